@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     ),
     "data": ("parquet", "catalog", "order", "datasets", "zarr", "loading"),
     "checkpoint": (
-        *("integrity", "transfer", "commit", "torchfile", "safetensors", "distributed", "run", "lightning"),
+        *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "distributed", "run", "lightning"),
         "dcp",  # a public name of distributed/
     ),
 }
@@ -49,7 +49,7 @@ USERS = {"cli"}  # rooms that use Penstock as a user does: `import penstock`
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
 HOMES = {
     "PIL": ("cli.demo", "testing"),
-    "azure": ("stores.azure.credentials",),
+    "azure": ("stores.azure.provider",),
     "awscrt": ("stores.s3.checksums",),
     "boto3": ("cli.demo", "testing"),
     "botocore": ("stores.s3.credentials",),
@@ -60,10 +60,10 @@ HOMES = {
     ),
     "fastcrc": ("stores", "testing"),
     "fsspec": ("interop", "stores.fsspec"),
-    "google": ("stores.gcs.credentials", "stores.gcs.request", "compat.dataflux_pytorch.options"),
+    "google": ("stores.gcs.credentials", "stores.gcs.credentials", "compat.dataflux_pytorch.options"),
     "google_crc32c": ("data.zarr",),
     "hypothesis": ("testing",),
-    "isal": ("checkpoint.integrity.crc",),
+    "isal": ("checkpoint.integrity.checksummed",),
     "lightning": ("checkpoint.lightning", "compat"),
     "moto": ("cli.demo", "testing"),
     "numcodecs": ("data.zarr",),

@@ -61,7 +61,7 @@ class Emulator:
             ``replace-parts`` by the end of an upload in parts.
         provider: The name of the provider whose contract is tested on it (``tests/stores/test_contract.py``); empty
             where the provider's promises are not to be kept there.
-        promises: What differs of ``penstock.testing.drivers.setting.Setting``.
+        promises: What differs of ``penstock.testing.drivers.contract.Setting``.
         form: The form of conditions that the driver would learn (``Abilities.form``).
 
     """

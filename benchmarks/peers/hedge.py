@@ -64,7 +64,7 @@ def idle_s(read_s):
     """Return what a read costs for second requests that nobody needs: what its code does besides, and the looks."""
     from penstock.engine.read.hedge import Hedges
     from penstock.engine.transport.easy import Easy
-    from penstock.engine.transport.late.lookout import Lookout
+    from penstock.engine.transport.late_calls import Lookout
     from penstock.engine.transport.session import Handles, Transfer
     from penstock.options import TransportOptions
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.errors import needing
-from penstock.stores.profiles.sinks import opened_by
+from penstock.stores.profiles.mapping import opened_by
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
     from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
-    from penstock.checkpoint.torchfile.checkpoint import Checkpoint
+    from penstock.checkpoint.torchfile.archive import Checkpoint
     from penstock.checkpoint.torchfile.verbs import load, save
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.glob import glob
     from penstock.data.catalog.index import index
     from penstock.data.datasets.iterable import IterableDataset
     from penstock.data.datasets.map import MapDataset
-    from penstock.data.datasets.positions.stateful import elastic_state
     from penstock.data.datasets.sample import Sample
     from penstock.data.datasets.sampler import BatchSampler
+    from penstock.data.datasets.stateful import elastic_state
+    from penstock.data.loading.group import GroupReport, merge_reports
     from penstock.data.loading.loader import DataLoader
-    from penstock.data.loading.report.group import GroupReport, merge_reports
-    from penstock.data.loading.report.loaderreport import LoaderReport
-    from penstock.data.loading.report.summary import Prices
+    from penstock.data.loading.report import LoaderReport
+    from penstock.data.loading.summary import Prices
     from penstock.data.order.blocks import BlockShuffle
     from penstock.data.order.lanes import Lanes
     from penstock.data.order.partition import Repeat
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
-    from penstock.jobs.find import find
-    from penstock.jobs.presign import presign
+    from penstock.jobs.find import find, presign
     from penstock.jobs.sync import sync
     from penstock.jobs.warm import warm
     from penstock.options import (
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.stores.fsspec.options import FsspecOptions
     from penstock.stores.gcs.options import GCSOptions
     from penstock.stores.oss.options import OSSOptions
-    from penstock.stores.profiles.sinks import NamedSinks
+    from penstock.stores.profiles.mapping import NamedSinks
     from penstock.stores.s3.options import S3Options
     from penstock.stores.web.options import HTTPOptions
     from penstock.values import ObjectMeta, Place
@@ -75,15 +74,15 @@ _HOMES = {
     "Cache": "engine.cache.tiers",
     "CacheOptions": "options",
     "Catalog": "data.catalog.catalog",
-    "Checkpoint": "checkpoint.torchfile.checkpoint",
+    "Checkpoint": "checkpoint.torchfile.archive",
     "CheckpointManager": "checkpoint.run.steps",
     "Credentials": "engine.contracts.credentials",
     "DataLoader": "data.loading.loader",
-    "LoaderReport": "data.loading.report.loaderreport",
-    "Prices": "data.loading.report.summary",
+    "LoaderReport": "data.loading.report",
+    "Prices": "data.loading.summary",
     "GCSOptions": "stores.gcs.options",
     "FsspecOptions": "stores.fsspec.options",
-    "GroupReport": "data.loading.report.group",
+    "GroupReport": "data.loading.group",
     "HTTPOptions": "stores.web.options",
     "OSSOptions": "stores.oss.options",
     "IterableDataset": "data.datasets.iterable",
@@ -105,19 +104,19 @@ _HOMES = {
     "ZarrDataset": "data.zarr.dataset",
     "copy": "verbs",
     "delete": "verbs",
-    "elastic_state": "data.datasets.positions.stateful",
+    "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
     "glob": "data.catalog.glob",
     "index": "data.catalog.index",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
-    "merge_reports": "data.loading.report.group",
+    "merge_reports": "data.loading.group",
     "node_status": "engine.node.member",
     "open": "verbs",
     "open_cache": "engine.cache.opening",
     "open_safetensors": "checkpoint.safetensors.verbs",
-    "presign": "jobs.presign",
+    "presign": "jobs.find",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",

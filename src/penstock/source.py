@@ -14,17 +14,14 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.cache.layer import cached
 from penstock.engine.cache.tiers import Cache, open_cache
 from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
-from penstock.engine.fetch.calls import Calls, each_key, unless_missing
-from penstock.engine.fetch.engines import Engines
+from penstock.engine.fetch.calls import Calls, Engines, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.fetch.operation import Operation, summed
-from penstock.engine.fetch.pager import Pager
-from penstock.engine.fetch.pages import next_page, pages, uploads
+from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
-from penstock.engine.read.batch import read_into, read_many
 from penstock.engine.read.lookahead import Lookahead
-from penstock.engine.read.reader import Reader, scatter
+from penstock.engine.read.reader import Reader, read_into, read_many, scatter
 from penstock.engine.support import require, supports
 from penstock.engine.write.copy import copy
 from penstock.engine.write.publish import publish, put

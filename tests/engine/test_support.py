@@ -10,8 +10,7 @@ import torch
 import penstock as ps
 from penstock.checkpoint.dcp import StorageWriter
 from penstock.cli import main
-from penstock.engine.contracts.driver import Copy, Delete, Head, List, Multipart, PartCopy, Put, Read
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Copy, Delete, Head, Limits, List, Multipart, PartCopy, Put, Read
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.support import require, supports
 from penstock.engine.transport.work import Threads

@@ -96,7 +96,7 @@ def test_interrupts_at_random_moments_leave_every_operation_that_follows_an_answ
         import random, signal, sys
         from penstock.options import ReadOptions
         from penstock.engine.buffer import Buffer
-        from penstock.engine.read.batch import read_into, read_many
+        from penstock.engine.read.reader import read_into, read_many
         from penstock.values import Span
         from tests.engine.fetch.store import serving
 

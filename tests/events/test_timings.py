@@ -10,7 +10,7 @@ import pytest
 
 from penstock import events
 from penstock.engine.contracts.exchange import Response
-from penstock.engine.read.batch import read_many
+from penstock.engine.read.reader import read_many
 from penstock.errors import Forbidden
 from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, counted, measured, slow
 from penstock.events.timings import host_of

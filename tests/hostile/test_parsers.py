@@ -23,17 +23,16 @@ from safetensors.torch import save as to_safetensors
 
 from penstock.checkpoint.distributed.torchmeta import decode as decode_dcp
 from penstock.checkpoint.integrity.manifest import Manifest
-from penstock.checkpoint.run.stepindex import decode as decode_steps
+from penstock.checkpoint.run.folder import decode as decode_steps
 from penstock.checkpoint.safetensors.header import parse, stop_of
 from penstock.checkpoint.safetensors.index import Index
 from penstock.checkpoint.torchfile.load import refused
 from penstock.checkpoint.torchfile.verbs import load as load_torch
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.entry import Entry
-from penstock.data.catalog.inventory.described import Inventory, described
-from penstock.data.catalog.inventory.listing import records
+from penstock.data.catalog.inventory import Inventory, described, records
 from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.manifest import read_manifest
+from penstock.data.catalog.rows import Entry
 from penstock.data.catalog.storage.saved import load as load_catalog
 from penstock.data.parquet import coded_columns
 from penstock.engine.contracts.credentials import Credentials
@@ -51,11 +50,11 @@ from penstock.stores.s3 import aws_files as shared
 from penstock.stores.s3.driver import S3
 from penstock.stores.s3.vocabulary import Bucket
 from penstock.stores.urls import parse as place_of
-from penstock.stores.web import netrc
+from penstock.stores.web import provider
 from penstock.stores.web.driver import Web
 from penstock.stores.web.index import read_index
 from tests.amounts import examples
-from tests.data.catalog.inventory.conftest import csv_of
+from tests.data.catalog.inventories import csv_of
 from tests.hostile.mutations import mutated
 from tests.servers.hostile import document, listing
 
@@ -384,7 +383,7 @@ PARSERS = {
     ),
     "netrc": (
         mutated([b"machine h login a password b\ndefault login c password d\nmacdef x\n y\n\n"]),
-        lambda data: netrc.login("h", {"NETRC": _scratch("netrc", data)}),
+        lambda data: provider.login("h", {"NETRC": _scratch("netrc", data)}),
     ),
     "AWS files": (
         mutated([_AWS]),

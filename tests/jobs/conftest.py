@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock.jobs.tasks import worker
+from penstock.jobs import worker
 from tests.cli.conftest import _ordered, penstock  # noqa: F401  fixtures
 
 

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from penstock.errors import NoSpace, NotFound, Unusable
-from penstock.jobs.ledger import ledger
 from penstock.jobs.mirror import SyncOptions, opened
-from penstock.jobs.outcome import Outcome
+from penstock.jobs.outcome import Outcome, ledger
 from penstock.options import StoreOptions
 
 

@@ -84,7 +84,7 @@ def test_an_address_ends_when_it_says(dialect, monkeypatch):
         server.put("bucket", "k", b"data")
         now = time.time()
         with monkeypatch.context() as past:
-            past.setattr("penstock.jobs.presign.time.time", lambda: now - 100)
+            past.setattr("penstock.jobs.find.time.time", lambda: now - 100)
             dead = ps.presign(f"{SCHEMES[dialect]}://bucket/k", expires_s=90, store=server.store)
             alive = ps.presign(f"{SCHEMES[dialect]}://bucket/k", expires_s=1000, store=server.store)
         assert dead.expires_at < now

@@ -14,8 +14,8 @@ import penstock as ps
 from penstock import errors
 from penstock.cli import main
 from penstock.cli.store import Given, settled
-from penstock.stores.gcs import crc as gcs_crc
-from penstock.stores.oss import crc as oss_crc
+from penstock.stores.gcs import driver as gcs_crc
+from penstock.stores.oss import vocabulary as oss_crc
 from penstock.testing.faults import FaultServer, Settings, dialect
 from penstock.testing.servers import Scripted, reply
 from tests.engine.transport.certificates import certified

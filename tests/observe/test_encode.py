@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import TimedOut
 from penstock.events import Committed, OperationEnded, RequestEnded, Retried, records
 from penstock.observe import Record
-from penstock.observe.encode import plain, process, sentence
+from penstock.observe.sink import plain, process, sentence
 
 KINDS = [getattr(records, name) for name in records.__all__ if name not in ("Event", "Outcome")]
 

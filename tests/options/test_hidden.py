@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from penstock.options.hidden import HiddenMapping
+from penstock.options.private import HiddenMapping
 
 
 def test_it_is_a_copy_that_cannot_change():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.options.overlay import overlaid
 from penstock.options.private import given
+from penstock.options.typed import overlaid
 from penstock.source import Source
 from penstock.stores.profiles.lookup import load
 from penstock.stores.urls import parse

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Limits
 from penstock.engine.transport.work import Threads
 from penstock.errors import ConfigError
 from penstock.options import StoreOptions

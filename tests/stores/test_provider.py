@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Limits
 from penstock.errors import ConfigError, MissingExtra
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
-from penstock.stores.local.provider import PROVIDER as LOCAL
-from penstock.stores.memory.provider import PROVIDER as MEMORY
+from penstock.stores.local.driver import PROVIDER as LOCAL
+from penstock.stores.memory.driver import PROVIDER as MEMORY
 from penstock.stores.provider import Opening, Provider, bucket_names
 from penstock.stores.s3.options import S3Options
 from penstock.stores.s3.provider import PROVIDER as S3

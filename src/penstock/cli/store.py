@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from penstock.errors import ConfigError, Unusable
 from penstock.options import StoreOptions
-from penstock.options.overlay import overlaid
 from penstock.options.table import PART_KINDS, PARTS, meant
-from penstock.options.typed import converted, own_names
+from penstock.options.typed import converted, overlaid, own_names
 from penstock.source import Source
 from penstock.stores.urls import Location, parse
 

@@ -1,4 +1,7 @@
-"""Search for objects by name, size and age: ``find`` over any store."""
+"""Search for objects by name, size and age: ``find`` over any store.
+
+Presigned URLs: anyone who has the URL can read or write one object for a limited time.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
+from penstock.engine.contracts.driver import Driver, Presign
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Unusable
 from penstock.jobs.selection import local, resolved, sized
-from penstock.source import open_source
+from penstock.source import object_at, open_source
 from penstock.values import ObjectMeta, as_folder
 
 if TYPE_CHECKING:
@@ -18,8 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.options import StoreOptions
+    from penstock.values import Presigned
 
-__all__ = ["FindKeywords", "Wanted", "find"]
+
+__all__ = ["FindKeywords", "Wanted", "find", "presign"]
 
 _KINDS = ("object", "marker", "folder")
 
@@ -131,3 +137,29 @@ def _folders(entries: Iterable[ObjectMeta], depth: int) -> Iterator[ObjectMeta]:
 def _with(folder: ObjectMeta, entry: ObjectMeta) -> ObjectMeta:
     times = [each.modified for each in (folder, entry) if each.modified is not None]
     return replace(folder, size=folder.size + entry.size, modified=max(times, default=None))
+
+
+def presign(
+    url: str | os.PathLike[str],
+    *,
+    method: Literal["GET", "PUT"] = "GET",
+    expires_s: float | None = None,
+    store: StoreOptions | str | None = None,
+) -> Presigned:
+    """Return a presigned URL to read (``GET``) or write (``PUT``) one object without credentials.
+
+    The URL is computed locally: only loading credentials may take requests, and nothing checks that the object or its
+    bucket exists. ``str`` of the result is the URL; a request must include its ``headers``. The URL is valid for
+    ``expires_s`` seconds; default: one hour, or less if the credentials expire sooner.
+
+    Raises:
+        Unsupported: The store does not sign URLs, or these credentials cannot (tokens, shared access signatures).
+        Unusable: Unknown method; ``expires_s`` is not positive, or more than the store (S3, Google Cloud Storage and
+            OSS: seven days) or the credentials allow.
+
+    """
+    if method not in ("GET", "PUT"):
+        raise Unusable(f"an address is for GET or PUT, not {method!r}")
+    source, key = object_at(url, store)
+    source.require(Driver).prepare()  # renews credentials if needed
+    return source.require(Presign, key).presign(key, method, expires_s, time.time())

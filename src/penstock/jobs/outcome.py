@@ -1,15 +1,25 @@
-"""Outcome of one object: as a value, as a line of JSON, and in a summary."""
+"""Outcome of one object: as a value, as a line of JSON, in a summary, and in the report file of a sync."""
 
 from __future__ import annotations
 
 import json
+import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from penstock.errors import PenstockError
+from penstock.errors import NoSpace, Unusable
+from penstock.jobs.selection import local
 
-__all__ = ["Outcome", "Status", "Synced", "as_line"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.errors import PenstockError
+    from penstock.jobs.mirror import Mirror
+
+
+__all__ = ["Outcome", "Status", "Synced", "as_line", "ledger"]
 
 Status = Literal["copied", "moved", "deleted", "planned", "skipped", "failed"]
 _SHOWN = 100  # failures kept in a summary
@@ -80,3 +90,45 @@ class Synced:
             self.copied_bytes += outcome.size
         if outcome.status == "failed" and len(self.failures) < _SHOWN:
             self.failures.append(outcome)
+
+
+@contextmanager
+def ledger(path: str | os.PathLike[str] | None, mirror: Mirror) -> Iterator[Callable[[Outcome], None]]:
+    """Create or overwrite the report file; yield a function that appends an outcome to it, unbuffered.
+
+    If ``path`` is missing (None), outcomes are discarded.
+
+    Raises:
+        Unusable: The file lies in one of the two trees, or cannot be written.
+        NoSpace: The disk of the file is full.
+
+    """
+    if path is None:
+        yield lambda _outcome: None
+        return
+    name = os.fspath(path)
+    whole = os.path.realpath(name).lstrip("/")
+    for side, folder in ((mirror.source, mirror.prefix), (mirror.target, mirror.base)):
+        if local(side) and whole.startswith(folder):
+            raise Unusable("a report cannot lie in one of the trees that are compared: choose another place", url=name)
+    with _errors(name):
+        opened = Path(name).open("wb", buffering=0)  # noqa: SIM115  closed below
+    # Outside ``_errors``: errors of the caller are not errors of the file.
+    with opened as file:
+
+        def add(outcome: Outcome) -> None:
+            with _errors(name):
+                line = memoryview(as_line(outcome).encode())
+                while line:
+                    line = line[file.write(line) :]
+
+        yield add
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind = NoSpace if error.errno in NoSpace.ERRNOS else Unusable
+        raise kind(f"cannot write the report: {error.strerror}", url=path) from error

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Unpack
 
 from penstock.copies import are_distinct
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
+from penstock.jobs import steps
 from penstock.jobs.compare import Rule, merged, verdict
+from penstock.jobs.copy import Job, copy, cost_bytes, silent_bytes
+from penstock.jobs.evidence import is_proven
 from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way
-from penstock.jobs.ledger import ledger
 from penstock.jobs.mirror import SyncKeywords, SyncOptions, opened
-from penstock.jobs.outcome import Outcome, Synced
+from penstock.jobs.outcome import Outcome, Synced, ledger
+from penstock.jobs.pool import run_jobs
 from penstock.jobs.selection import left_out, local, sized
-from penstock.jobs.tasks import steps
-from penstock.jobs.tasks.copy import Job, copy, cost_bytes, silent_bytes
-from penstock.jobs.tasks.evidence import is_proven
-from penstock.jobs.tasks.pool import run_jobs
-from penstock.jobs.tasks.worker import suitable
+from penstock.jobs.worker import suitable
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.values import UNKNOWN_SIZE

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import Delete, Put
 from penstock.errors import NoSpace, PenstockError, Unusable
+from penstock.jobs.copy import Job, copy, cost_bytes, move, silent_bytes
+from penstock.jobs.evidence import is_there
 from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, folding
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import check, plan
+from penstock.jobs.pool import run_jobs
 from penstock.jobs.selection import destination, left_out, local, require, select
-from penstock.jobs.tasks.copy import Job, copy, cost_bytes, move, silent_bytes
-from penstock.jobs.tasks.evidence import is_there
-from penstock.jobs.tasks.pool import run_jobs
-from penstock.jobs.tasks.worker import suitable
+from penstock.jobs.worker import suitable
 from penstock.progress import bar
 
 if TYPE_CHECKING:

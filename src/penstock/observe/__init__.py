@@ -5,11 +5,10 @@
 
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.gain import Headroom, headroom
-from penstock.observe.jsonlines import JsonLines
-from penstock.observe.log import Log
-from penstock.observe.metrics.prometheus import Prometheus
-from penstock.observe.metrics.scalars import Scalars
-from penstock.observe.otel.sink import OpenTelemetry
+from penstock.observe.log import JsonLines, Log
+from penstock.observe.otel_sink import OpenTelemetry
+from penstock.observe.prometheus import Prometheus
+from penstock.observe.scalars import Scalars
 from penstock.observe.sink import Record, Sink, Writer
 from penstock.observe.subscription import Subscription, to
 

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import ConfigError, Unusable
 from penstock.events import when_fetching
 from penstock.observe.chrome import ChromeTrace
-from penstock.observe.jsonlines import JsonLines
-from penstock.observe.log import Log
-from penstock.observe.metrics.prometheus import Prometheus
-from penstock.observe.otel.exporters import telemetry_sink
-from penstock.observe.otel.sink import OpenTelemetry
+from penstock.observe.exporters import telemetry_sink
+from penstock.observe.log import JsonLines, Log
+from penstock.observe.otel_sink import OpenTelemetry
+from penstock.observe.prometheus import Prometheus
 from penstock.observe.subscription import has, receive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.observe.sink import Sink
-    from penstock.stores.profiles.sinks import NamedSinks
+    from penstock.stores.profiles.mapping import NamedSinks
 
 __all__ = ["VARIABLE", "begin", "begin_named", "named_sinks"]
 

@@ -1,21 +1,25 @@
-"""Events as records of Python's logging, by default at DEBUG."""
+"""Events as records of Python's logging, by default at DEBUG, or as lines of JSON appended to a file."""
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.errors import Unusable
-from penstock.observe.encode import sentence
+from penstock.observe.files import AppendedFile, named_path
+from penstock.observe.sink import plain, process, sentence
 from penstock.values import whole
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from penstock.observe.sink import Record
 
-__all__ = ["Log"]
+
+__all__ = ["JsonLines", "Log"]
 
 
 @dataclass(frozen=True)
@@ -67,3 +71,39 @@ class _Writer:
 
     def leave(self) -> None:
         """Do nothing: the logger stays open."""
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """A line of JSON for each event, appended to a file: the event's fields, ``time``, ``pid`` and ``event``.
+
+    Worker processes append whole lines to the same file. On a network file system, give each process a separate file:
+    ``JsonLines("events-{pid}.jsonl")``.
+
+    Attributes:
+        path: The file; ``{pid}`` and ``{rank}`` are filled in by each process.
+
+    """
+
+    path: str | os.PathLike[str]
+    events: ClassVar[bool] = True
+
+    def open(self, *, first: bool) -> _LineWriter:  # noqa: ARG002  a sink's signature
+        """Open or create the file; raise ``OSError`` on failure."""
+        return _LineWriter(AppendedFile(named_path(self.path)))
+
+
+class _LineWriter:
+    def __init__(self, file: AppendedFile) -> None:
+        self._file = file
+        self._where = process()
+
+    def write(self, records: Sequence[Record]) -> None:
+        lines = [json.dumps(plain(record, self._where), default=str) for record in records]
+        self._file.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def leave(self) -> None:
+        self._file.close()

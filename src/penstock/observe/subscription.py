@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 from penstock.engine.waiting import Wakeup
 from penstock.errors import Unusable, discreet, printable
 from penstock.events import at_end, carry, named, subscribe, when_fetching
-from penstock.observe.encode import discreet_event
-from penstock.observe.sink import Record
+from penstock.observe.sink import Record, discreet_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

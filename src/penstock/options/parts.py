@@ -1,13 +1,27 @@
-"""The parts of a store's options that every provider has: transport, retries, reads and writes."""
+"""Provider-neutral options of a store: transport, retries, reads, writes; the base class of a provider's options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ConfigError
 from penstock.options.private import PUBLIC, Part, Private
 
-__all__ = ["NodeOptions", "ReadOptions", "RetryOptions", "TransportOptions", "WriteOptions"]
+if TYPE_CHECKING:
+    from penstock.options.cache import CacheOptions
+
+
+__all__ = [
+    "NodeOptions",
+    "ReadOptions",
+    "RetryOptions",
+    "StoreOptions",
+    "TransportOptions",
+    "WriteOptions",
+    "check_sources",
+]
 
 _MIB = 1 << 20
 
@@ -174,3 +188,60 @@ class NodeOptions(Part):
         _positive(self, "connections")
         if self.ahead_bytes < 0:
             raise ConfigError(f"NodeOptions.ahead_bytes must not be negative, like {self.ahead_bytes!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions(Private):
+    """Options common to the stores of all providers; each provider's class adds its own.
+
+    If these options are passed for a URL, the provider's defaults apply, with the parts below. Options with secrets are
+    pickled only for worker processes.
+
+    Attributes:
+        transport: HTTP options.
+        retry: Retry options.
+        read: Reading options.
+        write: Writing options.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Limits shared with other processes of the machine.
+
+    """
+
+    transport: TransportOptions = field(default_factory=TransportOptions)
+    retry: RetryOptions = field(default_factory=RetryOptions)
+    read: ReadOptions = field(default_factory=ReadOptions)
+    write: WriteOptions = field(default_factory=WriteOptions)
+    cache: CacheOptions | None = None
+    node: NodeOptions = field(default_factory=NodeOptions)
+
+    def __new__(cls, *values: object, **options: object) -> Self:
+        """Refuse an unknown option, naming the one probably intended, and a ``cache`` that is not ``CacheOptions``."""
+        made = super(StoreOptions, cls).__new__(cls, *values, **options)
+        if (cache := options.get("cache")) is not None:
+            from penstock.options.cache import CacheOptions  # few programs have one
+
+            if not isinstance(cache, CacheOptions):
+                raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), not a {type(cache).__name__}")
+        return made
+
+
+def check_sources(options: object, *names: str) -> None:
+    """Refuse two sources of credentials, a ``credentials`` that is not callable, or an empty ``credentials_process``.
+
+    ``names`` are the options that are sources, in the order in which the error text names them.
+
+    Raises:
+        ConfigError: Two sources are given, or one is not a valid source.
+
+    """
+    given = [name for name in names if getattr(options, name) not in (None, False)]
+    for one, other in combinations(given, 2):
+        first = f"{one}=True" if getattr(options, one) is True else one
+        raise ConfigError(f"{first} and {other} contradict one another: name one source of credentials")
+    function: object = getattr(options, "credentials", None)
+    if function is not None and not callable(function):
+        raise ConfigError(f"credentials is a function that returns credentials, not a {type(function).__name__}")
+    process: object = getattr(options, "credentials_process", None)
+    words = process if isinstance(process, tuple) else (process,)
+    if process is not None and not (words and all(isinstance(each, str) for each in words) and words[0]):
+        raise ConfigError("credentials_process is a command, or a tuple of a program and its arguments")

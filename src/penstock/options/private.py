@@ -1,22 +1,29 @@
-"""Base classes of options that may hold secrets: their repr and their pickling."""
+"""Base classes of options that may hold secrets: their repr and their pickling.
+
+A mapping for options: immutable and hashable; its repr shows only names, because values may be secrets.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, InitVar, dataclass, fields
+from difflib import get_close_matches
 from functools import wraps
 from multiprocessing.reduction import ForkingPickler
 from numbers import Integral, Real
 from operator import attrgetter
 from os import PathLike
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from penstock.errors import ConfigError, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-__all__ = ["PUBLIC", "Part", "Private", "given", "hidden"]
+
+__all__ = ["PUBLIC", "HiddenMapping", "Part", "Private", "advice", "given", "hidden"]
 
 # Metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``. Metadata may also list other
 # stores' names of this option, so that errors can correct them: ``"elsewhere": (name, …)``.
@@ -45,8 +52,6 @@ class Part:
             first = fields(cls)[0].name
             raise ConfigError(f"{cls.__name__} takes options by name: write {cls.__name__}({first}=…)")
         if strange := [name for name in options if name not in cls.__dataclass_fields__]:
-            from penstock.options.strange import advice  # it knows all classes of options
-
             raise ConfigError(advice(cls, strange[0]))
         made = object.__new__(cls)
         object.__setattr__(made, "_names", frozenset(_given_names(cls, options, before)))
@@ -206,3 +211,65 @@ def _check_reference(name: str, function: object) -> None:
 
 def _again(kind: type[Part], values: dict[str, object]) -> Part:
     return kind(**values)
+
+
+def advice(kind: type, name: str) -> str:
+    """Return advice on an option ``name`` that the options class ``kind`` does not have."""
+    own, has = fields(kind), f"{kind.__name__} has no option {name!r}"
+    if here := next((each.name for each in own if name in each.metadata.get("elsewhere", ())), None):
+        return f"{has}: here it is {here!r}, write {kind.__name__}({here}=…)"
+    owners = [each for each in _classes() if name in each.__dataclass_fields__]
+    for part in own:
+        for owner in owners:
+            if str(part.type).partition(" | ")[0] == owner.__name__:
+                inner = f"{part.name}={owner.__name__}({name}=…)"
+                return f"{has}: it is an option of {owner.__name__}, write {kind.__name__}({inner})"
+    if owners:
+        named = " or ".join(each.__name__ for each in owners)
+        return f"{has}: it is an option of {named}, write {owners[0].__name__}({name}=…)"
+    names = [each.name for each in own]
+    near = get_close_matches(name, names, 1)
+    return f"{has}: did you mean {near[0]!r}?" if near else f"{has}, only {', '.join(names)}"
+
+
+def _classes() -> Iterator[Any]:
+    # By their public names: the options classes of stores are in the stores' folders.
+    package: Any = sys.modules["penstock"]
+    return (getattr(package, each) for each in package.__all__ if each.endswith("Options"))
+
+
+V = TypeVar("V")
+
+
+class HiddenMapping(Mapping[str, V], Generic[V]):
+    """A copy of a mapping, equal to any mapping with the same items."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, V]) -> None:
+        """Copy ``items``; their values are not copied."""
+        self._items = dict(items)
+
+    def __getitem__(self, name: str) -> V:
+        """Return the value of ``name``; raise ``KeyError`` without one."""
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        """Hash the names: values need not be hashable."""
+        return hash(frozenset(self._items))
+
+    def __repr__(self) -> str:
+        """Return the names."""
+        return f"<{', '.join(self._items) or 'nothing'}>"
+
+    def __reduce__(self) -> tuple[type[HiddenMapping[V]], tuple[dict[str, V]]]:
+        """Pickle the items; the options that hold this mapping decide whether they may be pickled."""
+        return HiddenMapping, (self._items,)

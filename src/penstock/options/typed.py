@@ -1,13 +1,17 @@
-"""Conversion of values from a file or a command line to options, by the type of each field."""
+"""Conversion of values from a file or a command line to options, by the type of each field.
+
+Overlay of options: given options take precedence over those of a profile. Pure.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import ConfigError
+from penstock.options.private import given
 from penstock.options.table import PARTS, Value, meant
 
 if TYPE_CHECKING:
@@ -15,9 +19,19 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
     Lookup = Callable[[str], str | None]
-    from collections.abc import Callable
 
-__all__ = ["UNSET", "Unset", "converted", "expand", "expanded", "literal_secrets", "own_names", "read_secret", "typed"]
+__all__ = [
+    "UNSET",
+    "Unset",
+    "converted",
+    "expand",
+    "expanded",
+    "literal_secrets",
+    "overlaid",
+    "own_names",
+    "read_secret",
+    "typed",
+]
 
 K = TypeVar("K")
 
@@ -270,3 +284,19 @@ def _variable(text: str, at: int, lookup: Callable[[str], str | None]) -> tuple[
 
 def _nothing(_name: str) -> str:
     return "unused"
+
+
+def overlaid(under: K, over: K) -> K:
+    """Return ``under`` with every option that was given in ``over``, even one equal to its default.
+
+    Both have the same class. Parts are overlaid in the same way. Contradicting options raise ``ConfigError``, as in a
+    constructor.
+    """
+    values = given(over)
+    parts = {
+        name: overlaid(getattr(under, name), value)
+        for name, value in values.items()
+        if is_dataclass(value) and getattr(under, name) is not None
+    }
+    names = frozenset((*given(under), *values))
+    return replace(under, **(values | parts | {"_given": names}))  # type: ignore[type-var]

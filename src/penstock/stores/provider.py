@@ -6,12 +6,11 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.contracts.driver import Abilities
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Abilities, Limits
 from penstock.errors import ConfigError, MissingExtra
 from penstock.options import StoreOptions
-from penstock.options.overlay import overlaid
 from penstock.options.private import given
+from penstock.options.typed import overlaid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

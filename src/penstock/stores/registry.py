@@ -37,8 +37,8 @@ _TABLE = {
     "https": "web.provider",
     "http": "web.provider",
     "fsspec+*": "fsspec.provider",
-    LOCAL: "local.provider",
-    "memory": "memory.provider",
+    LOCAL: "local.driver",
+    "memory": "memory.driver",
     "penstock": "profiles.profile_provider",
     "msc": "profiles.msc",
 }

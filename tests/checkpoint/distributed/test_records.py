@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from penstock.checkpoint.distributed.records import ItemLocation, decode, encode
-from penstock.checkpoint.integrity.checksums import BlockChecksums
+from penstock.checkpoint.integrity.checksummed import BlockChecksums
 from penstock.errors import CheckpointError, Unusable
 
 CHECKSUMS = BlockChecksums(1000, bytes(8))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penstock.checkpoint.integrity.checksummed import ChecksummedReader, ChecksummedWriter
-from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
+from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, BlockChecksums, ChecksummedReader, ChecksummedWriter
 from penstock.errors import ChecksumMismatch, Truncated
 from penstock.source import open_source
 

@@ -8,21 +8,21 @@ import zlib
 
 import pytest
 
-from penstock.checkpoint.integrity import crc
+from penstock.checkpoint.integrity import checksummed
 
 
 @pytest.mark.parametrize("isal", [True, False])
 def test_it_is_what_zips_hold_in_one_go_and_in_pieces(monkeypatch, seed, isal):
     if not isal:
         monkeypatch.setitem(sys.modules, "isal", None)
-    crc.fast.cache_clear()
-    monkeypatch.setattr(crc, "_PIECE_BYTES", 1000)
+    checksummed.fast.cache_clear()
+    monkeypatch.setattr(checksummed, "_PIECE_BYTES", 1000)
     data = memoryview(random.Random(seed).randbytes(12_345))
     try:
-        assert (crc.fast() is not None) is isal
-        assert crc.crc32(data) == zlib.crc32(data)
-        assert crc.crc32(data[5000:], crc.crc32(data[:5000])) == zlib.crc32(data)
-        assert crc.crc32(data[:0]) == 0
+        assert (checksummed.fast() is not None) is isal
+        assert checksummed.crc32(data) == zlib.crc32(data)
+        assert checksummed.crc32(data[5000:], checksummed.crc32(data[:5000])) == zlib.crc32(data)
+        assert checksummed.crc32(data[:0]) == 0
     finally:
         monkeypatch.undo()
-        crc.fast.cache_clear()
+        checksummed.fast.cache_clear()

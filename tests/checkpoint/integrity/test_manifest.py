@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
+from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, BlockChecksums
 from penstock.checkpoint.integrity.manifest import Manifest, elements, step_name, step_of
 from penstock.errors import CheckpointError, Unusable
 

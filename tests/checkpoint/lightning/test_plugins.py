@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock.checkpoint.commit.saving import Saving
+from penstock.checkpoint.commit import Saving
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.source import open_source

@@ -40,7 +40,7 @@ def serve() -> None:
     """Take lines `dialect,endpoint,url step seconds`: see ``killing``."""
     late = ("isal.isal_zlib", "isal.igzip_lib", "numpy.random", "torch.utils.serialization.config")
     late += ("fastcrc.crc32", "penstock.stores.gcs.driver", "penstock.stores.gcs.credentials", "fastcrc.crc64")
-    late += ("penstock.stores.oss.credentials", "penstock.stores.azure.driver", "penstock.stores.azure.credentials")
+    late += ("penstock.stores.oss.provider", "penstock.stores.azure.driver", "penstock.stores.azure.provider")
     killing(_save, *late)
 
 

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 import penstock as ps
-from penstock.checkpoint.integrity.checksums import BlockChecksums
+from penstock.checkpoint.integrity.checksummed import BlockChecksums
 from penstock.checkpoint.integrity.manifest import Manifest
 from penstock.checkpoint.run.folder import upload_folder
 from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, InvalidURL, NotFound, Unusable

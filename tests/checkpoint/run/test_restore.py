@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.checkpoint.commit.saving import CommittedCheckpoint
+from penstock.checkpoint.commit import CommittedCheckpoint
 from penstock.errors import (
     NotFound,
 )

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.commit.saving import Saving
+from penstock.checkpoint.commit import Saving
 from penstock.errors import (
     AlreadyExists,
     CheckpointError,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from penstock.checkpoint.safetensors.dtypes import described, empty, shape_of
-from penstock.checkpoint.safetensors.header import TensorEntry
+from penstock.checkpoint.safetensors.header import TensorEntry, described, empty, shape_of
 from penstock.errors import CheckpointError, Unusable
 
 BASE = torch.zeros(10)

@@ -6,7 +6,7 @@ import io
 
 import torch
 
-from penstock.checkpoint.transfer.plan import Object
+from penstock.checkpoint.gather import Object
 from penstock.source import open_source
 
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 import pytest
 import torch
 
+from penstock.checkpoint.gather import Object
 from penstock.checkpoint.torchfile.archive import archive
 from penstock.checkpoint.torchfile.load import load_torchfile
-from penstock.checkpoint.transfer.plan import Object
 from penstock.errors import Changed, CheckpointError, ChecksumMismatch, Damaged
 from penstock.events import RangeRead, subscribe
 from penstock.source import open_source

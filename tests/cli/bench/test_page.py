@@ -16,7 +16,7 @@ from penstock.cli.bench.machine import Machine
 from penstock.cli.bench.page import amount, page, rate
 from penstock.cli.bench.result import Result
 from penstock.version import VERSION
-from tests.data.loading.report.test_page import browser
+from tests.data.loading.test_page import browser
 
 MACHINE = Machine(8.0, 1 << 34, 1e10, 2e9, "eth0", 1.25e9)
 RESULTS = [

@@ -8,11 +8,12 @@ import pytest
 
 from penstock.engine.contracts.driver import Abilities
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.fetch.pager import Pager
+from penstock.engine.fetch.pages import Pager
 from penstock.engine.transport.work import Threads
 from penstock.options import ReadOptions, RetryOptions
 from penstock.stores.direct import direct
 from penstock.values import ObjectMeta, Page
+from tests.data.catalog.inventories import inventory  # noqa: F401  a fixture
 
 _threads = Threads(16)
 

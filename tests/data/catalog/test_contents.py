@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.data.catalog.catalog import Catalog, Contents
-from penstock.data.catalog.entry import Entry
+from penstock.data.catalog.rows import Entry
 from penstock.errors import Unusable
 from penstock.values import Span
 

@@ -9,15 +9,15 @@ import uuid
 import pytest
 
 import penstock as ps
+from penstock.data.catalog import scan
 from penstock.data.catalog.index import index
-from penstock.data.catalog.scanning import scan
 from penstock.errors import ConfigError, NotFound, Unusable
 from penstock.testing.faults import FaultServer, Settings
 
 _CODE = """
 import os, signal, sys
 import penstock as ps
-from penstock.data.catalog.scanning import scan
+from penstock.data.catalog import scan
 
 take, pages = scan._Scan._take, 0
 def killed(*given):

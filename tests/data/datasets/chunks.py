@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Dataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
-from penstock.data.datasets.positions.iteration import Iterations
+from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.reading import Item, Prepared, Reading
 from penstock.data.order.orders import order_of
 from penstock.data.order.sampling import SamplingPlan
@@ -19,7 +19,7 @@ from penstock.errors import Damaged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
 

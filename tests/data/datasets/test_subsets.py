@@ -12,8 +12,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 import penstock as ps
-from penstock.data.datasets.map import part_of
-from penstock.data.datasets.subsets import without_subsets
+from penstock.data.datasets.map import part_of, without_subsets
 from penstock.errors import StateMismatch, Unusable
 from tests.data.datasets.transforms import number, numbered
 

@@ -7,8 +7,8 @@ from time import monotonic, thread_time
 
 import pytest
 
-from penstock.data.loading import stopwatch
-from penstock.data.loading.stopwatch import Stopwatch, demanded_s
+from penstock.data.loading import stats
+from penstock.data.loading.stats import Stopwatch, demanded_s
 
 
 def test_calls_are_timed_and_answered():
@@ -73,6 +73,6 @@ def test_a_thread_that_waits_for_something_demands_none():
 
 
 def test_without_the_kernel_s_word_it_is_what_ran(monkeypatch, tmp_path):
-    monkeypatch.setattr(stopwatch, "_SCHEDSTAT", tmp_path / "none")
+    monkeypatch.setattr(stats, "_SCHEDSTAT", tmp_path / "none")
     demanded, ran, _ = demand_of(spin)
     assert demanded == pytest.approx(ran, abs=0.01)

@@ -12,7 +12,7 @@ from penstock.events import handover
 from penstock.observe import OpenTelemetry, to
 from tests.children import forked
 from tests.data.datasets.transforms import number, numbered
-from tests.observe.otel.exports import providers, setup_in, spans_of
+from tests.observe.exports import providers, setup_in, spans_of
 
 COUNT, BATCH = 12, 4
 

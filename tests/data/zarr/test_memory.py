@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.data.zarr.memory import blocks_of_lanes, limits_of, with_blocks
+from penstock.data.zarr.pool import blocks_of_lanes, limits_of, with_blocks
 from penstock.errors import Unusable
 from tests.data.zarr.samples.test_arrangement import LARGE, arranged
 

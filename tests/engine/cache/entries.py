@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from random import Random
 
-from penstock.engine.cache.entry import About
-from penstock.engine.cache.key import Namer, Part
+from penstock.engine.cache.entry import About, Namer, Part
 from penstock.engine.cache.tiers import Cache
 from penstock.options import CacheOptions
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.cache.key import NAME_BYTES, Namer, Part, parts
+from penstock.engine.cache.entry import NAME_BYTES, Namer, Part, parts
 
 KEYS = st.text(st.characters(codec=None), max_size=20) | st.sampled_from(
     ["a", "a/b", "", "ä", "\udcff", "../x", "1:2:"]
@@ -26,7 +26,7 @@ def test_names_are_equal_only_where_all_is_equal(one, other):
 
 def test_names_are_the_same_in_another_process():
     words = (
-        "from penstock.engine.cache.key import Namer, Part; "
+        "from penstock.engine.cache.entry import Namer, Part; "
         "print(Namer(('s3', 'b')).name('k', 'e', Part('b', 0, None)).hex())"
     )
     said = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True).stdout

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache import disk
-from penstock.engine.cache.layer import ALL, CacheLayer, Place, cached
-from penstock.engine.cache.reads import FetchedRead, Flight, Request
+from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Place, Request, cached
 from penstock.engine.cache.tiers import open_cache
-from penstock.engine.read.batch import read_into, read_many, start_reads
+from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Changed, Denied, NotFound, PenstockError
 from penstock.events import CacheHit, CacheMiss, RequestStarted, subscribe

@@ -2,9 +2,8 @@
 
 from random import Random
 
-from penstock.engine.cache.key import Part
-from penstock.engine.cache.layer import ALL, CachedObjects, Place
-from penstock.engine.cache.reads import Request
+from penstock.engine.cache.entry import Part
+from penstock.engine.cache.layer import ALL, CachedObjects, Place, Request
 from penstock.values import Span
 from tests.engine.cache.entries import cache_in
 

@@ -1,8 +1,8 @@
 """Reads that pass the cache, by themselves: who is told of the end of a flight, and who has left it."""
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.cache.key import Part
-from penstock.engine.cache.reads import CachedRead, FetchedRead, Flight, Request
+from penstock.engine.cache.entry import Part
+from penstock.engine.cache.layer import CachedRead, FetchedRead, Flight, Request
 from penstock.errors import Cancelled
 from penstock.values import Span
 

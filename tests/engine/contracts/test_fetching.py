@@ -234,7 +234,7 @@ def test_ctrl_c_through_a_layer_leaves_no_writer():
     done = python("""
         import os, signal, threading
         from penstock.engine.buffer import Buffer
-        from penstock.engine.read.batch import read_into
+        from penstock.engine.read.reader import read_into
         from penstock.values import Span
         from tests.engine.fetch.store import Gate, serving
         from tests.engine.contracts.test_fetching import Blocks

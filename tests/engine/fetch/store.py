@@ -9,7 +9,7 @@ from dataclasses import replace
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.loop import connect
 from penstock.options import ReadOptions, RetryOptions, TransportOptions
-from penstock.stores.credentials.refreshing import RefreshingCredentials
+from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
 from penstock.stores.s3.driver import S3
 from penstock.stores.s3.options import S3Options

@@ -7,8 +7,7 @@ import uuid
 
 import pytest
 
-from penstock.engine.contracts.driver import Attributes
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Attributes, Limits
 from penstock.engine.fetch.calls import Calls
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads

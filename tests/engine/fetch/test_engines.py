@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from penstock import source as module
-from penstock.engine.read.batch import read_many, start_reads
+from penstock.engine.read.reader import read_many, start_reads
 from penstock.engine.transport import loop as connections
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Unusable

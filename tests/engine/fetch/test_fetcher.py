@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.read.batch import read_into, read_many, start_reads
+from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Changed, NotFound, Unusable
 from penstock.options import ReadOptions

@@ -7,8 +7,7 @@ import pytest
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import Buffer
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.read.batch import read_into
-from penstock.engine.read.reader import scatter
+from penstock.engine.read.reader import read_into, scatter
 from penstock.engine.transport.work import Threads
 from penstock.options import ReadOptions, RetryOptions
 from penstock.stores.local import driver as local

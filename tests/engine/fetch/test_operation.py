@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.read.batch import read_many
+from penstock.engine.read.reader import read_many
 from penstock.engine.transport.loop import connect
 from penstock.engine.waiting import Inbox
 from penstock.errors import Bug, Cancelled, Damaged

@@ -8,7 +8,7 @@ import pytest
 from penstock import events
 from penstock.engine.contracts.driver import Attributes
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.fetch.pager import Pager
+from penstock.engine.fetch.pages import Pager
 from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, Forbidden, Unsupported
 from penstock.options import ReadOptions, RetryOptions

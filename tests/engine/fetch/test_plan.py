@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Limits
 from penstock.engine.fetch.plan import cut, part_bytes, split
 from penstock.errors import Unusable
 from penstock.stores.s3.provider import PROVIDER

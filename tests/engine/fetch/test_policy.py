@@ -13,7 +13,7 @@ from penstock import events
 from penstock.engine import waiting
 from penstock.engine.contracts.driver import MOVED
 from penstock.engine.fetch import policy
-from penstock.engine.read.batch import read_many
+from penstock.engine.read.reader import read_many
 from penstock.errors import Forbidden, Throttled, Unreachable
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply

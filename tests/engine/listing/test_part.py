@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.engine.listing.part import Part
+from penstock.engine.listing.keyspace import Part
 from penstock.errors import Damaged
 from penstock.values import ObjectMeta, Page
 

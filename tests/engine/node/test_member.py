@@ -12,8 +12,7 @@ import pytest
 
 from penstock.engine.budget import Budget
 from penstock.engine.node import member as room
-from penstock.engine.node.member import Member, node_status
-from penstock.engine.node.place import FILE
+from penstock.engine.node.member import FILE, Member, node_status
 from penstock.engine.node.table import Counted, Row
 from penstock.options import NodeOptions
 from penstock.source import open_source

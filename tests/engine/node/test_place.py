@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.node.place import FILE, directory, open_file
+from penstock.engine.node.member import FILE, directory, open_file
 from penstock.engine.node.table import SIZE
 from penstock.errors import ConfigError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.engine.node.processors import processors
+from penstock.engine.node.member import processors
 from tests.children import forked
 
 

@@ -10,8 +10,7 @@ from time import monotonic
 
 import pytest
 
-from penstock.engine.node.member import Shared
-from penstock.engine.node.place import FILE
+from penstock.engine.node.member import FILE, Shared
 from penstock.engine.node.table import MEMBERS, SIZE, Row, member_at
 from penstock.errors import ConfigError
 from tests.engine.node.process import processes

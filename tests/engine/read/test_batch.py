@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.read.batch import read_into, read_many
+from penstock.engine.read.reader import read_into, read_many
 from penstock.errors import Forbidden, NotFound, Unusable
 from penstock.options import ReadOptions
 from penstock.testing.servers import reply
@@ -98,7 +98,7 @@ class TestInto:
     def test_ctrl_c_leaves_no_writer(self):
         script = """
             import os, signal, threading
-            from penstock.engine.read.batch import read_into
+            from penstock.engine.read.reader import read_into
             from penstock.options import ReadOptions
             from penstock.engine.buffer import Buffer
             from penstock.values import Span

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.budget import Budget
-from penstock.engine.cache.reads import CachedRead
+from penstock.engine.cache.layer import CachedRead
 from penstock.engine.read import lookahead as room
 from penstock.engine.read.lookahead import Lookahead
 from penstock.errors import NotFound, Unusable

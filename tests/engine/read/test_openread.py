@@ -5,8 +5,8 @@ import os
 import pytest
 
 from penstock.engine.budget import Budget
-from penstock.engine.read.batch import read_many
 from penstock.engine.read.lookahead import Lookahead
+from penstock.engine.read.reader import read_many
 from penstock.errors import Changed, ChecksumMismatch, Damaged, NotFound, PenstockError, Transient, Unusable
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply

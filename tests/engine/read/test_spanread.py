@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.read.batch import read_into, read_many, start_reads
+from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Changed, Truncated, Unreachable
 from penstock.options import ReadOptions, RetryOptions

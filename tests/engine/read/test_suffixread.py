@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.engine.budget import Budget
-from penstock.engine.read.batch import read_into, read_many, start_reads
 from penstock.engine.read.lookahead import Lookahead
 from penstock.engine.read.openread import ending
+from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Changed, Damaged, NotFound, PenstockError, Unusable
 from penstock.events import RangeRead, RequestEnded, subscribe

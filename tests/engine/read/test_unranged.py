@@ -8,9 +8,8 @@ from penstock.engine.contracts.driver import Abilities
 from penstock.engine.contracts.exchange import Exchange, Request, Response
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.read import reader
-from penstock.engine.read.batch import read_into, read_many, start_reads
 from penstock.engine.read.lookahead import Lookahead
-from penstock.engine.read.reader import Reader, scatter
+from penstock.engine.read.reader import Reader, read_into, read_many, scatter, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Bug, Cancelled, Changed, Truncated, Unreachable, Unusable
 from penstock.options import ReadOptions, RetryOptions

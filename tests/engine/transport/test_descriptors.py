@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.transport import loop
-from penstock.engine.transport.descriptors import Token, crowded, room
+from penstock.engine.transport.codes import Token, crowded, room
 from penstock.errors import Unreachable
 from tests.children import python
 

@@ -5,10 +5,9 @@ import time
 
 from penstock.engine.contracts.exchange import Request
 from penstock.engine.transport.easy import Easy
-from penstock.engine.transport.libcurl import OK
+from penstock.engine.transport.libcurl import OK, Pool
 from penstock.engine.transport.loop import connect
 from penstock.engine.transport.multi import Multi
-from penstock.engine.transport.pool import Pool
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted
 from tests.engine.transport.calls import WAIT_S, carry, get, hello

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from penstock.errors import NotFound
-from penstock.interop.fsspec import entries
+from penstock.interop.fsspec import coroutines
 from penstock.source import open_source
 
 
@@ -24,33 +24,33 @@ def _key(source):
 
 
 def test_what_lies_right_below(source):
-    found = {each["name"]: each["type"] for each in entries.ls(source, "", _key(source))}
+    found = {each["name"]: each["type"] for each in coroutines.ls(source, "", _key(source))}
     assert found == {"a": "directory", "ab": "file", "c": "directory", "e": "file"}
-    assert [each["name"] for each in entries.ls(source, "a", _key(source))] == ["a/x", "a/b"]
-    assert [each["name"] for each in entries.ls(source, "e", _key(source))] == ["e"]
-    assert [each["name"] for each in entries.ls(source, "c", _key(source))] == ["c/d"]
-    assert entries.ls(source, "c/d", _key(source)) == []
+    assert [each["name"] for each in coroutines.ls(source, "a", _key(source))] == ["a/x", "a/b"]
+    assert [each["name"] for each in coroutines.ls(source, "e", _key(source))] == ["e"]
+    assert [each["name"] for each in coroutines.ls(source, "c", _key(source))] == ["c/d"]
+    assert coroutines.ls(source, "c/d", _key(source)) == []
     with pytest.raises(NotFound):
-        entries.ls(source, "none", _key(source))
+        coroutines.ls(source, "none", _key(source))
 
 
 def test_all_that_lies_below(source):
-    assert sorted(entries.under(source, "", "", _key(source), withdirs=False)) == ["a/b/y", "a/x", "ab", "e"]
-    with_dirs = entries.under(source, "", "", _key(source), withdirs=True)
+    assert sorted(coroutines.under(source, "", "", _key(source), withdirs=False)) == ["a/b/y", "a/x", "ab", "e"]
+    with_dirs = coroutines.under(source, "", "", _key(source), withdirs=True)
     assert {name for name, each in with_dirs.items() if each["type"] == "directory"} == {"a", "a/b", "c", "c/d"}
-    assert sorted(entries.under(source, "", "a", _key(source), withdirs=False)) == ["a/b/y", "a/x", "ab"]
-    assert sorted(entries.under(source, "a", "", _key(source), withdirs=True)) == ["a/b", "a/b/y", "a/x"]
-    found, prefixes = entries.level(source, "a", _key(source))
+    assert sorted(coroutines.under(source, "", "a", _key(source), withdirs=False)) == ["a/b/y", "a/x", "ab"]
+    assert sorted(coroutines.under(source, "a", "", _key(source), withdirs=True)) == ["a/b", "a/b/y", "a/x"]
+    found, prefixes = coroutines.level(source, "a", _key(source))
     assert ({each["name"] for each in found}, prefixes) == ({"a", "ab"}, ["a/"])
-    assert sorted(entries.keys(source, "c")) == ["c/", "c/d/"]
+    assert sorted(coroutines.keys(source, "c")) == ["c/", "c/d/"]
 
 
 def test_descriptions(source):
     name = _key(source)
-    assert entries.info(source, "e", name)["size"] == 1
-    assert entries.info(source, "a", name)["type"] == "directory"
-    assert entries.info(source, "", name)["type"] == "directory"
+    assert coroutines.info(source, "e", name)["size"] == 1
+    assert coroutines.info(source, "a", name)["type"] == "directory"
+    assert coroutines.info(source, "", name)["type"] == "directory"
     with pytest.raises(NotFound, match="none"):
-        entries.info(source, "none", name)
-    file = entries.info(source, "a/b/y", name)
-    assert entries.latest(source, "a/b/y", file) == entries.latest(source, "a/b", {"type": "directory"})
+        coroutines.info(source, "none", name)
+    file = coroutines.info(source, "a/b/y", name)
+    assert coroutines.latest(source, "a/b/y", file) == coroutines.latest(source, "a/b", {"type": "directory"})

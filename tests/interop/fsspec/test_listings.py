@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 import penstock as ps
-from penstock.interop.fsspec import PenstockFileSystem, entries
+from penstock.interop.fsspec import PenstockFileSystem, coroutines
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_listing_while_a_file_is_written_is_not_kept(root):
 def test_a_listing_that_a_write_came_into_is_not_kept(root, monkeypatch):
     fs = PenstockFileSystem(use_listings_cache=True)
     fs.pipe_file(f"{root}/a/x", b"1")
-    listed = entries.ls
+    listed = coroutines.ls
 
     def check(before, write):
         def overtaken(*words):
@@ -104,7 +104,7 @@ def test_a_listing_that_a_write_came_into_is_not_kept(root, monkeypatch):
             write()
             return found
 
-        monkeypatch.setattr(entries, "ls", overtaken)
+        monkeypatch.setattr(coroutines, "ls", overtaken)
         assert len(fs.ls(f"{root}/a")) == before
         monkeypatch.undo()
         assert len(fs.ls(f"{root}/a")) == 3 - before

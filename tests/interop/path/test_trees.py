@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from penstock.errors import InvalidURL, NotFound
-from penstock.interop.path import trees
+from penstock.interop.path import paths
 from penstock.source import open_source
 
 KEYS = ("a", "a/b", "a/b/c", "d/", "d/e/", "d/e/f", "g//h", "data/")
@@ -20,45 +20,45 @@ def source(request):
 
 
 def test_objects_and_directories_of_one_name(source):
-    assert [trees.file_at(source, key) is not None for key in ("a", "a/b", "d", "d/", "data/", "")] == [
+    assert [paths.file_at(source, key) is not None for key in ("a", "a/b", "d", "d/", "data/", "")] == [
         *(True, True, False, False, True, False),
     ]
-    assert [trees.directory(source, key) for key in ("a", "a/b", "a/b/c", "d", "d/e", "g", "g/", "")] == [
+    assert [paths.directory(source, key) for key in ("a", "a/b", "a/b/c", "d", "d/e", "g", "g/", "")] == [
         *(True, True, False, True, True, True, True, True),
     ]
-    assert trees.described(source, "a")["type"] == "file"
-    assert trees.described(source, "d")["type"] == "directory"
+    assert paths.described(source, "a")["type"] == "file"
+    assert paths.described(source, "d")["type"] == "directory"
     with pytest.raises(NotFound):
-        trees.described(source, "no")
+        paths.described(source, "no")
 
 
 def test_children_come_once_and_in_order(source):
-    assert [*trees.children(source, "")] == ["a", "d", "data", "g"]
-    assert [*trees.children(source, "a")] == ["a/b"]
-    assert [*trees.children(source, "d")] == ["d/e"]
-    assert [*trees.children(source, "g")] == ["g//"]
-    assert [*trees.children(source, "g//")] == ["g//h"]
+    assert [*paths.children(source, "")] == ["a", "d", "data", "g"]
+    assert [*paths.children(source, "a")] == ["a/b"]
+    assert [*paths.children(source, "d")] == ["d/e"]
+    assert [*paths.children(source, "g")] == ["g//"]
+    assert [*paths.children(source, "g//")] == ["g//h"]
     with pytest.raises(NotADirectoryError):
-        [*trees.children(source, "a/b/c")]
+        [*paths.children(source, "a/b/c")]
 
 
 def test_matches_are_files_and_directories(source):
-    assert [*trees.matches(source, "", "*")] == ["a", "d", "data", "g"]
-    assert [*trees.matches(source, "", "**")] == ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "data", "g", "g//", "g//h"]
-    assert [*trees.matches(source, "", "**/")] == ["a", "a/b", "d", "d/e", "data", "g", "g//"]
-    assert [*trees.matches(source, "d", "*")] == ["d/e"]
+    assert [*paths.matches(source, "", "*")] == ["a", "d", "data", "g"]
+    assert [*paths.matches(source, "", "**")] == ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "data", "g", "g//", "g//h"]
+    assert [*paths.matches(source, "", "**/")] == ["a", "a/b", "d", "d/e", "data", "g", "g//"]
+    assert [*paths.matches(source, "d", "*")] == ["d/e"]
     with pytest.raises(InvalidURL):
-        [*trees.matches(source, "d", "/")]
+        [*paths.matches(source, "d", "/")]
 
 
 def test_a_tree_goes_when_it_is_meant_to(source):
     with pytest.raises(OSError, match="not empty") as caught:
-        trees.remove_tree(source, "d", recursive=False)
+        paths.remove_tree(source, "d", recursive=False)
     assert caught.value.errno == errno.ENOTEMPTY
-    trees.remove_tree(source, "d", recursive=True)
-    assert trees.objects(source, "d") == []
+    paths.remove_tree(source, "d", recursive=True)
+    assert paths.objects(source, "d") == []
     source.put("empty/", b"")
-    trees.remove_tree(source, "empty", recursive=False)
+    paths.remove_tree(source, "empty", recursive=False)
     for key, error in (("empty", NotFound), ("a/b/c", NotADirectoryError), ("", InvalidURL)):
         with pytest.raises(error):
-            trees.remove_tree(source, key, recursive=True)
+            paths.remove_tree(source, key, recursive=True)

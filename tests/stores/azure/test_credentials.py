@@ -11,9 +11,9 @@ import pytest
 
 from penstock.engine.contracts.credentials import BearerToken
 from penstock.errors import ConfigError, MissingExtra, Unauthenticated
-from penstock.stores.azure import credentials
-from penstock.stores.azure.credentials import SCOPE, source
+from penstock.stores.azure import provider
 from penstock.stores.azure.options import AzureOptions
+from penstock.stores.azure.provider import SCOPE, source
 from penstock.stores.azure.settings import resolve
 from penstock.stores.azure.signing import AccountKey, SharedAccess
 
@@ -87,4 +87,4 @@ def test_azure_identity_is_imported_only_where_it_is_used():
         "sys.exit(any(name.split('.')[0] in ('azure', 'msal') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False).returncode == 0
-    assert credentials.SCOPE.startswith("https://storage.azure.com/")
+    assert provider.SCOPE.startswith("https://storage.azure.com/")

@@ -21,7 +21,7 @@ from penstock.errors import (
 from penstock.options import TransportOptions
 from penstock.stores.azure.driver import Azure
 from penstock.stores.azure.signing import AccountKey, Container, SharedAccess
-from penstock.stores.credentials.refreshing import RefreshingCredentials
+from penstock.stores.credentials import RefreshingCredentials
 from penstock.testing.drivers import Trial
 from penstock.testing.faults import FaultServer, Settings
 from penstock.testing.servers import Scripted, reply

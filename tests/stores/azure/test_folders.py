@@ -8,9 +8,8 @@ import pytest
 
 from penstock.engine.listing.listing import Listing
 from penstock.errors import Damaged
-from penstock.stores.azure.folders import Walk
-from penstock.stores.azure.listing import Blobs, utf_16
-from penstock.stores.http.walks import Walks
+from penstock.stores.azure.listing import Blobs, Walk, utf_16
+from penstock.stores.http.listing import Walks
 from penstock.values import ObjectMeta
 
 # What stands before, at and after a "/" in the order of bytes, and beyond ASCII.

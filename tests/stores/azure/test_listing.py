@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import Damaged, Unsupported
 from penstock.stores.azure.listing import is_folder, page_of, read_blobs, read_uncommitted
-from penstock.stores.http.xml import parse_xml
+from penstock.stores.http.answers import parse_xml
 
 
 def _blob(name, size=1, etag="0x1", more="", metadata="", attributes=""):

@@ -12,7 +12,7 @@ from azure.storage.blob._shared.authentication import SharedKeyCredentialPolicy
 
 from penstock.engine.contracts.credentials import BearerToken
 from penstock.stores.azure.signing import AccountKey, Container, SharedAccess, Signer
-from penstock.stores.http.escape import escape
+from penstock.stores.http.headers import escape
 
 KEY = b64encode(bytes(range(64))).decode()
 PLACE = Container("box", "account", "https://account.blob.core.windows.net", "az://box/")

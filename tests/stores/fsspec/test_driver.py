@@ -11,8 +11,7 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import Damaged, InvalidURL, Transient, Unsupported
-from penstock.stores.fsspec.driver import Fsspec
-from penstock.stores.fsspec.instances import Instances
+from penstock.stores.fsspec.driver import Fsspec, Instances
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.testing.drivers.contract import Reading
 from tests.servers.folder import WEB_KEYS, Folder

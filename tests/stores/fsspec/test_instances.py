@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 import penstock.source as source_module
 from penstock.errors import ConfigError, InvalidURL, MissingExtra, UnknownScheme
-from penstock.stores.fsspec.instances import Instances, filesystem_class
+from penstock.stores.fsspec.driver import Instances, filesystem_class
 from tests.children import forked
 
 

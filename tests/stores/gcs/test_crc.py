@@ -5,7 +5,7 @@ from hashlib import md5
 
 import pytest
 
-from penstock.stores.gcs.crc import Crc32c, body_headers, stored_sum
+from penstock.stores.gcs.driver import Crc32c, body_headers, stored_sum
 from penstock.values import Checksum
 
 CHECK = b"123456789"  # of which the CRC catalogue says e3069283

@@ -73,9 +73,9 @@ def test_another_providers_options_are_refused():
 
 
 def test_a_missing_library_names_the_extra(monkeypatch):
-    from penstock.stores.gcs import crc
+    from penstock.stores.gcs import driver
 
-    crc.library.cache_clear()
+    driver.library.cache_clear()
     monkeypatch.setitem(sys.modules, "fastcrc", None)
     monkeypatch.setitem(sys.modules, "fastcrc.crc32", None)
     source, _ = open_source("gs://some-bucket/", GCSOptions(anonymous=True))

@@ -10,7 +10,7 @@ import pytest
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import Unsupported
 from penstock.stores.gcs.signing import ServiceToken, bearer, google_query, hmac_keys
-from penstock.stores.s3.presigning import Address
+from penstock.stores.s3.signing import Address
 from penstock.stores.s3.vocabulary import Bucket
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.faults.signature import Scheme, check_signature

@@ -3,7 +3,7 @@
 import logging
 
 from penstock.options import TransportOptions
-from penstock.stores.http.connect import connected
+from penstock.stores.http.network import connected
 from penstock.stores.provider import Opening
 from penstock.stores.web.options import HTTPOptions
 from penstock.stores.web.provider import PROVIDER

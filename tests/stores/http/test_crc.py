@@ -5,7 +5,7 @@ from zlib import crc32
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.http.crc import Crc
+from penstock.stores.http.verify import Crc
 
 
 class Crc32(Crc):

@@ -1,6 +1,6 @@
 """Paths, queries and header values are escaped once, in the form that signatures compare."""
 
-from penstock.stores.http.escape import escape, query_string, trimmed
+from penstock.stores.http.headers import escape, query_string, trimmed
 
 
 def test_a_key_s_every_byte_is_escaped_once():

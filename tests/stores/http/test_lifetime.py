@@ -6,7 +6,7 @@ import pytest
 
 from penstock.engine.contracts.credentials import Credentials
 from penstock.errors import Unusable
-from penstock.stores.http.lifetime import WEEK_S, lifetime
+from penstock.stores.http.headers import WEEK_S, lifetime
 
 LASTING = Credentials("a", "s")
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 
 from penstock.errors import Damaged
+from penstock.stores.http.answers import parse_xml
 from penstock.stores.http.listing import read_page, read_uploads
-from penstock.stores.http.xml import parse_xml
 from tests.servers.hostile import document as xml
 from tests.servers.hostile import listing
 

@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock.engine.contracts.driver import Attributes
 from penstock.errors import Unusable
-from penstock.stores.http.metadata import read_metadata, write_metadata
+from penstock.stores.http.headers import read_metadata, write_metadata
 from penstock.testing.faults import FaultServer
 
 VALUES = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.stores.s3.route import is_of_cluster, is_within, redirected
+from penstock.stores.s3.driver import is_of_cluster, is_within, redirected
 
 AMAZON = is_within("amazonaws.com")
 URL = "https://b.s3.us-east-1.amazonaws.com/train/a%20b"

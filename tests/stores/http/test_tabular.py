@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Damaged
-from penstock.stores.http.listing import read_page
-from penstock.stores.http.tabular import columns
-from penstock.stores.http.xml import parse_xml
+from penstock.stores.http.answers import parse_xml
+from penstock.stores.http.listing import columns, read_page
 
 _FIELDS = (
     "<Key>{key}</Key><LastModified>2026-01-02T03:04:05.678Z</LastModified><ETag>&quot;{etag}&quot;</ETag>"

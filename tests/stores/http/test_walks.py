@@ -1,7 +1,7 @@
 """Walks are found by their tokens, told apart, bounded, and begun again where they are not kept any more."""
 
-from penstock.stores.http.walks import Walks
-from penstock.stores.web.walk import Walk
+from penstock.stores.http.listing import Walks
+from penstock.stores.web.index import Walk
 
 
 def test_walks_are_bounded_and_told_apart():

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from penstock.errors import Damaged
-from penstock.stores.http.xml import child_texts, local_name, parse_xml
+from penstock.stores.http.answers import child_texts, local_name, parse_xml
 
 
 @pytest.mark.parametrize(

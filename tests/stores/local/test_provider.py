@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import InvalidURL
 from penstock.source import open_source
-from penstock.stores.local.provider import PROVIDER
+from penstock.stores.local.driver import PROVIDER
 from penstock.stores.urls import parse
 
 

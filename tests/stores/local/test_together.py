@@ -11,8 +11,7 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import AlreadyExists, InvalidURL, PenstockError, PreconditionFailed, Unusable
-from penstock.stores.local.driver import Local
-from penstock.stores.local.together import NewFile, write_files
+from penstock.stores.local.driver import Local, NewFile, write_files
 from penstock.testing.drivers import Trial
 
 
@@ -108,7 +107,7 @@ def test_nothing_is_left_open_or_aside_after_an_interrupt(tmp_path):
 
 _FEW = """
 import os, resource, sys
-from penstock.stores.local.together import NewFile, write_files
+from penstock.stores.local.driver import NewFile, write_files
 lowest = os.dup(0)
 os.close(lowest)
 resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 4, lowest + 4))

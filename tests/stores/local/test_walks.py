@@ -26,7 +26,7 @@ def scans(monkeypatch):
         seen.append(path)
         return original(path)
 
-    monkeypatch.setattr("penstock.stores.local.tree.os.scandir", counted)
+    monkeypatch.setattr("penstock.stores.local.driver.os.scandir", counted)
     return seen
 
 

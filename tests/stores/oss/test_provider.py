@@ -221,7 +221,7 @@ def test_a_listing_asks_for_a_thousand_and_goes_on_by_an_escaped_token(server):
 
 def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(server, monkeypatch):
     """Some requests meet a token that is no longer taken, and others are asked for at once."""
-    monkeypatch.setattr("penstock.stores.credentials.refreshing._FRESH_S", 0.0)  # they rotate many times a second here
+    monkeypatch.setattr("penstock.stores.credentials._FRESH_S", 0.0)  # they rotate many times a second here
     rounds, given = [0], []
 
     def rotate():
@@ -260,9 +260,9 @@ def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(s
 
 
 def test_a_missing_library_is_told_with_its_extra(monkeypatch):
-    from penstock.stores.oss import crc
+    from penstock.stores.oss import vocabulary
 
-    crc.library.cache_clear()
+    vocabulary.library.cache_clear()
     monkeypatch.setitem(sys.modules, "fastcrc.crc64", None)
     with pytest.raises(MissingExtra, match=r"Alibaba OSS needs fastcrc.*pip install penstock\[oss\]"):
         open_source("oss://bkt/k", ps.OSSOptions(region="r", anonymous=True))[0]._fetcher()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.contracts.credentials import Credentials
-from penstock.stores.http.escape import escape, query_string, trimmed
+from penstock.stores.http.headers import escape, query_string, trimmed
 from penstock.stores.oss.vocabulary import Signer, oss_query
-from penstock.stores.s3.presigning import Address
+from penstock.stores.s3.signing import Address
 from penstock.stores.s3.vocabulary import Bucket
 
 BUCKET = Bucket("bucket", "https://oss-cn-hangzhou.aliyuncs.com", virtual=True, scheme="oss")

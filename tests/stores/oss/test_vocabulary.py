@@ -11,8 +11,7 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.driver import Attributes, Part, Payload
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import AlreadyExists, ChecksumMismatch, ConfigError
-from penstock.stores.oss.crc import Crc64, Crc64Md5
-from penstock.stores.oss.vocabulary import ALIBABA
+from penstock.stores.oss.vocabulary import ALIBABA, Crc64, Crc64Md5
 from penstock.stores.s3.driver import S3
 from penstock.stores.s3.vocabulary import Bucket
 from penstock.values import Span

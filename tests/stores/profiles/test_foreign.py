@@ -9,8 +9,7 @@ import penstock as ps
 from penstock import options
 from penstock.errors import ConfigError
 from penstock.options.table import PART_KINDS, PARTS, Value
-from penstock.stores.profiles.foreign import MAY, check_options, check_tables
-from penstock.stores.profiles.lookup import load
+from penstock.stores.profiles.lookup import MAY, check_options, check_tables, load
 from tests.options.kinds import KINDS
 
 

@@ -19,7 +19,7 @@ import pytest
 from penstock.engine.contracts.credentials import Credentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.options import TransportOptions
-from penstock.stores.credentials.refreshing import RefreshingCredentials
+from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
 from penstock.stores.s3.options import S3Options
 from penstock.stores.s3.settings import resolve

@@ -23,7 +23,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.options import TransportOptions
-from penstock.stores.credentials.refreshing import RefreshingCredentials
+from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
 from penstock.stores.s3.driver import S3
 from penstock.stores.s3.options import S3Options

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import Unsupported
-from penstock.stores.s3.presigning import Address, amazon_query
+from penstock.stores.s3.signing import Address, amazon_query
 
 MAY_2013 = datetime(2013, 5, 24, tzinfo=UTC).timestamp()
 

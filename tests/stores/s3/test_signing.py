@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.contracts.credentials import Credentials
-from penstock.stores.http.escape import escape, query_string, trimmed
+from penstock.stores.http.headers import escape, query_string, trimmed
 from penstock.stores.s3.signing import EMPTY_SHA256, Signer
 
 # "Signature Calculations for the Authorization Header", Amazon S3 API reference.

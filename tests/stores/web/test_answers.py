@@ -5,7 +5,7 @@ import pytest
 from penstock.engine.contracts.driver import MOVED
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Unusable
-from penstock.stores.web.answers import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
+from penstock.stores.web.route import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
 
 DATE = "Sun, 22 Nov 2026 10:58:00 GMT"
 

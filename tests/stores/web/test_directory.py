@@ -5,8 +5,8 @@ import pytest
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Damaged, Forbidden, NotFound, Transient, Unauthenticated, Unsupported, Unusable
 from penstock.stores.web.driver import check_listable, index_of
+from penstock.stores.web.index import Walk
 from penstock.stores.web.route import Route
-from penstock.stores.web.walk import Walk
 
 PAGE = b"<title>Index of /</title><a href='x'>x</a></html>"
 HEADERS = {"content-length": str(len(PAGE)), "content-type": "text/html"}

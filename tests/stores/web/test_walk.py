@@ -7,9 +7,8 @@ import pytest
 
 from penstock.engine.listing.listing import Listing
 from penstock.errors import Damaged
-from penstock.stores.http.walks import Walks
-from penstock.stores.web.index import Named
-from penstock.stores.web.walk import Walk
+from penstock.stores.http.listing import Walks
+from penstock.stores.web.index import Named, Walk
 
 
 def _children(keys, folder):

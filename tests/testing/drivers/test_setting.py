@@ -5,7 +5,7 @@ import pytest
 from penstock.engine.contracts.driver import Attributes
 from penstock.stores.memory.driver import Memory
 from penstock.testing.drivers import DriverContract
-from penstock.testing.drivers.setting import Setting
+from penstock.testing.drivers.contract import Setting
 from tests.testing.drivers.broken import NOTICED, trial_of
 
 

@@ -1,13 +1,17 @@
-"""Discovery of the distributed checkpoint in a folder: Penstock's, torch's, or none."""
+"""Discovery of the distributed checkpoint in a folder: Penstock's, torch's, or none.
+
+The location that torch's Distributed Checkpoint asks a storage writer or reader for.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from torch.distributed.checkpoint.metadata import StorageMeta
 
-from penstock.checkpoint.commit.saving import read_current
+from penstock.checkpoint.commit import read_current
 from penstock.checkpoint.distributed import records, torchmeta
 from penstock.checkpoint.distributed.torchmeta import METADATA
 from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
@@ -16,7 +20,6 @@ from penstock.source import open_source
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from torch.distributed.checkpoint.metadata import Metadata
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["ExistingCheckpoints", "Marker", "existing", "opened", "valid"]
+    Id = str | os.PathLike[str]
+
+__all__ = ["ExistingCheckpoints", "Located", "Marker", "existing", "opened", "valid"]
 
 
 class Marker(NamedTuple):
@@ -119,3 +124,25 @@ def _named(source: Source, key: str) -> Iterable[str]:
         return {location.name for location in locations.values()}
     except (Damaged, Unusable):
         return ()
+
+
+class Located:
+    """The location of a checkpoint, with the methods that torch expects of a writer and a reader."""
+
+    _store: StoreOptions | str | None
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The checkpoint's URL."""
+        return self._url
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Id) -> bool:
+        """Return whether Penstock can open a URL or path."""
+        return valid(checkpoint_id)
+
+    def reset(self, checkpoint_id: Id | None = None) -> None:
+        """Start over, at another location if one is given."""
+        if checkpoint_id:
+            self._url = os.fspath(checkpoint_id)
+            self._source, self._folder = opened(self._url, self._store)

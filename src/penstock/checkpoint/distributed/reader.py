@@ -18,14 +18,12 @@ from torch.distributed.checkpoint.planner import LoadItemType
 from torch.futures import Future
 
 from penstock.checkpoint.distributed import torchmeta
-from penstock.checkpoint.distributed.discovery import Marker
-from penstock.checkpoint.distributed.storage import Located
+from penstock.checkpoint.distributed.discovery import Located, Marker
 from penstock.checkpoint.distributed.torchmeta import METADATA, compared, load_item
+from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.integrity.manifest import MANIFEST
+from penstock.checkpoint.staging import STAGE_BYTES, memory, staged
 from penstock.checkpoint.torchfile.load import refused
-from penstock.checkpoint.transfer.gather import Object, Want, gather
-from penstock.checkpoint.transfer.staging import STAGE_BYTES, staged
-from penstock.checkpoint.transfer.tensors import memory
 from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Truncated, Unusable
 from penstock.progress import bar
 

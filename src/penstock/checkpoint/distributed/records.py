@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import WriteItem
 
-    from penstock.checkpoint.integrity.checksums import BlockChecksums
+    from penstock.checkpoint.integrity.checksummed import BlockChecksums
 
     _Said = dict[str, int]
     _Listed = list[tuple[str, BlockChecksums]]

@@ -11,16 +11,15 @@ from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
-from penstock.checkpoint.commit.saving import publish
+from penstock.checkpoint.commit import publish
 from penstock.checkpoint.distributed import records, torchmeta
-from penstock.checkpoint.distributed.discovery import ExistingCheckpoints, existing
+from penstock.checkpoint.distributed.discovery import ExistingCheckpoints, Located, existing
 from penstock.checkpoint.distributed.records import KIND, ItemLocation
-from penstock.checkpoint.distributed.storage import Located
 from penstock.checkpoint.distributed.torchmeta import METADATA
 from penstock.checkpoint.integrity.checksummed import ChecksummedWriter
 from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
+from penstock.checkpoint.staging import pieces
 from penstock.checkpoint.torchfile.verbs import dump
-from penstock.checkpoint.transfer.tensors import pieces
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Unusable
 from penstock.progress import bar

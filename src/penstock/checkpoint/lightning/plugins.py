@@ -10,13 +10,13 @@ from lightning.pytorch import callbacks, strategies
 from lightning.pytorch.plugins import io
 from lightning.pytorch.trainer.states import TrainerFn
 
-from penstock.checkpoint.commit.remove import remove
+from penstock.checkpoint.commit import remove
 from penstock.checkpoint.distributed.reader import StorageReader
 from penstock.checkpoint.distributed.sharded import Loading, save_shards
 from penstock.checkpoint.distributed.writer import StorageWriter
 from penstock.checkpoint.run.background import Job
+from penstock.checkpoint.staging import Stage
 from penstock.checkpoint.torchfile.verbs import load, save
-from penstock.checkpoint.transfer.staging import Stage
 from penstock.errors import InvalidURL, Unusable
 
 if TYPE_CHECKING:

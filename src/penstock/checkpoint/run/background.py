@@ -8,7 +8,7 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Self
 
-from penstock.checkpoint.transfer.staging import Stage, staged_bytes
+from penstock.checkpoint.staging import Stage, staged_bytes
 from penstock.engine.waiting import Inbox
 from penstock.errors import Unusable
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from penstock.checkpoint.run.arguments import Loader
+    from penstock.checkpoint.run.ranks import Loader
     from penstock.checkpoint.run.steps import CheckpointManager
 
 __all__ = ["AsyncCheckpointer", "Job"]

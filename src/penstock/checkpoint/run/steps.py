@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
+from penstock.checkpoint.commit import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity.manifest import step_name
-from penstock.checkpoint.run.arguments import checked_metric, checked_step
-from penstock.checkpoint.run.folder import download_folder, upload_folder
-from penstock.checkpoint.run.stepindex import StepEntry
+from penstock.checkpoint.run.folder import StepEntry, download_folder, upload_folder
+from penstock.checkpoint.run.ranks import checked_metric, checked_step
 from penstock.checkpoint.run.store import StepDescription, StepStore
+from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.decoding import decoded, readable
 from penstock.checkpoint.torchfile.encoding import encoded
 from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.torchfile.verbs import dump
-from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.events import operation
 from penstock.progress import bar
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from penstock.checkpoint.integrity.manifest import Manifest
-    from penstock.checkpoint.run.arguments import Loader
-    from penstock.checkpoint.run.ranks import Ranks
+    from penstock.checkpoint.run.ranks import Loader, Ranks
     from penstock.options import StoreOptions
     from penstock.source import Source
 

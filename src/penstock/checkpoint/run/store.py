@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from penstock.checkpoint.commit.saving import CommittedCheckpoint
+from penstock.checkpoint.commit import CommittedCheckpoint
 from penstock.checkpoint.integrity.manifest import MANIFEST, METADATA, Manifest, span, step_name, step_of
-from penstock.checkpoint.run.stepindex import MOST_BYTES, STEP_INDEX, StepEntry, decode, encode
+from penstock.checkpoint.run.folder import MOST_BYTES, STEP_INDEX, StepEntry, decode, encode
 from penstock.errors import Changed, CheckpointError, NotFound, Unusable
 from penstock.values import ObjectMeta, Span
 

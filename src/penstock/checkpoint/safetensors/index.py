@@ -1,18 +1,29 @@
-"""Sharded safetensors in Hugging Face's layout: which file holds which tensor, and the index. Pure."""
+"""Sharded safetensors in Hugging Face's layout: the index says which file holds which tensor.
+
+Resolution of a URL to safetensors files reads and verifies their headers, and no tensor data.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.checkpoint.integrity.selfdigest import BLANK, document, stored_digest, with_digest
-from penstock.errors import CheckpointError
+from penstock.checkpoint.integrity.manifest import BLANK, document, stored_digest, with_digest
+from penstock.checkpoint.safetensors.header import parse, stop_of
+from penstock.checkpoint.safetensors.load import SafetensorsFile
+from penstock.errors import CheckpointError, NotFound
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["INDEX", "WHOLE", "Index", "file_names", "split"]
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+
+__all__ = ["INDEX", "WHOLE", "Index", "absent", "file_names", "resolve", "split", "stored_index"]
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -93,3 +104,86 @@ def _texts(value: object) -> dict[str, str]:
 def _plain(name: str) -> bool:
     """Return whether a name is a plain file name, not a path to another folder."""
     return name.endswith(".safetensors") and not set(name) & {"/", "\\", "\0"}
+
+
+# Holds most headers, including the digests of a few GB of tensors; takes a few milliseconds.
+_FIRST_BYTES = 128 << 10
+_INDEX_BYTES = 100_000_000  # largest index that is read: the limit of a header
+
+
+def resolve(source: Source, key: str, names: Collection[str] | None = None) -> dict[str, SafetensorsFile]:
+    """Return the file of each tensor below ``key``: a file, an index, or a folder (its index, else its only file).
+
+    Costs two requests per file, sent for all files at once, and one more for a long header; two more for an index, and
+    two more for a folder. Of an index only files with tensors of ``names`` are opened.
+
+    Raises:
+        NotFound: Nothing is there, a file is missing, or the index lacks one of ``names``; the message names it.
+        CheckpointError: A header or the index is damaged, or a file belongs to another save than the index; the message
+            names it.
+
+    """
+    if key.endswith(".safetensors"):
+        (file,) = _opened(source, [key])
+        return dict.fromkeys(file.header.entries, file)
+    if key.endswith(".json"):
+        return _indexed(source, key, stored_index(source, key), names)
+    folder = as_folder(key)
+    index, whole = source.stat_existing([folder + INDEX, folder + WHOLE])
+    if index is not None:
+        return _indexed(source, index.key, stored_index(source, index.key, index), names)
+    if whole is None:
+        raise NotFound(f"there is neither {INDEX} nor {WHOLE}", url=source.url(folder))
+    return resolve(source, folder + WHOLE)
+
+
+def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> Index:
+    """Return an index: one request, and a HEAD if ``meta`` is None. Raise ``NotFound`` or ``CheckpointError``."""
+    with source.open_read(key, meta) as reader:
+        if reader.size > _INDEX_BYTES:
+            raise CheckpointError(f"this is no index: it has {reader.size:,} bytes", url=source.url(key))
+        return Index.decode(reader.read(), source.url(key))
+
+
+def absent(name: str, known: Collection[str], url: str) -> NotFound:
+    """Return the error for a missing tensor, with the closest known name as a hint."""
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return NotFound(f"there is no tensor {name!r} among the {len(known)}{hint}", url=url)
+
+
+def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, SafetensorsFile]:
+    """Open the files of an index and check that each matches it."""
+    url = source.url(key)
+    wanted = dict.fromkeys(index.files if names is None else names)
+    if missing := [name for name in wanted if name not in index.files]:
+        raise absent(missing[0], index.files, url)
+    folder = key[: key.rfind("/") + 1]
+    shards = sorted({index.files[name] for name in wanted})
+    files = dict(zip(shards, _opened(source, [folder + shard for shard in shards]), strict=True))
+    for shard, file in files.items():
+        if index.digests and index.digests.get(shard) != file.header.digest:
+            raise CheckpointError(f"this file is of another save than its index, {url}", url=file.url)
+    for name in wanted:
+        file = files[index.files[name]]
+        if name not in file.header.entries:
+            raise CheckpointError(f"tensor {name!r} is not in it, as its index says, {url}", url=file.url)
+    return {name: files[index.files[name]] for name in wanted}
+
+
+def _opened(source: Source, keys: Sequence[str]) -> list[SafetensorsFile]:
+    """Open files: read and check their headers, and bind each to its current version."""
+    metas = source.stat_many(keys)
+    urls = [source.url(key) for key in keys]
+    for meta, url in zip(metas, urls, strict=True):
+        stop_of(b"", meta.size, url)  # raises if a file is too short
+    firsts = source.read_many(Span(meta.key, 0, min(meta.size, _FIRST_BYTES), meta.etag) for meta in metas)
+    stops = [stop_of(first, meta.size, url) for first, meta, url in zip(firsts, metas, urls, strict=True)]
+    known = list(zip(metas, urls, firsts, stops, strict=True))
+    longer = [Span(meta.key, len(first), stop, meta.etag) for meta, _, first, stop in known if stop > len(first)]
+    rests = dict(zip((span.key for span in longer), source.read_many(longer), strict=True))
+    files = []
+    for meta, url, first, stop in known:
+        header = parse((first + rests.get(meta.key, b""))[:stop], meta.size, url)
+        files.append(SafetensorsFile(meta.key, meta.etag, meta.size, url, header.checksums, stop, header=header))
+    return files

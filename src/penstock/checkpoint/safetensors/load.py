@@ -6,10 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.checkpoint.safetensors.dtypes import empty
-from penstock.checkpoint.transfer.gather import Object, Want, gather
-from penstock.checkpoint.transfer.staging import STAGE_BYTES, cuts, staged
-from penstock.checkpoint.transfer.tensors import flat, memory, torch_module
+from penstock.checkpoint.gather import Object, Want, gather
+from penstock.checkpoint.safetensors.header import empty
+from penstock.checkpoint.staging import STAGE_BYTES, cuts, flat, memory, staged, torch_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 from penstock.checkpoint.integrity.checksummed import Checksummer
-from penstock.checkpoint.safetensors.dtypes import described, shape_of
-from penstock.checkpoint.safetensors.header import encode, layout
-from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, file_names, split
+from penstock.checkpoint.safetensors.header import described, encode, layout, shape_of
+from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, absent, file_names, resolve, split, stored_index
 from penstock.checkpoint.safetensors.load import SafetensorsFile, TensorSpan, load_tensors
-from penstock.checkpoint.safetensors.resolve import absent, resolve, stored_index
-from penstock.checkpoint.transfer.tensors import pieces, torch_module
+from penstock.checkpoint.staging import pieces, torch_module
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, Unusable
 from penstock.progress import bar, current

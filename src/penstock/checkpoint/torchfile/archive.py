@@ -1,6 +1,8 @@
 """A ``torch.save`` file as a zip of records: the directory is read first, and records are verified by their CRC.
 
 The file is not trusted: none of its code runs here, and every number in it is checked before use.
+
+Checkpoints as file objects: for ``torch.save``, ``torch.load`` and any other function that takes a file.
 """
 
 from __future__ import annotations
@@ -16,18 +18,22 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.checkpoint.integrity.crc import crc32
+from penstock.checkpoint.gather import Want, gather
+from penstock.checkpoint.integrity.checksummed import crc32
 from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
-from penstock.checkpoint.transfer.gather import Want, gather
 from penstock.engine.blocks import moved
 from penstock.engine.buffer import flat
 from penstock.errors import CheckpointError, ChecksumMismatch, Unsupported
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.checkpoint.transfer.plan import Object
-    from penstock.source import Source
+    from penstock.checkpoint.gather import Object
+    from penstock.options import StoreOptions
+    from penstock.source import Reader, Source, Writer
+
 
 __all__ = [
     "ENDING",
@@ -35,6 +41,7 @@ __all__ = [
     "HEAD_BYTES",
     "MAGIC",
     "Archive",
+    "Checkpoint",
     "Fragments",
     "Record",
     "Use",
@@ -380,3 +387,19 @@ class Fragments(io.RawIOBase):
         piece = data[start - at : start - at + len(view)]
         view[: len(piece)] = piece
         return len(piece)
+
+
+class Checkpoint:
+    """Access to checkpoints of one store by URL, as file objects."""
+
+    def __init__(self, store: StoreOptions | str | None = None) -> None:
+        """Use ``store``'s options for every URL; by default those of the environment and profile."""
+        self._store = store
+
+    def writer(self, url: str | os.PathLike[str]) -> Writer:
+        """Open a new object to write; it is published, complete, only if the ``with`` block ends without an error."""
+        return open_object(url, "wb", store=self._store)
+
+    def reader(self, url: str | os.PathLike[str]) -> Reader:
+        """Open the current version of an object to read, seekable: one HEAD. Raise ``NotFound`` if it is missing."""
+        return open_object(url, "rb", store=self._store)

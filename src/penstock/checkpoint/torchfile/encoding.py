@@ -17,9 +17,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from penstock.checkpoint.torchfile.decoding import DTYPE, FACTORIES, MAKERS, MARK, marked
-from penstock.checkpoint.torchfile.weightsonly import ATOMS, check_weights_only
-from penstock.checkpoint.transfer.tensors import torch_module
+from penstock.checkpoint.staging import torch_module
+from penstock.checkpoint.torchfile.decoding import ATOMS, DTYPE, FACTORIES, MAKERS, MARK, check_weights_only, marked
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from penstock.checkpoint.gather import Object
     from penstock.checkpoint.torchfile.archive import Archive, Use
-    from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Reader, Source
 
 __all__ = ["load_torchfile", "refused"]

@@ -6,18 +6,18 @@ from collections import deque
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.integrity.crc import crc32
+from penstock.checkpoint.gather import Want, gather
+from penstock.checkpoint.integrity.checksummed import crc32
+from penstock.checkpoint.staging import cuts, staged
 from penstock.checkpoint.torchfile.archive import Record, Use, compare
-from penstock.checkpoint.transfer.gather import Want, gather
-from penstock.checkpoint.transfer.staging import cuts, staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
     import torch
 
+    from penstock.checkpoint.gather import Object
     from penstock.checkpoint.torchfile.archive import Archive
-    from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Source
 
 __all__ = ["COPIED_BYTES", "StoragePrefetch", "storages"]

@@ -13,13 +13,12 @@ from functools import cache
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from penstock.checkpoint.integrity.crc import crc32, fast
-from penstock.checkpoint.torchfile.archive import Use, archive
-from penstock.checkpoint.torchfile.checkpoint import Checkpoint
+from penstock.checkpoint.gather import Object
+from penstock.checkpoint.integrity.checksummed import crc32, fast
+from penstock.checkpoint.staging import torch_module
+from penstock.checkpoint.torchfile.archive import Checkpoint, Use, archive
 from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.torchfile.storages import storages
-from penstock.checkpoint.transfer.plan import Object
-from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Bug, PenstockError, Unusable
 from penstock.events import operation
 from penstock.progress import bar

@@ -22,8 +22,8 @@ from penstock.data.datasets.sample import Sample
 from penstock.engine.contracts.driver import Delete, List, Multipart, Put
 from penstock.errors import PenstockError, Unsupported, Unusable
 from penstock.events import measured
-from penstock.jobs.tasks import steps
-from penstock.jobs.tasks.pool import run_jobs
+from penstock.jobs import steps
+from penstock.jobs.pool import run_jobs
 from penstock.options import RetryOptions
 from penstock.source import Source
 from penstock.stores.urls import parse

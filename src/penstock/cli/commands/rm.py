@@ -14,10 +14,10 @@ from penstock.cli.report import Report
 from penstock.cli.text import harmless, readable
 from penstock.engine.contracts.driver import Delete
 from penstock.errors import Cancelled, PenstockError, printable
+from penstock.jobs import steps
 from penstock.jobs.guard import check_tree, link
+from penstock.jobs.pool import run_jobs
 from penstock.jobs.selection import require, select
-from penstock.jobs.tasks import steps
-from penstock.jobs.tasks.pool import run_jobs
 from penstock.progress import tally
 
 if TYPE_CHECKING:

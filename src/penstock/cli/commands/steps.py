@@ -97,7 +97,7 @@ def _one(url: str, store: ps.StoreOptions | str) -> "Iterator[str]":
     """Verify the single checkpoint at ``url``, for a URL without steps of a run below it."""
     source, key = open_source(url, store)
     try:
-        from penstock.checkpoint.commit.saving import CommittedCheckpoint
+        from penstock.checkpoint.commit import CommittedCheckpoint
 
         return CommittedCheckpoint(source, as_folder(key)).verify()
     except NotFound:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.exits import write
 from penstock.cli.report import Report
 from penstock.cli.text import harmless
-from penstock.jobs.ledger import ledger
+from penstock.jobs.outcome import ledger
 from penstock.jobs.sync import Run
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from penstock.cli.page import save
 from penstock.cli.text import harmless, readable
 
 if TYPE_CHECKING:
-    from penstock.data.zarr.planning.plan import ZarrPlan
+    from penstock.data.zarr.plan import ZarrPlan
     from penstock.interop.zarr.rechunk.documents import Form
     from penstock.interop.zarr.rechunk.run import ArrayCopy, CopyOptions
     from penstock.options import StoreOptions

@@ -21,11 +21,15 @@ Differences from the original:
 from penstock.errors import needing
 
 with needing("penstock.compat.osstorchconnector needs torch", torch="torch"):
-    from penstock.compat.osstorchconnector.absent import OssClient, generate_tar_archive, new_data_object
+    from penstock.compat.osstorchconnector.access import OssClient, generate_tar_archive, new_data_object
     from penstock.compat.osstorchconnector.checkpoint import OssCheckpoint, OssSafetensor
-    from penstock.compat.osstorchconnector.datasets import OssIterableDataset, OssMapDataset
+    from penstock.compat.osstorchconnector.datasets import (
+        DataObject,
+        OssIterableDataset,
+        OssMapDataset,
+        imagenet_manifest_parser,
+    )
     from penstock.compat.osstorchconnector.distributed import OssDCPFileSystem, OssStorageReader, OssStorageWriter
-    from penstock.compat.osstorchconnector.items import DataObject, imagenet_manifest_parser
 
 __all__ = [
     "DataObject",

@@ -1,17 +1,20 @@
-"""Translation of the connector's arguments into Penstock's URLs and store options."""
+"""Translation of the connector's arguments into Penstock's URLs and store options.
+
+Names of the connector that Penstock does not implement: each raises ``Unsupported`` and names an alternative.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock.compat.hints import WrongArgument
 from penstock.engine.contracts.credentials import Credentials
-from penstock.errors import ConfigError, InvalidURL
+from penstock.errors import ConfigError, InvalidURL, Unsupported
 from penstock.stores.oss.options import OSSOptions
 
-__all__ = ["Access", "Connected"]
+__all__ = ["TAR", "Access", "Connected", "OssClient", "generate_tar_archive", "new_data_object"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +112,28 @@ def _field(found: object, name: str) -> object:
     value = getattr(found, name, None)
     method = getattr(found, f"get_{name}", None)
     return method() if value is None and callable(method) else value
+
+
+TAR = "read single objects by from_prefix, or the archive with ps.open and tarfile"
+
+
+def _refuse(name: str, instead: str) -> NoReturn:
+    raise Unsupported(f"{name} is not a part of penstock.compat.osstorchconnector: {instead}")
+
+
+class OssClient:
+    """The connector's internal client, not implemented; use Penstock's functions."""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Raise ``Unsupported``."""
+        _refuse("OssClient", "use ps.open, ps.list, ps.stat, ps.copy and ps.delete with store=ps.OSSOptions(…)")
+
+
+def new_data_object(*_args: object, **_options: object) -> NoReturn:
+    """Raise ``Unsupported``: datasets create their items themselves."""
+    _refuse("new_data_object", "make a DataObject(key, data, label)")
+
+
+def generate_tar_archive(*_args: object, **_options: object) -> NoReturn:
+    """Raise ``Unsupported``: the index of an archive is the connector's own format."""
+    _refuse("generate_tar_archive", TAR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
-from penstock.checkpoint.torchfile.checkpoint import Checkpoint
+from penstock.checkpoint.torchfile.archive import Checkpoint
 from penstock.compat.osstorchconnector.access import Connected
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.journal import journal
 from penstock.data.catalog.labels import check_rule
-from penstock.data.catalog.scanning.journal import journal
-from penstock.data.catalog.scanning.nearest import absent
-from penstock.data.catalog.scanning.scan import Listing, listed
+from penstock.data.catalog.scan import Listing, absent, listed
 from penstock.engine.listing.select import globs
 from penstock.errors import ConfigError, Unusable
 from penstock.progress import tally, totals

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.storage.column import Column, checked, coded
-from penstock.data.catalog.storage.strings import blocks, decode, taken
+from penstock.data.catalog.storage.column import Column, blocks, checked, coded, decode, taken
 from penstock.errors import ManifestError, Unusable
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.strings import Rows
+    from penstock.data.catalog.storage.column import Rows
     from penstock.data.catalog.storage.table import Table
 
     Rule = str | re.Pattern[str] | Callable[[str], str | None]

@@ -1,4 +1,4 @@
-"""Selection of the table rows that a catalog shows: row numbers from indices, masks and conditions."""
+"""Selection of the table rows that a catalog shows, and its entries: objects, or byte ranges of objects."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.data.catalog.labels import labelled, names
-from penstock.data.catalog.storage.numbers import Numbers, pack
-from penstock.data.catalog.storage.strings import taken
+from penstock.data.catalog.labels import label_of, labelled, names
+from penstock.data.catalog.storage.column import Numbers, pack, taken
 from penstock.data.catalog.storage.vectors import gathered
 from penstock.engine.listing.select import selector
-from penstock.errors import Unusable
+from penstock.errors import ManifestError, Unusable
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.strings import Rows
+    from penstock.data.catalog.storage.column import Rows
     from penstock.data.catalog.storage.table import Table
+    from penstock.stores.urls import Location
 
-__all__ = ["Conditions", "Picked", "at", "matching", "picked", "positions", "united"]
+
+__all__ = ["Conditions", "Entry", "Picked", "at", "entry_of", "matching", "picked", "positions", "relocated", "united"]
 
 
 class Picked(Sequence[int]):
@@ -192,3 +194,52 @@ def united(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table
         return gathered(first.take(mine).plus(second.take(theirs))), None
     rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
     return first, picked(rows, np.arange(len(rows)))
+
+
+class Entry(NamedTuple):
+    """An entry of a catalog or a manifest: an object, or a byte range of an object.
+
+    Attributes:
+        key: Full key within the bucket; in a manifest, the key as written there.
+        size: Bytes of the object, or of the range; -1 if unknown.
+        label: The class number; or any JSON value from the manifest, None without a label.
+        etag: ETag of the listed version, without quotes; empty if unknown.
+        offset: The first byte of the range; -1 when the entry is the whole object.
+
+    """
+
+    key: str
+    size: int = -1
+    label: object = None
+    etag: str = ""
+    offset: int = -1
+
+
+def entry_of(table: Table, row: int) -> Entry:
+    """Return one row of a table as an entry."""
+    ranges, of, offset = table.ranges, row, -1
+    if ranges is not None:
+        of, offset = ranges.objects.view[row], ranges.offsets.view[row]
+    return Entry(table.keys.text(of), table.sizes.view[row], label_of(table, row), table.etags.text(of), offset)
+
+
+def relocated(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:
+    """Yield the entries with the key prefix ``base`` replaced by that of ``place``, and without ETags.
+
+    Args:
+        entries: Entries with full keys, which begin with ``base``.
+        base: The prefix to replace.
+        place: Location of the copies. Names must not lead out of a local directory: the entries may come from another
+            user's file.
+        labelled: Keep the labels.
+
+    Raises:
+        ManifestError: A name leads out of a local directory.
+
+    """
+    below, skip = as_folder(place.key), len(base)
+    for entry in entries:
+        key = below + entry.key[skip:]
+        if place.local and ".." in key.split("/"):
+            raise ManifestError(f"{key[:200]!r} leads out of its directory")
+        yield entry._replace(key=key, etag="", label=entry.label if labelled else None)

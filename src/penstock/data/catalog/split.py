@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.labels import numbered
-from penstock.data.catalog.storage.strings import blocks
+from penstock.data.catalog.storage.column import blocks
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.strings import Rows
+    from penstock.data.catalog.storage.column import Rows
     from penstock.data.catalog.storage.table import Table
 
 __all__ = ["Draw", "divided", "draws"]

@@ -1,37 +1,41 @@
-"""Batches formed from a sampling plan: the same for any number of workers, ranks and restarts."""
+"""Batches formed from a sampling plan: the same for any number of workers, ranks and restarts.
+
+Planned samples of a batch, computed from the order alone, without a read.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import default_collate, get_worker_info
 
-from penstock.data.datasets.inspection import PlannedSample, planned
+from penstock.data.datasets.consistency import check_batching
 from penstock.data.datasets.policy import Delivery, OnError, in_lists, remaining
-from penstock.data.datasets.positions.conflicts import check_batching
-from penstock.data.datasets.positions.resumable import Resumable
-from penstock.data.datasets.positions.stateful import Progress, StatefulIterator
+from penstock.data.datasets.resumable import Resumable
 from penstock.data.datasets.sample import Sample
+from penstock.data.datasets.stateful import Progress, StatefulIterator
 from penstock.data.order.indices import batch_indices
+from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor
 from penstock.errors import Unusable
-from penstock.values import whole
+from penstock.values import Place, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.data.datasets.positions.consistency import Contents
-    from penstock.data.datasets.positions.iteration import Iterations
+    from penstock.data.datasets.consistency import Contents
+    from penstock.data.datasets.iteration import Iterations
     from penstock.data.datasets.reading import Reading
     from penstock.data.order.partition import Tail
     from penstock.data.order.sampling import SamplingPlan
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
-    from penstock.values import Place, Span
+    from penstock.values import Span
 
-__all__ = ["BatchableDataset", "Batched"]
+
+__all__ = ["BatchableDataset", "Batched", "PlannedSample", "planned"]
 
 
 class BatchableDataset:
@@ -224,3 +228,41 @@ def _skipping(reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], A
     for made in in_lists(reading, "skip"):
         samples, skipped = remaining(made)
         yield Delivery(collate(samples), cursor, skipped, len(samples))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSample:
+    """A sample of a batch, which may not have been read yet.
+
+    Attributes:
+        index: Number of the sample in the dataset: ``dataset.catalog[index]``, or ``zarr_dataset.as_map()[index]``.
+        url: URL of its object, as in ``DataLoader.skipped``; for arrays, URL of the first array with the sample's
+            position in it.
+        repeat: Whether the sample is a repeat within this epoch that only fills up a batch.
+
+    """
+
+    index: int
+    url: str
+    repeat: bool
+
+
+def planned(
+    plan: SamplingPlan, cursor: Cursor, rank: Place, batch: int, url_of: Callable[[int], str]
+) -> tuple[PlannedSample, ...]:
+    """Return the samples of a rank's batch number ``batch``, counted from ``cursor``, in the order of delivery.
+
+    The cost is the same for any batch and epoch: the positions of at most a few thousand samples are looked up.
+
+    Raises:
+        Unusable: The batch does not exist, or the ranks cannot share the lanes that the order needs.
+
+    """
+    place, number = Place(rank=rank.rank, world=rank.world), whole(batch, "a batch's number", 0)
+    count = len(plan.batches(cursor, place))
+    if number >= count:
+        begins = f", from position {cursor.position} on," if cursor.position else ""
+        raise Unusable(f"there is no batch {number}: epoch {cursor.epoch}{begins} has {count} for each rank, from 0")
+    plan.check_lanes(cursor, place.world)
+    indices = next(batch_indices(plan, plan.after(cursor, number, place.world), place))
+    return tuple(PlannedSample(int(index), url_of(int(index)), isinstance(index, Repeat)) for index in indices)

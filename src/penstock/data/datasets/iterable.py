@@ -11,11 +11,10 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.constructors import constructor, listed, named, saved
 from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.iteration import Iterations, check
 from penstock.data.datasets.objects import singles
-from penstock.data.datasets.positions.iteration import Iterations
-from penstock.data.datasets.positions.place import check
-from penstock.data.datasets.positions.resumable import Resumable
-from penstock.data.datasets.positions.stateful import StatefulIterator
+from penstock.data.datasets.resumable import Resumable
+from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.sampling import SamplingPlan
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.datasets.constructors import D, Parser
-    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order

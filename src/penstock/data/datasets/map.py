@@ -1,21 +1,25 @@
-"""The map-style dataset: reads a sample by index, or a batch with its requests in parallel."""
+"""The map-style dataset: reads a sample by index, or a batch with its requests in parallel.
+
+Conversion of a torch Subset of a map-style dataset (``random_split``) to a dataset over a part of the catalog.
+"""
 
 from __future__ import annotations
 
 import operator
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
 
-from torch.utils.data import Dataset
+import numpy as np
+from torch.utils.data import Dataset, Subset
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.rows import picked, positions
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.constructors import constructor, listed, named, saved
 from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.objects import singles
-from penstock.data.datasets.positions.iteration import Iterations
 from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import SamplingPlan
@@ -30,8 +34,8 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.rows import Picked
     from penstock.data.datasets.constructors import D, Parser
+    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.objects import ObjectReading
-    from penstock.data.datasets.positions.place import PlaceLike
     from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
@@ -40,7 +44,8 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["MapDataset", "Part", "part_of"]
+
+__all__ = ["MapDataset", "Part", "part_of", "without_subsets"]
 
 
 class _OneByOne:
@@ -365,3 +370,22 @@ def _chosen(known: range | Picked, rows: slice | Sequence[int] | ArrayLike) -> r
     if isinstance(rows, slice):
         return known[rows]
     return picked(known if isinstance(known, range) else known.values, positions(rows, len(known)))
+
+
+T = TypeVar("T")
+
+
+def without_subsets(dataset: T) -> T | MapDataset:
+    """Return the part of a ``MapDataset`` that a torch ``Subset`` selects; makes no request.
+
+    Anything else is returned unchanged, also a subclass of ``Subset``, which may read in a different way.
+
+    Raises:
+        Unusable: A subclass of ``MapDataset`` overrides ``__len__`` or ``__iter__``.
+
+    """
+    if type(dataset) is not Subset:
+        return dataset
+    subset = cast("Subset[Any]", dataset)
+    whole = without_subsets(subset.dataset)
+    return part_of(whole, np.asarray(subset.indices)) if isinstance(whole, MapDataset) else dataset

@@ -9,10 +9,10 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Sampler
 
 from penstock.data.datasets.batched import BatchableDataset
-from penstock.data.datasets.positions.conflicts import check_sharding
-from penstock.data.datasets.positions.iteration import Iterations
-from penstock.data.datasets.positions.resumable import Resumable
-from penstock.data.datasets.positions.stateful import StatefulIterator
+from penstock.data.datasets.consistency import check_sharding
+from penstock.data.datasets.iteration import Iterations
+from penstock.data.datasets.resumable import Resumable
+from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.sampling import SamplingPlan
@@ -21,8 +21,8 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from penstock.data.datasets.positions.consistency import Contents
-    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.datasets.consistency import Contents
+    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor

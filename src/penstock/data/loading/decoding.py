@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.data.datasets.policy import Delivery, OnError, attempt, remaining
-from penstock.data.loading.stopwatch import demanded_s
+from penstock.data.loading.stats import demanded_s
 from penstock.engine.waiting import LOOK_S, Wakeup, may_wait
 from penstock.errors import Unusable
 

@@ -20,13 +20,11 @@ from torch.utils.data import get_worker_info
 from penstock.data.catalog.storage.region import Slot
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.map import MapDataset
-from penstock.data.datasets.subsets import without_subsets
+from penstock.data.datasets.map import MapDataset, without_subsets
 from penstock.data.loading.decoding import DecodeOptions, DecodePool
 from penstock.data.loading.device import mover, pinned, to_device
-from penstock.data.loading.stats import LoaderStats, Meter, Work
-from penstock.data.loading.stopwatch import Stopwatch
-from penstock.engine.node.processors import processors as available
+from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
+from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter
 from penstock.values import whole
@@ -34,13 +32,13 @@ from penstock.values import whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from penstock.data.datasets.inspection import PlannedSample
+    from penstock.data.datasets.batched import PlannedSample
+    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.policy import Delivery, OnError, Skipped
-    from penstock.data.datasets.positions.place import PlaceLike
-    from penstock.data.loading.report.loaderreport import LoaderReport
-    from penstock.data.loading.report.summary import Prices
+    from penstock.data.loading.report import LoaderReport
     from penstock.data.loading.requests import Requests
     from penstock.data.loading.stats import Counters
+    from penstock.data.loading.summary import Prices
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
@@ -274,9 +272,9 @@ class DataLoader:
         ``merge_reports`` join their reports. Without worker processes, ``hosts`` and ``slowest`` include all other
         requests of this process since then, such as those for checkpoints.
         """
-        from penstock.data.datasets.positions.place import resolve
-        from penstock.data.loading.report.advice import Setup
-        from penstock.data.loading.report.loaderreport import report
+        from penstock.data.datasets.iteration import resolve
+        from penstock.data.loading.advice import Setup
+        from penstock.data.loading.report import report
 
         meter, threads = self._metering(), self._threads
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)

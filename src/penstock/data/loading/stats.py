@@ -1,17 +1,20 @@
-"""A loader's counters: one row for each worker, in memory that the loader's process and its workers share."""
+"""A loader's counters: one row for each worker, in memory that the loader's process and its workers share.
+
+Timers: the time that calls of a function take, and the processor time that a thread has demanded.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from penstock.data.catalog.storage.region import Slot
 from penstock.data.loading.requests import Requests, lives
-from penstock.data.loading.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
     from penstock.data.datasets.policy import Delivery
     from penstock.engine.contracts.fetching import ReadCounts
 
-__all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row", "Work"]
+
+__all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row", "Stopwatch", "Work", "demanded_s"]
 
 _WORDS: Final = 24  # of 8 bytes: three cache lines, which no other worker writes to
 _OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
@@ -283,3 +287,46 @@ class Meter:
 def _sum(each: Iterable[ReaderStats]) -> ReaderStats:
     columns = zip(*map(astuple, each), strict=True)
     return ReaderStats(*map(sum, columns))
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")  # Linux: ns running, ns waiting for a processor, slices
+
+
+class Stopwatch(Generic[T, R]):
+    """A function whose calls are timed; several threads may call it at once.
+
+    Attributes:
+        seconds: Total seconds of all calls so far, including calls that raised.
+
+    """
+
+    __slots__ = ("_function", "seconds")
+
+    def __init__(self, function: Callable[[T], R]) -> None:
+        """Begin at zero."""
+        self._function = function
+        self.seconds = 0.0
+
+    def __call__(self, value: T) -> R:
+        """Call the function, and add the time it takes."""
+        began_s = monotonic()
+        try:
+            return self._function(value)
+        finally:
+            took_s = monotonic() - began_s
+            self.seconds += took_s
+
+
+def demanded_s() -> float:
+    """Return the seconds that this thread ran, or was ready and waited for a processor, since its start.
+
+    In the rest of its time, the thread waited for locks (Python's GIL among them), files or the network. If the kernel
+    does not report how long the thread was ready, only the seconds that it ran are returned.
+    """
+    with suppress(OSError, ValueError):
+        ran, waited, *_ = _SCHEDSTAT.read_bytes().split()
+        return (int(ran) + int(waited)) / _NS
+    return thread_time()

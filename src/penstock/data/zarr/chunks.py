@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.zarr.format.decoding.codecs import decoder_of
+from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.index import chunk_span
 from penstock.data.zarr.objects.locations import check_absent
 from penstock.errors import Forbidden, NotFound
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.arrays import Missing, StoredArray
     from penstock.data.zarr.format.layout import Layout
-    from penstock.data.zarr.format.virtual.records import Records
+    from penstock.data.zarr.format.references import Records
     from penstock.data.zarr.indexes import ShardIndexes
     from penstock.data.zarr.pool import MemoryPool
     from penstock.engine.contracts.fetching import PendingRead

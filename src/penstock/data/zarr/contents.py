@@ -14,8 +14,8 @@ import numpy as np
 from penstock.data.zarr.arrays import numbered
 from penstock.data.zarr.chunks import Chunks
 from penstock.data.zarr.indexes import IndexCache
+from penstock.data.zarr.objects.coordinates import whole_array
 from penstock.data.zarr.objects.joined import joined
-from penstock.data.zarr.objects.whole import whole_array
 from penstock.data.zarr.pool import MemoryPool
 
 if TYPE_CHECKING:

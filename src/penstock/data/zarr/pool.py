@@ -1,20 +1,28 @@
-"""Pool of array memory: a block is reused once nothing refers to its array or to a view of it."""
+"""Pool of array memory: a block is reused once nothing refers to its array or to a view of it.
+
+Memory limits of a process that cuts samples from chunks, all within ``memory_bytes``. Pure.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["MemoryPool"]
+    from penstock.data.zarr.samples.arrangement import Arrangement
+
+
+__all__ = ["BATCHES", "Limits", "MemoryPool", "blocks_of_lanes", "limits_of", "with_blocks"]
 
 # The C library itself reuses the memory of smaller arrays.
 _LEAST_BYTES = 64 << 10
@@ -94,3 +102,89 @@ class _Lease:
 
     def __del__(self) -> None:
         self._pool.give(self._block)
+
+
+_MIB = 1 << 20
+# Compressed chunks read ahead take at most this fraction (1 / 4) of memory_bytes.
+_COMPRESSED = 4
+# The batch in training, the next one, and the loader's `prefetch` batches (2 by default), being made or waiting.
+BATCHES = 4
+_MARGIN = 4096  # samples beyond a window with known chunks
+
+
+class Limits(NamedTuple):
+    """Limits of the look-ahead of a reading.
+
+    Attributes:
+        chunk_bytes: Decoded bytes of the chunks that are held or come next.
+        samples: Number of samples ahead whose chunks are known.
+        parts: Read-ahead takes at most 1 / ``parts`` of the store's own limit.
+        batch_bytes: Bytes of the batches that are made, wait, or are in training.
+
+    """
+
+    chunk_bytes: int
+    samples: int
+    parts: int
+    batch_bytes: int
+
+
+def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes: int, ahead_bytes: int) -> Limits:
+    """Return the look-ahead limits of a process.
+
+    Args:
+        arrangement: Arrangement of the samples.
+        blocks: Number of blocks of samples that are mixed with one another.
+        batch: Samples of a batch.
+        memory_bytes: Total memory of the process.
+        ahead_bytes: Read-ahead that the store's own options allow.
+
+    Raises:
+        Unusable: ``memory_bytes`` is too little for the window, or for one sample.
+
+    """
+    compressed = min(ahead_bytes, memory_bytes // _COMPRESSED)
+    batches = BATCHES * batch * arrangement.sample_bytes
+    left = memory_bytes - compressed - batches - arrangement.kept_bytes
+    window = max(blocks * arrangement.block_bytes, arrangement.chunk_bytes)
+    if left < window:
+        needs = f"{blocks} blocks of chunks that are mixed" if blocks > 1 else "the chunks of one block of samples"
+        raise Unusable(
+            f"memory_bytes={memory_bytes} leaves {_mib(max(left, 0))} for decoded chunks, and {needs} "
+            f"({_mib(arrangement.block_bytes)} each) need {_mib(window)}; besides, {_mib(compressed)} are for chunks "
+            f"read ahead, {_mib(batches)} for {BATCHES} batches of {batch}, {_mib(arrangement.kept_bytes)} for arrays "
+            "and coordinates that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches "
+            "that lie in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
+        )
+    return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed), batches)
+
+
+def blocks_of_lanes(blocks: int, lanes: int, world: int) -> int:
+    """Return how many blocks a rank has open at once, with ``blocks`` in each of ``lanes`` lanes of all ranks."""
+    # The range of a rank may begin and end within a lane.
+    own = lanes // world if lanes % world == 0 else lanes // world + 2
+    return blocks * max(1, min(own, lanes))
+
+
+def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[Limits, str]:
+    """Return the limits of a reading that mixes ``blocks`` blocks in the same memory, and a warning.
+
+    The warning is "" if the chunks of the blocks fit. If not, the chunks that do not fit are read again.
+    """
+    found = limits._replace(samples=max(limits.samples, _samples(arrangement, blocks)))
+    needed = blocks * arrangement.block_bytes
+    if needed <= limits.chunk_bytes:
+        return found, ""
+    return found, (
+        f"this epoch mixes {blocks} blocks of chunks on this rank, which need {_mib(needed)}, and memory_bytes leaves "
+        f"{_mib(limits.chunk_bytes)} for them: the samples are the same, and chunks that do not fit are read again. "
+        f"Raise memory_bytes by {_mib(needed - limits.chunk_bytes)}, or resume on as many ranks as the state has lanes"
+    )
+
+
+def _samples(arrangement: Arrangement, blocks: int) -> int:
+    return min(1 << 20, 2 * blocks * int(arrangement.space.sizes.max(initial=1)) + _MARGIN)
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / _MIB:.1f} MiB" if size_bytes >= _MIB // 10 or not size_bytes else f"{size_bytes:,} bytes"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.zarr.contents import ZarrContents
-    from penstock.data.zarr.memory import Limits
+    from penstock.data.zarr.pool import Limits
     from penstock.data.zarr.samples.extraction import Part
     from penstock.data.zarr.schedule import Turn
     from penstock.engine.contracts.fetching import ReadCounts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
+from sys import maxsize
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Exchange
     from penstock.errors import PenstockError
     from penstock.values import Checksum, ObjectMeta, Page, Presigned, Span, Uploads
+
 
 __all__ = [
     "MOVED",
@@ -34,6 +36,7 @@ __all__ = [
     "Driver",
     "Ending",
     "Head",
+    "Limits",
     "List",
     "Move",
     "Multipart",
@@ -372,3 +375,33 @@ class Driver(Head, Read, Protocol):
 
     def prepare(self) -> None:
         """Do blocking work before a batch of calls (refresh credentials); called on the caller's thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of one store. By default only pages and copied parts are limited.
+
+    Attributes:
+        least_part_bytes: Least size of every part of an upload but the last.
+        most_part_bytes: Largest part.
+        most_parts: Most parts of one upload.
+        equal_parts: All parts of an upload but the last must have the same size (R2).
+        put_bytes: Largest object that one PUT writes.
+        copy_bytes: Largest object that one ``copy`` may copy; a larger one is copied in parts.
+        copy_part_bytes: Size of the span that one ``copy_part`` copies.
+        page_keys: Most keys of one page of a listing; a driver requests this many.
+        key_bytes: Longest key, in bytes of UTF-8.
+        metadata_bytes: Most bytes of user metadata, names and values together.
+
+    """
+
+    least_part_bytes: int = 1
+    most_part_bytes: int = maxsize
+    most_parts: int = maxsize
+    equal_parts: bool = False
+    put_bytes: int = maxsize
+    copy_bytes: int = maxsize
+    copy_part_bytes: int = 128 << 20
+    page_keys: int = 1000
+    key_bytes: int = maxsize
+    metadata_bytes: int = maxsize

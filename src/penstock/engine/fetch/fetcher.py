@@ -12,8 +12,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from penstock.engine.buffer import Buffer
+from penstock.engine.contracts.driver import Limits
 from penstock.engine.contracts.exchange import Gated, Watchable
-from penstock.engine.contracts.limits import Limits
 from penstock.engine.fetch.operation import Operation, summed
 from penstock.engine.fetch.policy import RetryPolicy
 from penstock.engine.node.member import member

@@ -9,7 +9,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.engine.contracts.limits import Limits
+    from penstock.engine.contracts.driver import Limits
 
 __all__ = ["cut", "part_bytes", "split"]
 

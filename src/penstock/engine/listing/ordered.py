@@ -6,9 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.engine.listing.keyspace import Keyspace
+from penstock.engine.listing.keyspace import Keyspace, Part
 from penstock.engine.listing.listing import columns
-from penstock.engine.listing.part import Part
 from penstock.errors import Damaged, PenstockError
 
 if TYPE_CHECKING:

@@ -1,9 +1,15 @@
-"""This process as a member of its node: a few times a second it states its demand and updates its share."""
+"""This process as a member of its node: a few times a second it states its demand and updates its share.
+
+The file that the processes of a node share: this user's alone, in a directory that is this user's alone.
+
+The number of processors that this process may use.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EBADF, ENOSPC
@@ -16,7 +22,6 @@ from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import ref
 
-from penstock.engine.node.place import FILE, directory, open_file
 from penstock.engine.node.table import (
     GROUPS,
     HEADER,
@@ -33,12 +38,26 @@ from penstock.engine.node.table import (
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.engine.budget import Budget
     from penstock.options import NodeOptions
 
-__all__ = ["Member", "NodeRate", "NodeStatus", "Shared", "member", "memory_bytes", "node_status", "share"]
+
+__all__ = [
+    "FILE",
+    "Member",
+    "NodeRate",
+    "NodeStatus",
+    "Shared",
+    "directory",
+    "member",
+    "memory_bytes",
+    "node_status",
+    "open_file",
+    "processors",
+    "share",
+]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -464,3 +483,77 @@ class Shared:
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+
+FILE: Final = "node-1"  # includes the format's number
+_OTHERS: Final = 0o077
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # never waits on a pipe
+
+
+def directory(environ: Mapping[str, str]) -> Path | None:
+    """Return the directory that ``environ`` selects, or None if ``PENSTOCK_NODE=off``.
+
+    ``PENSTOCK_NODE`` is its absolute path. Without it, the directory is ``penstock`` in ``XDG_RUNTIME_DIR`` if that
+    exists, else ``/tmp/penstock-UID``. ``TMPDIR`` is not used, because in some clusters it differs between jobs or lies
+    on a file server.
+
+    Raises:
+        ConfigError: ``PENSTOCK_NODE`` has another value.
+
+    """
+    said = environ.get("PENSTOCK_NODE", "")
+    if said.lower() == "off":
+        return None
+    if said.startswith("/"):
+        return Path(said)
+    if said:
+        raise ConfigError(f"PENSTOCK_NODE must be the absolute path of a directory, or off, not {said!r}")
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/") and Path(runtime).is_dir():
+        return Path(runtime, "penstock")
+    return Path(f"/tmp/penstock-{os.geteuid()}")  # noqa: S108  open_file refuses other users' files
+
+
+def open_file(where: Path) -> int:
+    """Return a descriptor of the file in ``where``; creates the directory and the file if they are missing.
+
+    Links to either are not followed, and a directory or file that another user owns, may write or may read is refused.
+
+    Raises:
+        ConfigError: The directory or file is not this user's alone, or the file is not a plain file or is too large.
+        OSError: The file cannot be created or opened.
+
+    """
+    with suppress(FileExistsError):
+        where.mkdir(mode=0o700)
+    folder = os.open(where, _DIRECTORY)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            raise ConfigError(f"{where} is not this user's alone (mode 0700): nothing is shared by it")
+        descriptor = os.open(FILE, _FILE, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        _check(descriptor, where)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(descriptor: int, where: Path) -> None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise ConfigError(f"{where / FILE} is no plain file: nothing is shared by it")
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        raise ConfigError(f"{where / FILE} is not this user's alone (mode 0600): nothing is shared by it")
+    if found.st_size > SIZE:
+        raise ConfigError(f"{where / FILE} has {found.st_size} bytes, more than {SIZE}: nothing is shared by it")
+
+
+def processors() -> int:
+    """Return how many processors a job scheduler leaves this process, or the machine's number if unknown."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

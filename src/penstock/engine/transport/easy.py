@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.exchange import Request
-    from penstock.engine.transport.pool import Pool
+    from penstock.engine.transport.libcurl import Pool
     from penstock.options import TransportOptions
 
 __all__ = ["CUT", "WRITE_ERROR", "Easy"]

@@ -3,6 +3,8 @@
 Calls that wait or move bytes use ``_waiting`` and release the GIL. Short calls use ``_short`` and keep it, so that a
 poll cycle acquires the GIL twice instead of once per option. While another thread is busy in Python, each acquisition
 costs up to 5 ms.
+
+Connection pool of one store: a libcurl share that the handles of one session use, closed together with them.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 __all__ = [
     "OK",
     "Header",
     "Line",
+    "Pool",
     "easy_cleanup",
     "easy_header",
     "easy_init",
@@ -178,3 +182,22 @@ def _check() -> None:
 
 
 _check()
+
+
+_SHARE, _CONNECTIONS = 1, 5  # CURLSHOPT_SHARE and CURL_LOCK_DATA_CONNECT, from curl/curl.h
+
+
+class Pool:
+    """Connections kept for reuse. libcurl needs no locks for them, because only one thread uses them."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self) -> None:
+        """Create an empty pool. Raises MemoryError if libcurl cannot."""
+        self.handle: Pointer = share_init()
+        if not self.handle or share_setopt(self.handle, _SHARE, ctypes.c_int(_CONNECTIONS)) != 0:
+            raise MemoryError
+
+    def close(self) -> None:
+        """Close all connections. The handles that shared them must have been freed before."""
+        share_cleanup(self.handle)

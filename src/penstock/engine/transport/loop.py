@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.contracts.exchange import Request, Response
 from penstock.engine.node.member import member
-from penstock.engine.transport.codes import WHERE, deliver, ours
-from penstock.engine.transport.descriptors import Token, crowded, room
+from penstock.engine.transport.codes import WHERE, Token, crowded, deliver, ours, room
 from penstock.engine.transport.easy import CUT
-from penstock.engine.transport.late.lookout import Lookout
+from penstock.engine.transport.late_calls import Lookout
 from penstock.engine.transport.multi import MissingMulti, Multi
 from penstock.engine.transport.session import Session
 from penstock.engine.waiting import Wakeup, serve

@@ -31,6 +31,7 @@ _MAXCONNECTS, _RESOLVE_THREADS_MAX = 6, 20  # CURLMOPT_*, from curl/multi.h
 # of every other host would wait behind them. Threads start on demand. libcurl before 8.20 has neither a bound nor this
 # option.
 _RESOLVE_THREADS = 384
+
 _int, _long = ctypes.c_int, ctypes.c_long
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.transport.codes import WHERE, fault, ours
 from penstock.engine.transport.easy import CUT, WRITE_ERROR, Easy
-from penstock.engine.transport.libcurl import OK
-from penstock.engine.transport.pool import Pool
+from penstock.engine.transport.libcurl import OK, Pool
 from penstock.errors import ConfigError
 from penstock.events import listening
 

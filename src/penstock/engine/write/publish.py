@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.buffer import flat
 from penstock.engine.contracts.driver import Payload, Put
-from penstock.engine.read.batch import read_many
+from penstock.engine.read.reader import read_many
 from penstock.engine.support import require
 from penstock.errors import (
     AlreadyExists,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSelector
 
-    from penstock.interop.arrow.layout import Layout
+    from penstock.interop.arrow.files import Layout
     from penstock.source import Source
     from penstock.values import ObjectMeta
 

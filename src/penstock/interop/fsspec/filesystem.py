@@ -20,14 +20,13 @@ from fsspec.utils import stringify_path
 from penstock.copies import Copied, check_copies
 from penstock.engine.buffer import flat
 from penstock.errors import NotFound, Unsupported, Unusable
-from penstock.interop.fsspec import entries, files
+from penstock.interop.fsspec import coroutines, files
 from penstock.interop.fsspec.coroutines import Coroutines
-from penstock.interop.fsspec.listings import Listings, check_limits
-from penstock.interop.fsspec.names import parent, stripped, url_of
+from penstock.interop.fsspec.listings import Listings, check_limits, parent, stripped, url_of
 from penstock.interop.fsspec.reads import read_slice_here
 from penstock.interop.fsspec.storage import Storage
 from penstock.interop.recent import Recent
-from penstock.jobs.presign import presign
+from penstock.jobs.find import presign
 from penstock.source import Source
 from penstock.stores.urls import parse
 from penstock.values import as_folder
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     import asyncio
     from types import TracebackType
 
-    from penstock.interop.arrow.files import RandomFile
-    from penstock.interop.arrow.layout import Layout
+    from penstock.interop.arrow.files import Layout, RandomFile
     from penstock.interop.fsspec.files import Held
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
@@ -158,7 +156,7 @@ class PenstockFileSystem(Coroutines):
         found = None if refresh else self._listings.get(name)
         if found is None:
             since = self._listings.since()
-            found = entries.ls(*self._place(name), self._strip_protocol)
+            found = coroutines.ls(*self._place(name), self._strip_protocol)
             self._listings.keep(name, found, since)
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
@@ -175,10 +173,10 @@ class PenstockFileSystem(Coroutines):
             try:
                 meta = source.head(key)
             except NotFound:
-                return entries.below(source, key, self._strip_protocol, raising=True)
+                return coroutines.below(source, key, self._strip_protocol, raising=True)
             self._looks.keep(name, meta)
-            return entries.file(source, meta, self._strip_protocol)
-        return entries.info(source, key, self._strip_protocol)
+            return coroutines.file(source, meta, self._strip_protocol)
+        return coroutines.info(source, key, self._strip_protocol)
 
     def exists(self, path: str, **_: object) -> bool:
         """Return whether a file or directory exists; raise an error, not False, if the store cannot answer."""
@@ -201,7 +199,7 @@ class PenstockFileSystem(Coroutines):
 
         """
         source, key = self._place(path)
-        written = entries.latest(source, key, entries.info(source, key, self._strip_protocol))
+        written = coroutines.latest(source, key, coroutines.info(source, key, self._strip_protocol))
         if written is None:
             raise Unusable("this store does not say when objects were written", url=self._url(path))
         return datetime.fromtimestamp(written, UTC)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError, PenstockError, Unusable
 from penstock.options import StoreOptions
-from penstock.options.overlay import overlaid
 from penstock.options.private import given, hidden
 from penstock.options.table import PART_KINDS, meant
-from penstock.options.typed import converted
+from penstock.options.typed import converted, overlaid
 from penstock.stores.urls import option_classes, parse, scheme_provider
 
 if TYPE_CHECKING:

@@ -1,18 +1,33 @@
-"""A store with obspec's protocols, blocking and asynchronous, for paths below a URL."""
+"""A store with obspec's protocols, blocking and asynchronous, for paths below a URL.
+
+Penstock's errors under the class names that ``obspec.exceptions.map_exception`` recognizes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.copies import move_object
-from penstock.errors import AlreadyExists, InvalidURL, Truncated, Unusable
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    Forbidden,
+    InvalidURL,
+    NotFound,
+    PenstockError,
+    PreconditionFailed,
+    Truncated,
+    Unauthenticated,
+    Unsupported,
+    Unusable,
+)
 from penstock.interop import awaiting
 from penstock.interop.awaiting import read
-from penstock.interop.obspec.errors import NotModifiedError, NotSupportedError, PreconditionError, renamed
 from penstock.source import open_source
 from penstock.values import Span, as_folder
 
@@ -27,7 +42,17 @@ if TYPE_CHECKING:
     from penstock.source import Source, Writer
     from penstock.values import ObjectMeta, Page
 
-__all__ = ["Store", "bounds", "described"]
+
+__all__ = [
+    "NotModifiedError",
+    "NotSupportedError",
+    "PreconditionError",
+    "Store",
+    "bounds",
+    "described",
+    "named",
+    "renamed",
+]
 
 _PIECE_BYTES = 8 << 20
 
@@ -418,3 +443,69 @@ def _fits(condition: str | None, etag: str, *, default: bool) -> bool:
     if condition is None:
         return default
     return condition.strip() == "*" or etag in [each.strip().strip('"') for each in condition.split(",")]
+
+
+class NotFoundError(NotFound):
+    """A missing object or bucket."""
+
+
+class InvalidPathError(InvalidURL):
+    """A path that no object can have."""
+
+
+class NotSupportedError(Unsupported):
+    """An operation that the store or Penstock does not support."""
+
+
+class AlreadyExistsError(AlreadyExists):
+    """An object that exists already."""
+
+
+class PreconditionError(PreconditionFailed):
+    """An object that does not match the requested version or condition."""
+
+
+class NotModifiedError(PenstockError):
+    """An object that has not changed since the known version."""
+
+
+class PermissionDeniedError(Forbidden):
+    """An operation that the credentials do not permit."""
+
+
+class UnauthenticatedError(Unauthenticated):
+    """Missing, unknown or expired credentials."""
+
+
+_NAMES: tuple[tuple[type[PenstockError], type[PenstockError]], ...] = (
+    (NotFound, NotFoundError),
+    (InvalidURL, InvalidPathError),
+    (Unsupported, NotSupportedError),
+    (AlreadyExists, AlreadyExistsError),
+    (PreconditionFailed, PreconditionError),
+    (Changed, PreconditionError),
+    (Forbidden, PermissionDeniedError),
+    (Unauthenticated, UnauthenticatedError),
+)
+
+
+def named(error: PenstockError) -> PenstockError:
+    """Return an error under the class name that obspec knows, or the error itself if obspec does not know it."""
+    kind = next((kind for each, kind in _NAMES if isinstance(error, each)), None)
+    if kind is None or isinstance(error, kind):
+        return error
+    other = kind(error.message, url=error.url, attempts=error.attempts, elapsed_s=error.elapsed_s)
+    other.code, other.retry_after_s = error.code, error.retry_after_s
+    return other
+
+
+@contextmanager
+def renamed() -> Iterator[None]:
+    """Raise errors of the block under the class names that obspec knows."""
+    try:
+        yield
+    except PenstockError as error:
+        known = named(error)
+        if known is error:
+            raise
+        raise known from error

@@ -1,9 +1,14 @@
-"""Pathlib-style paths of objects, based on Penstock's own verbs."""
+"""Pathlib-style paths of objects, based on Penstock's own verbs.
+
+Directories and files below a prefix: status, listing, pattern matching and removal.
+"""
 
 from __future__ import annotations
 
 import os
 import posixpath
+from errno import ENOTEMPTY
+from glob import escape
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,11 +17,12 @@ from upath._chain import DEFAULT_CHAIN_PARSER, Chain, ChainSegment
 from upath._stat import UPathStatResult
 
 from penstock.copies import copy_object, delete_sources, move_object
+from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable
-from penstock.interop.path import trees
 from penstock.source import open_source
+from penstock.stores.protected import check_deletable
 from penstock.stores.urls import parse
-from penstock.values import Span, as_folder
+from penstock.values import UNKNOWN_SIZE, Span, as_folder
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -24,8 +30,21 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
     from penstock.source import Reader, Source, Writer
+    from penstock.values import ObjectMeta
 
-__all__ = ["Names", "PenstockPath", "joined"]
+
+__all__ = [
+    "Names",
+    "PenstockPath",
+    "children",
+    "described",
+    "directory",
+    "file_at",
+    "joined",
+    "matches",
+    "objects",
+    "remove_tree",
+]
 
 
 def joined(base: str, *names: str) -> str:
@@ -221,7 +240,7 @@ class PenstockPath(UPath):
 
     def stat(self, *, follow_symlinks: bool = True) -> UPathStatResult:  # noqa: ARG002  links do not exist
         """Return the status: one request, two for a directory; raise ``NotFound`` if nothing exists."""
-        return UPathStatResult.from_info(trees.described(*self._place()))
+        return UPathStatResult.from_info(described(*self._place()))
 
     def lstat(self) -> UPathStatResult:
         """Return the same as ``stat``: links do not exist."""
@@ -238,11 +257,11 @@ class PenstockPath(UPath):
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
         """Return whether the path is an object: one request. Errors are raised."""
-        return trees.file_at(*self._place()) is not None
+        return file_at(*self._place()) is not None
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
         """Return whether anything exists below: one request. Errors are raised."""
-        return trees.directory(*self._place())
+        return directory(*self._place())
 
     def is_symlink(self) -> bool:
         """Return False: links do not exist."""
@@ -256,14 +275,14 @@ class PenstockPath(UPath):
             NotADirectoryError: The path is an object.
 
         """
-        return (self._at(key) for key in trees.children(*self._place()))
+        return (self._at(key) for key in children(*self._place()))
 
     def glob(self, pattern: str, **_: object) -> Iterator[Self]:
         """Yield matching files and directories below, in order; patterns and requests are those of ``ps.glob``.
 
         ``**`` matches any run of characters, and ``**/`` also matches nothing. Matching is case-sensitive.
         """
-        return (self._at(key) for key in trees.matches(*self._place(), str(pattern)))
+        return (self._at(key) for key in matches(*self._place(), str(pattern)))
 
     def rglob(self, pattern: str, **_: object) -> Iterator[Self]:
         """Yield the matches of ``**/`` followed by the pattern, as ``glob`` does."""
@@ -339,7 +358,7 @@ class PenstockPath(UPath):
             InvalidURL: The path is a whole bucket.
 
         """
-        trees.remove_tree(*self._place(), recursive=recursive)
+        remove_tree(*self._place(), recursive=recursive)
 
     def rename(self, target: UPath | str | os.PathLike[str], **_: object) -> Self:  # type: ignore[override]
         """Copy an object, or all objects below, then delete the sources; return the new path. Not atomic.
@@ -359,12 +378,12 @@ class PenstockPath(UPath):
             return to
         source, key = self._file()
         into, name = to._place()  # noqa: SLF001  the same class
-        if trees.file_at(source, key) is not None:
+        if file_at(source, key) is not None:
             move_object(source, key, *to._file())  # noqa: SLF001  the same
             return to
         if to._above(self) is not None:  # noqa: SLF001  the same class
             raise InvalidURL("a directory cannot be moved below itself", url=str(to))
-        found = trees.objects(source, key)
+        found = objects(source, key)
         if not found:
             raise NotFound("nothing there", url=str(self))
         below, folder = as_folder(key), as_folder(name)
@@ -460,3 +479,122 @@ def _name(each: object) -> str:
     if isinstance(each, UPath):
         return str(each) if each._relative_base is not None else each.as_uri()  # noqa: SLF001  as universal_pathlib
     return os.fspath(each) if isinstance(each, os.PathLike) else str(each)
+
+
+def file_at(source: Source, key: str) -> ObjectMeta | None:
+    """Return an object's metadata: one request. None for a directory's marker, or if the object does not exist."""
+    found = source.stat_existing([key])[0] if key else None
+    return None if found is None or _marks(found) else found
+
+
+def directory(source: Source, key: str) -> bool:
+    """Return whether an object below or a directory's marker exists: one request."""
+    return bool(source.page(as_folder(key)).entries)
+
+
+def described(source: Source, key: str) -> dict[str, object]:
+    """Return the fields of universal_pathlib's ``stat``: one request, two for a directory; raise ``NotFound``."""
+    found = file_at(source, key)
+    if found is not None:
+        size = None if found.size == UNKNOWN_SIZE else found.size
+        return {"name": key, "type": "file", "size": size, "mtime": found.modified, "ETag": found.etag}
+    if key and not directory(source, key):
+        raise NotFound("neither an object nor a prefix of one", url=source.url(key))
+    return {"name": key, "type": "directory", "size": 0}
+
+
+def children(source: Source, key: str) -> Iterator[str]:
+    """Yield the keys of the direct children, each once, in order: one request per 1,000.
+
+    Raises:
+        NotFound: Nothing exists at the key.
+        NotADirectoryError: The key is an object.
+
+    """
+    prefix, last, there = as_folder(key), None, False
+    for page in source.pages(prefix, delimiter="/"):
+        there = there or bool(page.entries or page.prefixes)
+        found = [(each.key, each.key) for each in page.entries if each.key != prefix]
+        found += [(each, _folder(each)) for each in page.prefixes]
+        for _, child in sorted(found):
+            # An object and a prefix of the same name follow one another, possibly on two pages.
+            if child != last:
+                yield child
+            last = child
+    if key and not there:
+        if file_at(source, key) is not None:
+            raise NotADirectoryError(source.url(key))
+        raise NotFound("no such directory", url=source.url(key))
+
+
+def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
+    """Yield the keys of files and directories below that match a pattern (``engine.listing.select``), in order.
+
+    A pattern with a trailing ``/`` matches only directories. The requests are those of ``ps.glob``.
+
+    Raises:
+        InvalidURL: The pattern is empty, or begins with ``/``.
+
+    """
+    if not pattern.strip("/") or pattern.startswith("/"):
+        raise InvalidURL(f"{pattern!r} is no pattern of what lies below", url=source.url(key))
+    folders, whole = pattern.endswith("/"), escape(as_folder(key)) + pattern.removesuffix("/")
+    start, rest = fixed_part(whole)
+    if not rest:
+        if directory(source, start) or (not folders and file_at(source, start) is not None):
+            yield start
+        return
+    chosen = selector(whole, markers=True)
+    last = rest if "/" in rest else start.rpartition("/")[2] + rest
+    seen: set[str] = set()
+    for page in source.pages(start, delimiter="" if "/" in last or "**" in last else "/"):
+        found = [(each, _folder(each)) for each in page.prefixes]
+        for each in page.entries:
+            found += [(each.key, folder) for folder in _folders(each.key, len(as_folder(key)))]
+            if not folders and not each.key.endswith("/"):
+                found.append((each.key, each.key))
+        for _, name in sorted(found, key=lambda pair: pair[0]):
+            if name not in seen and chosen(name, 1):
+                yield name
+            seen.add(name)
+
+
+def objects(source: Source, key: str) -> list[str]:
+    """Return the keys of all objects below, including directory markers."""
+    return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
+
+
+def remove_tree(source: Source, key: str, *, recursive: bool) -> None:
+    """Delete all objects below; without ``recursive`` only a directory's marker, if nothing else is below.
+
+    Raises:
+        NotFound: Nothing exists at the key.
+        NotADirectoryError: The key is an object.
+        OSError: The directory is not empty (``ENOTEMPTY``), and ``recursive`` is False.
+        InvalidURL: The key is a whole bucket.
+
+    """
+    check_deletable(parse(source.url(as_folder(key))))
+    found = objects(source, key)
+    if not found:
+        list(children(source, key))
+    if not recursive and found != [as_folder(key)]:
+        message = "not empty, and a directory that is empty is not there: rmdir(recursive=True) deletes all below"
+        raise OSError(ENOTEMPTY, message, source.url(key))
+    source.delete(found)
+
+
+def _marks(meta: ObjectMeta) -> bool:
+    return meta.key.endswith("/") and meta.size == 0
+
+
+def _folder(prefix: str) -> str:
+    """Return the directory's key for a common prefix; a trailing ``//`` is an empty name, and stays."""
+    return prefix if prefix.endswith("//") else prefix[:-1]
+
+
+def _folders(key: str, base: int) -> Iterator[str]:
+    at = key.find("/", base)
+    while at >= 0:
+        yield _folder(key[: at + 1])
+        at = key.find("/", at + 1)

@@ -32,21 +32,25 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.azure.folders import Walk
-from penstock.stores.azure.listing import is_folder, page_of, read_blobs, read_uncommitted
+from penstock.stores.azure.listing import Walk, is_folder, page_of, read_blobs, read_uncommitted
 from penstock.stores.azure.settings import WHERE
 from penstock.stores.azure.signing import AccountKey, Signer
 from penstock.stores.direct import direct
 from penstock.stores.http.answers import Answers
 from penstock.stores.http.codes import STATUSES, Codes, Meaning
-from penstock.stores.http.crc import RunningHash
-from penstock.stores.http.escape import escape, trimmed
-from penstock.stores.http.headers import is_strong, parse_date, unquoted
-from penstock.stores.http.lifetime import lifetime
-from penstock.stores.http.metadata import read_metadata, write_metadata
+from penstock.stores.http.headers import (
+    escape,
+    is_strong,
+    lifetime,
+    parse_date,
+    read_metadata,
+    trimmed,
+    unquoted,
+    write_metadata,
+)
+from penstock.stores.http.listing import Walks
 from penstock.stores.http.reads import Reads
-from penstock.stores.http.verify import Verification
-from penstock.stores.http.walks import Walks
+from penstock.stores.http.verify import RunningHash, Verification
 from penstock.values import ObjectMeta, Page, Presigned, Span
 
 if TYPE_CHECKING:

@@ -1,24 +1,33 @@
-"""Azure's listings in XML as pages: blobs and common prefixes, blobs with blocks only, the marker to continue."""
+"""Azure's listings in XML as pages: blobs and common prefixes, blobs with blocks only, the marker to continue.
+
+Listing of a hierarchical namespace in byte order: the next query, and the items that can be listed already.
+
+Such an account compares paths part by part: it lists all of ``a/`` before ``a-b``, which comes first in byte order.
+So a folder that is larger than one answer is listed on its own level, with its folders as common prefixes, and each of
+them is entered when its ``name/`` is next in byte order. An answer that holds everything below a folder is sorted.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter, ge
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from penstock.errors import Damaged, Unsupported
+from penstock.stores.direct import key_bytes
+from penstock.stores.http.answers import child_texts, local_name
 from penstock.stores.http.headers import parse_date, unquoted
 from penstock.stores.http.listing import required, required_size
-from penstock.stores.http.xml import child_texts, local_name
 from penstock.values import ObjectMeta, Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
-__all__ = ["Blobs", "is_folder", "page_of", "read_blobs", "read_uncommitted", "utf_16"]
+
+__all__ = ["Blobs", "Walk", "is_folder", "page_of", "read_blobs", "read_uncommitted", "utf_16"]
 
 _QUOTED = 200  # characters of a foreign text
 _FOLDER = "hdi_isfolder"  # metadata of folder markers: in accounts with a hierarchical namespace, and those of Hadoop
@@ -158,3 +167,155 @@ def _check_order(names: Sequence[str]) -> None:
     coded = [*map(utf_16, names)]
     if any(map(ge, coded, coded[1:])):
         raise Damaged("the listing is in no order")
+
+
+# Of a name; a folder with a longer name contains itself.
+_MOST_CHARACTERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """Folder that is being listed; immutable, and shared by walks.
+
+    Attributes:
+        prefix: Prefix to query.
+        whole: Query everything below; otherwise folders are common prefixes.
+        above: Folder where the walk continues afterwards.
+        marker: Marker of the next answer; empty for the first.
+        ready: Items that can be listed or entered, in byte order: later answers hold nothing that belongs before them.
+        at: Index of the next item in ``ready``.
+        held: Known items that later answers may still precede.
+        last: The last name so far.
+        over: The last answer was received.
+
+    """
+
+    prefix: str
+    whole: bool
+    above: _Folder | None = None
+    marker: str = ""
+    ready: tuple[ObjectMeta | str, ...] = ()
+    at: int = 0
+    held: tuple[ObjectMeta | str, ...] = ()
+    last: str = ""
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """State of a listing in progress.
+
+    Attributes:
+        prefix: Prefix of every key.
+        after: Keys up to this one are skipped, or were listed already.
+        flat: Folders are listed by name and not entered: ``delimiter="/"``.
+
+    """
+
+    prefix: str
+    after: str
+    flat: bool
+    _folder: _Folder
+
+    @classmethod
+    def begin(cls, prefix: str, after: str = "", *, flat: bool = False) -> Walk:
+        """Return a walk through all keys that begin with ``prefix`` and come after ``after`` (exclusive)."""
+        return cls(prefix, after, flat, _Folder(prefix, whole=not flat))
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The next query."""
+        folder = self._folder
+        return {"prefix": folder.prefix, "delimiter": "" if folder.whole else "/", "marker": folder.marker}
+
+    def enter(self, found: Blobs) -> tuple[Page, Walk | None]:
+        """Process the answer to ``query``; return a page of items, and the walk to continue with, if any.
+
+        Raises:
+            Damaged: A name is outside the query or too long, or the names do not advance.
+
+        """
+        folder, advanced = self._folder, bool(found.last) or not found.marker
+        if folder.whole and found.marker and _nested(found, folder.prefix):
+            # The held items come again.
+            anew = replace(folder, whole=False, marker="", last="", held=())
+            return Page((), advanced=True), replace(self, _folder=anew)
+        if found.last and found.last <= folder.last and utf_16(found.last) <= utf_16(folder.last):
+            raise Damaged(f"the listing does not advance: {found.last[:200]!r} came after {folder.last[:200]!r}")
+        names: list[ObjectMeta | str] = [*found.entries, *(() if folder.whole else found.prefixes)]
+        items = sorted((*folder.held, *names), key=_order)
+        _check(folder.prefix, items)
+        items = [each for each in items if self._wanted(each)]
+        ready = len(items)
+        if found.marker:
+            bound = _bound(found.last)
+            ready = next((at for at, each in enumerate(items) if _order(each) > bound), ready)
+        state = replace(folder, marker=found.marker, last=found.last or folder.last, over=not found.marker)
+        page, walk = self._tell(replace(state, ready=tuple(items[:ready]), at=0, held=tuple(items[ready:])))
+        return replace(page, advanced=advanced), walk
+
+    def _wanted(self, item: ObjectMeta | str) -> bool:
+        if isinstance(item, str):
+            return _order(item) > key_bytes(self.after) or (not self.flat and self.after.startswith(item))
+        return _order(item) > key_bytes(self.after)
+
+    def _tell(self, folder: _Folder | None) -> tuple[Page, Walk | None]:
+        """Return a page of files up to the next folder, here or above, or up to the last known item."""
+        files: list[ObjectMeta] = []
+        prefixes: list[str] = []
+        while folder is not None:
+            for at in range(folder.at, len(folder.ready)):
+                item = folder.ready[at]
+                if isinstance(item, ObjectMeta):
+                    files.append(item)
+                elif self.flat:
+                    prefixes.append(item)
+                else:
+                    return self._page(files, prefixes, _Folder(item, whole=True, above=_rest(folder, at + 1)))
+            if not folder.over:
+                return self._page(files, prefixes, replace(folder, ready=(), at=0))
+            folder = folder.above
+        return self._page(files, prefixes, None)
+
+    def _page(self, files: list[ObjectMeta], prefixes: list[str], folder: _Folder | None) -> tuple[Page, Walk | None]:
+        page = Page(tuple(files), tuple(prefixes))
+        if folder is None:
+            return page, None
+        told = (self.after, *(each.key for each in files[-1:]), *prefixes[-1:])
+        return page, replace(self, after=max(told, key=key_bytes), _folder=folder)
+
+
+def _rest(folder: _Folder, at: int) -> _Folder | None:
+    """Return the folder state to continue with after the item before ``at``."""
+    return folder.above if folder.over and at == len(folder.ready) else replace(folder, at=at)
+
+
+def _nested(found: Blobs, prefix: str) -> bool:
+    """Return whether an answer goes deeper than one folder, and so may not be in byte order."""
+    base = prefix.rfind("/") + 1
+    return found.folders or any("/" in each.key[base:] for each in found.entries)
+
+
+def _check(prefix: str, items: list[ObjectMeta | str]) -> None:
+    """Raise ``Damaged`` for names that would lead a walk outside its prefix or into a loop."""
+    names = [each if isinstance(each, str) else each.key for each in items]
+    astray = next((name for name in names if not name.startswith(prefix)), None)
+    if astray is not None or prefix in (each for each in items if isinstance(each, str)):
+        raise Damaged(f"the listing went astray: asked for what begins with {prefix!r}, it gave {astray or prefix!r}")
+    deep = next((each for each in names if len(each) > _MOST_CHARACTERS), None)
+    if deep is not None:
+        raise Damaged(f"the listing has a name of {len(deep)} characters: {deep[:200]!r}…")
+
+
+def _bound(last: str) -> bytes:
+    """Return the greatest name that later names cannot precede, if ``last`` was the last name so far.
+
+    Later names are greater, but a folder's name is compared with a "/" behind it. The service's order is UTF-16, where
+    characters beyond U+FFFF come before those from U+E000 on: names with the former wait for names with the latter.
+    """
+    beyond = next((at for at, character in enumerate(last) if character > "\uffff"), None)
+    return key_bytes(last) if beyond is None else key_bytes(last[:beyond]) + b"\xee\x7f"  # U+E000 is EE 80 80
+
+
+def _order(item: ObjectMeta | str) -> bytes:
+    return key_bytes(item if isinstance(item, str) else item.key)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.errors import ConfigError
+from penstock.options.parts import StoreOptions
 from penstock.options.private import PUBLIC
-from penstock.options.store import StoreOptions
 
 __all__ = ["AzureOptions"]
 

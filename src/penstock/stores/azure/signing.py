@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, quote
 
 from penstock.engine.contracts.credentials import BearerToken
 from penstock.errors import Unsupported
-from penstock.stores.http.escape import query_string
+from penstock.stores.http.headers import query_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

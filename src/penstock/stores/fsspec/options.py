@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.errors import ConfigError
-from penstock.options.hidden import HiddenMapping
-from penstock.options.store import StoreOptions
+from penstock.options.parts import StoreOptions
+from penstock.options.private import HiddenMapping
 
 __all__ = ["FsspecOptions"]
 

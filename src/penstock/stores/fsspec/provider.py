@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from sys import maxsize
 from typing import TYPE_CHECKING
 
-from penstock.engine.contracts.driver import Abilities, Conditions
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Abilities, Conditions, Limits
 from penstock.errors import conceal
 from penstock.stores.fsspec.options import FsspecOptions
 from penstock.stores.provider import Opening, Provider
@@ -44,8 +43,7 @@ _LEAST_SECRET = 8  # characters, as in ``errors.conceal``
 
 def _open(opening: Opening) -> tuple[Driver, Transport]:
     from penstock.engine.transport.work import Threads
-    from penstock.stores.fsspec.driver import Fsspec
-    from penstock.stores.fsspec.instances import Instances, filesystem_class
+    from penstock.stores.fsspec.driver import Fsspec, Instances, filesystem_class
 
     protocol = opening.scheme.partition("+")[2]
     filesystem_class(protocol, opening.root)

@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Limits
 from penstock.stores.gcs.options import GCSOptions
-from penstock.stores.gcs.settings import WHERE, resolve
-from penstock.stores.http.connect import connected
+from penstock.stores.gcs.signing import WHERE, resolve
+from penstock.stores.http.network import connected
 from penstock.stores.provider import Opening, Provider, bucket_names
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ _CHALLENGE = ".well-known/acme-challenge/"
 
 
 def _open(opening: Opening) -> tuple[Driver, Transport]:
-    from penstock.stores.credentials.refreshing import RefreshingCredentials
-    from penstock.stores.gcs.crc import library
+    from penstock.stores.credentials import RefreshingCredentials
     from penstock.stores.gcs.credentials import source
-    from penstock.stores.gcs.driver import GCS, google
+    from penstock.stores.gcs.driver import GCS, google, library
     from penstock.stores.s3.vocabulary import Bucket
 
     # A missing library fails here, before the first request.

@@ -1,12 +1,54 @@
-"""Header values as numbers and times: ETags, sizes, HTTP dates, ``Retry-After``. Invalid text gives None, no error."""
+"""Header values as numbers and times: ETags, sizes, HTTP dates, ``Retry-After``. Invalid text gives None, no error.
+
+Percent-encoding of paths and queries, and header values in the form that signatures compare.
+
+User metadata as header values and back: printable ASCII as it is, RFC 2047's encoded words for all else.
+
+AWS decodes encoded words and answers with them; other stores keep them as they are. Plain UTF-8 would be damaged on
+the way: many servers treat 0x85 and 0xA0 as white space or line breaks. Outer spaces, repeated spaces and empty values
+are lost, too.
+
+Lifetime of a signed URL: limited by the caller's wish, by the store's maximum and by its credentials.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from base64 import b64encode
+from contextlib import suppress
+from email.errors import HeaderParseError
+from email.header import decode_header
 from email.utils import parsedate_to_datetime
 from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
-__all__ = ["SIZE_LIMIT", "is_strong", "parse_date", "parse_retry_after", "parse_size", "unquoted"]
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from penstock.engine.contracts.credentials import Renewable
+    from penstock.engine.contracts.driver import Attributes
+
+
+__all__ = [
+    "SIZE_LIMIT",
+    "WEEK_S",
+    "Lifetime",
+    "escape",
+    "is_strong",
+    "lifetime",
+    "parse_date",
+    "parse_retry_after",
+    "parse_size",
+    "query_string",
+    "read_metadata",
+    "trimmed",
+    "unquoted",
+    "write_metadata",
+]
 
 # Sizes are signed 64-bit integers in every server and in catalogs.
 SIZE_LIMIT = (1 << 63) - 1  # bytes
@@ -49,3 +91,138 @@ def parse_retry_after(value: str) -> float | None:
             return None
         after_s = max(0.0, date_s - time())
     return after_s if after_s <= _DAY_S else None
+
+
+def escape(key: str) -> str:
+    """Percent-encode a key for a path: everything but unreserved characters and ``/``, once, in UTF-8."""
+    return quote(key, safe="/-_.~")
+
+
+def query_string(parameters: Mapping[str, str]) -> str:
+    """Return the canonical query: sorted by name, everything but unreserved characters encoded, ``=`` always there."""
+    pairs = [(quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in parameters.items()]
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
+
+
+def trimmed(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers as signatures compare them: values without outer spaces, repeated spaces merged.
+
+    Only spaces are removed: values are bytes in Latin-1, and ``str.split`` treats 0x85 and 0xA0, which end the UTF-8
+    of many letters, as white space.
+    """
+    return {name: " ".join(filter(None, value.split(" "))) for name, value in headers.items()}
+
+
+_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch  # RFC 9110's token, in lower case
+_PLAIN = re.compile(r"(?!.*=\?)[!-~]+( [!-~]+)*").fullmatch
+_TYPE = re.compile(r" *[!-~][ -~]*").fullmatch
+_REFUSED = "\0\r\n"
+_WORD_BYTES = 45  # an encoded word has at most 75 characters
+
+
+def write_metadata(attributes: Attributes, prefix: str) -> dict[str, str]:
+    """Return the headers for content type and user metadata; ``prefix`` is the dialect's, such as ``x-amz-meta-``.
+
+    Raises:
+        Unusable: A name is not valid in a header, or two names are equal in lower case; a value is not a string, or
+            holds a NUL or a line break; the content type is not printable ASCII.
+
+    """
+    if not _TYPE(attributes.content_type):
+        raise Unusable(f"a content type is printable ASCII, such as text/plain, not {attributes.content_type!r}")
+    headers = {"content-type": attributes.content_type}
+    items: Iterable[tuple[object, object]] = attributes.metadata.items()
+    for name, value in items:
+        if not isinstance(name, str) or not _NAME(name.lower()):
+            raise Unusable(f"names of metadata are letters, digits and '-' or '_', all ASCII, not {name!r}")
+        header = f"{prefix}{name.lower()}"
+        if header in headers:
+            raise Unusable(f"names of metadata are lower case to a store: there are two that are {name.lower()!r}")
+        headers[header] = _encoded(name, value)
+    return headers
+
+
+def _encoded(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise Unusable(f"metadata are strings: {name!r} is {type(value).__name__}, pass str(…)")
+    if any(char in value for char in _REFUSED):
+        raise Unusable(f"metadata hold no NUL and no line break: {name!r} does; encode it, as JSON for example")
+    if _PLAIN(value):
+        return value
+    try:
+        return " ".join(f"=?UTF-8?B?{b64encode(piece).decode()}?=" for piece in _pieces(value.encode()))
+    except UnicodeEncodeError:
+        raise Unusable(f"metadata are text: {name!r} holds half a surrogate pair") from None
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Yield pieces of UTF-8 text, cut where a character begins; there is at least one piece."""
+    at = 0
+    while len(text) - at > _WORD_BYTES:
+        stop = next(stop for stop in range(at + _WORD_BYTES, at, -1) if text[stop] & 0xC0 != 0x80)  # noqa: PLR2004  its form
+        yield text[at:stop]
+        at = stop
+    yield text[at:]
+
+
+def read_metadata(headers: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the user metadata in an answer's headers, decoded from encoded words or from plain UTF-8.
+
+    A value that is neither, or that could not be written again, is returned unchanged.
+    """
+    found = {name[len(prefix) :]: value for name, value in headers.items() if name.startswith(prefix)}
+    for name, value in found.items():
+        with suppress(HeaderParseError, LookupError, ValueError):
+            if value.startswith("=?"):
+                text = "".join(_decoded(*word) for word in decode_header(value))
+                text.encode()  # UTF-7 may hold half a surrogate pair
+                found[name] = value if any(char in text for char in _REFUSED) else text
+            elif not value.isascii():
+                found[name] = value.encode("latin-1").decode()
+    return found
+
+
+def _decoded(piece: str | bytes, charset: str | None) -> str:
+    return piece.decode(charset or "latin-1") if isinstance(piece, bytes) else piece
+
+
+# Maximum lifetime of version 4 signatures: of AWS, of Google, and of OSS.
+WEEK_S = 7 * 86_400
+_USUAL_S = 3600
+
+
+class Lifetime(NamedTuple):
+    """Lifetime of a signed URL, in whole seconds, and a note on what may end it sooner."""
+
+    seconds: int
+    note: str
+
+
+def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: float) -> Lifetime:
+    """Return the lifetime of a URL that is signed with ``credentials`` at ``now``.
+
+    ``asked_s=None`` means an hour, or less if the store or the credentials allow less.
+
+    Raises:
+        Unusable: ``asked_s`` is not a number of at least 1, is above ``most_s``, or outlives the credentials.
+
+    """
+    left_s = math.inf if credentials.expires_at is None else credentials.expires_at - now
+    seconds = int(min(_USUAL_S, most_s, left_s)) if asked_s is None else _whole(asked_s)
+    if seconds > most_s:
+        raise Unusable(f"an address lives at most {most_s:,} seconds here, not {seconds:,}")
+    if seconds > left_s or seconds < 1:
+        raise Unusable(
+            f"the credentials expire in {max(0, left_s):,.0f} seconds, and no address outlives them: ask for less, or "
+            "use keys that last"
+        )
+    unknown = bool(credentials.token) and credentials.expires_at is None
+    note = "signed with a session token: the address ends with it, at a time that is not known here" if unknown else ""
+    return Lifetime(seconds, note)
+
+
+def _whole(asked: Any) -> int:  # noqa: ANN401  any value of the caller's
+    usable = isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked)
+    if not usable or asked < 1:
+        raise Unusable(f"expires_s is a number of seconds, at least 1, not {asked!r}")
+    return int(asked)

@@ -1,8 +1,13 @@
-"""Settings of this machine for stores over HTTP: the file of certificate authorities that verifies servers."""
+"""Settings of this machine for stores over HTTP: the file of certificate authorities that verifies servers.
+
+Connection setup shared by providers over HTTP: the transport, and a warning where TLS is not verified.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +16,12 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from penstock.engine.contracts.exchange import Transport
     from penstock.options import TransportOptions
+    from penstock.stores.provider import Opening
 
-__all__ = ["ca_file", "first", "variables"]
+
+__all__ = ["ca_file", "connected", "first", "variables"]
 
 _SYSTEM_CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
@@ -63,3 +71,22 @@ def _certifi() -> list[str]:
     except ImportError:
         return []
     return [certifi.where()]
+
+
+_LOG = logging.getLogger("penstock")
+# Endpoints already warned about: forked workers inherit them and do not warn again.
+_unverified: set[str] = set()
+
+
+def connected(opening: Opening, endpoint: str) -> Transport:
+    """Return a transport for a store at ``endpoint`` (``scheme://host[:port]``); no connection is made yet.
+
+    With ``verify=False`` and ``https``, a warning is logged once per endpoint and process.
+    """
+    from penstock.engine.transport.loop import connect
+
+    transport, settings = opening.options.transport, opening.settings
+    if not transport.verify and endpoint.startswith("https:") and endpoint not in _unverified:
+        _unverified.add(endpoint)
+        _LOG.warning("%s is not verified (verify=False): anybody on the way there can read and change all", endpoint)
+    return connect(replace(transport, ca_file=settings.ca_file, proxy=settings.proxy), opening.provider.where)

@@ -1,14 +1,18 @@
-"""Files of this machine as objects. A put writes a temporary file and renames it, so writes are atomic."""
+"""``file://`` and bare paths: files of this machine as objects, each written atomically.
+
+A put writes a temporary file and renames it. A batch of small files flushes its folders once for all. A listing walks
+a directory tree in byte order of the paths, not through linked folders.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from errno import EDQUOT, EIO
+from errno import EDQUOT, EIO, ELOOP
 from io import FileIO
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Ending
 from penstock.errors import (
@@ -23,23 +27,23 @@ from penstock.errors import (
     Truncated,
     Unusable,
 )
-from penstock.stores.direct import direct, grouped, page_from, too_large
+from penstock.stores.direct import direct, grouped, key_bytes, page_from, too_large
 from penstock.stores.local import aside as asides
-from penstock.stores.local import regular, tree
-from penstock.stores.local.together import NewFile, set_time, write_all, write_files
-from penstock.values import ObjectMeta, Span, Uploads, content_type_of
+from penstock.stores.local.aside import begin, flush, inherit, is_aside, most_kept, names
+from penstock.stores.provider import Opening, Provider
+from penstock.values import ObjectMeta, Span, Upload, Uploads, content_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Attributes, Beginning, Part, Payload
-    from penstock.engine.contracts.exchange import Exchange
+    from penstock.engine.contracts.driver import Attributes, Beginning, Driver, Part, Payload
+    from penstock.engine.contracts.exchange import Exchange, Transport
     from penstock.values import Page
 
     Items = Iterator[ObjectMeta | str]
 
-__all__ = ["Local", "Walks"]
+__all__ = ["PROVIDER", "Local", "NewFile", "Walks", "set_time", "unfinished", "walk", "write_all", "write_files"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -71,7 +75,7 @@ class Local:
 
         def run() -> ObjectMeta:
             with self._errors(key):
-                found = regular.describe(self._allowed(key))
+                found = asides.describe(self._allowed(key))
                 return replace(_meta(key, found), content_type=content_type_of(key))
 
         return direct(run)
@@ -84,7 +88,7 @@ class Local:
                 items = self._walks.left(prefix, delimiter, token)
                 if items is None:
                     after = token or start_after
-                    found = (_meta(*each) for each in tree.walk(self._root, prefix, after))
+                    found = (_meta(*each) for each in walk(self._root, prefix, after))
                     items = grouped(found, prefix, after, delimiter)
                 page, left = page_from(items)
                 # Many listings only ask for the first page: do not keep those.
@@ -100,7 +104,7 @@ class Local:
         def run() -> int:
             key, etag = span.key, span.etag
             with self._errors(key):
-                descriptor, found = regular.opened(self._allowed(key), listed=bool(etag))
+                descriptor, found = asides.opened(self._allowed(key), listed=bool(etag))
                 try:
                     self._check(found, key, etag)
                     if span.whole and found.st_size != target.size:
@@ -270,7 +274,7 @@ class Local:
 
         def run() -> Uploads:
             with self._errors(prefix):
-                found = tree.unfinished(self._root, prefix)
+                found = unfinished(self._root, prefix)
                 return Uploads(tuple(each for each in found if not asides.is_held(each.id)))
 
         return direct(run)
@@ -337,7 +341,7 @@ class Local:
 
     @contextmanager
     def _opened(self, key: str, etag: str) -> Iterator[tuple[FileIO, ObjectMeta]]:
-        with self._errors(key), regular.reading(self._allowed(key), listed=bool(etag)) as file:
+        with self._errors(key), asides.reading(self._allowed(key), listed=bool(etag)) as file:
             found = os.fstat(file.fileno())
             self._check(found, key, etag)
             yield file, _meta(key, found)
@@ -447,3 +451,199 @@ class Walks:
             self._left[prefix, delimiter, token] = monotonic(), items
             for oldest in list(self._left)[:-_MOST]:
                 self._left.pop(oldest, None)
+
+
+class NewFile(NamedTuple):
+    """File to be written: its path, its bytes, metadata (only ``mtime`` counts), and the function that renames it."""
+
+    path: str
+    data: bytes | bytearray | memoryview
+    metadata: Mapping[str, str]
+    rename: Callable[[str, str], None] = os.replace
+
+
+def write_files(files: Sequence[NewFile]) -> list[os.stat_result | OSError | ValueError | PenstockError]:
+    """Write files, and return for each its status or the error.
+
+    All are written before the first is flushed, and all are flushed before the first is renamed: on most file systems
+    the first flush commits the data of the others, too.
+    """
+    most = most_kept()
+    begun = [_Aside(file, name, most) for file, name in zip(files, names(len(files)), strict=True)]
+    try:
+        for stage in (_Aside.write, _Aside.settle, _Aside.publish):
+            _each(begun, stage)
+        folders: dict[str, list[_Aside]] = {}
+        for aside in begun:
+            folders.setdefault(aside.file.path.rpartition("/")[0], []).append(aside)
+        for folder, inside in folders.items():
+            _flush(folder, inside)
+    finally:
+        for aside in begun:
+            aside.close()
+    return [aside.error or aside.found for aside in begun]
+
+
+class _Aside:
+    """File that is being written.
+
+    Attributes:
+        file: The requested file.
+        found: Status of the file, once it is settled.
+        error: Error that prevented the write.
+
+    """
+
+    __slots__ = ("_descriptor", "_most", "_name", "_old", "_path", "error", "file", "found")
+
+    def __init__(self, file: NewFile, name: str, most: int) -> None:
+        """Begin with nothing: ``name`` is the temporary file's; descriptors from ``most`` on are not kept open."""
+        self.file = file
+        self._name, self._most = name, most
+        self.found: os.stat_result
+        self.error: OSError | ValueError | PenstockError | None = None
+        self._path = ""
+        self._descriptor = -1
+        self._old: os.stat_result | None = None
+
+    def write(self) -> None:
+        self._path, self._descriptor, self._old = begin(self.file.path, self._name)
+        write_all(self._descriptor, self.file.data, 0)
+        set_time(self._descriptor, self.file.metadata)
+        if self._descriptor >= self._most:
+            self._let_go()
+
+    def settle(self) -> None:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._old is not None:
+            inherit(self._descriptor, self._old)
+        os.fsync(self._descriptor)
+        self.found = os.fstat(self._descriptor)
+        self._let_go()
+
+    def publish(self) -> None:
+        self.file.rename(self._path, self.file.path)
+        self._path = ""
+
+    def close(self) -> None:
+        """Close the descriptor, and remove a file that was not published."""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                self._let_go()
+        if self._path:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def _let_go(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+def _each(begun: Iterable[_Aside], stage: Callable[[_Aside], None]) -> None:
+    for aside in begun:
+        if aside.error is None:
+            try:
+                stage(aside)
+            except (OSError, ValueError, PenstockError) as error:
+                aside.error = error
+
+
+def _flush(folder: str, inside: Sequence[_Aside]) -> None:
+    try:
+        if any(aside.error is None for aside in inside):
+            flush(folder)
+    except OSError as error:
+        for aside in inside:
+            aside.error = aside.error or error
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write bytes at an offset."""
+    view, done = memoryview(data).cast("B"), 0
+    while done < len(view):
+        done += os.pwrite(descriptor, view[done:], offset + done)
+
+
+def set_time(descriptor: int, metadata: Mapping[str, str]) -> None:
+    """Set a file's modification time to ``mtime`` of the metadata, if there is one: seconds since the epoch."""
+    if "mtime" not in metadata:
+        return
+    with suppress(ValueError, OverflowError):  # not a valid time
+        nanoseconds = round(float(metadata["mtime"]) * 1e9)
+        os.utime(descriptor, ns=(nanoseconds, nanoseconds))
+
+
+def _open(_opening: Opening) -> tuple[Driver, Transport]:
+    from penstock.engine.transport.work import Threads
+
+    return Local(), Threads()
+
+
+def _host(bucket: str) -> str:
+    return "a file URL names no host: write file:///absolute/path with three slashes, or a bare path" if bucket else ""
+
+
+PROVIDER = Provider(
+    name="the file system",
+    schemes=("file",),
+    open=_open,
+    bucket_fault=_host,
+    abilities=Abilities(digest=None),
+    any_options=True,
+)
+
+
+def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield files below ``root`` whose key begins with ``prefix``, in key order; includes links to files.
+
+    Directories wholly before ``after`` are skipped. A link to a directory is followed only if ``prefix`` itself leads
+    through it, so a cycle of links ends.
+    """
+    folder = prefix.rpartition("/")[0]
+    pending = [f"{folder}/" if folder else ""]
+    while pending:
+        at = pending.pop()
+        if at.endswith("/") or not at:
+            children = sorted(_children(root, at), key=key_bytes, reverse=True)
+            pending += [
+                child
+                for child in children
+                if (child.startswith(prefix) or prefix.startswith(child))
+                and (key_bytes(child) > key_bytes(after) or after.startswith(child))
+            ]
+        elif at.startswith(prefix):
+            with suppress(FileNotFoundError):  # deleted while listing
+                yield at, os.stat(root + at)
+
+
+def unfinished(root: str, prefix: str) -> list[Upload]:
+    """Return the temporary files whose own path begins with ``prefix``; their final keys are unknown."""
+    found = []
+    for at, _, files in os.walk(root + prefix.rpartition("/")[0]):
+        for path in (os.path.join(at, name) for name in files if is_aside(name)):
+            if path.startswith(root + prefix):
+                with suppress(FileNotFoundError):  # published or removed while listing
+                    found.append(Upload(path[len(root) :], path, os.lstat(path).st_mtime))
+    return sorted(found, key=lambda each: key_bytes(each.key))
+
+
+def _children(root: str, folder: str) -> Sequence[str]:
+    try:
+        with os.scandir(root + folder) as entries:
+            return [
+                f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
+                for entry in entries
+                if not is_aside(entry.name) and (entry.is_dir(follow_symlinks=False) or _is_file(entry))
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno != ELOOP:  # a link to itself is not a file
+            raise
+        return False

@@ -1,4 +1,4 @@
-"""Objects in this process's memory: for tests, examples and datasets small enough to hold."""
+"""``memory://``: objects in this process's memory, for tests, examples and datasets small enough to hold."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
 from penstock.stores.direct import direct, page_of, too_large
+from penstock.stores.provider import Opening, Provider
 from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Beginning, Part, Payload
-    from penstock.engine.contracts.exchange import Exchange
+    from penstock.engine.contracts.driver import Beginning, Driver, Part, Payload
+    from penstock.engine.contracts.exchange import Exchange, Transport
     from penstock.values import Page, Span
 
-__all__ = ["Memory"]
+
+__all__ = ["PROVIDER", "Memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +247,18 @@ class Memory:
 
 def _tag(data: bytes) -> str:
     return md5(data, usedforsecurity=False).hexdigest()
+
+
+def _open(opening: Opening) -> tuple[Driver, Transport]:
+    from penstock.engine.transport.work import Threads
+
+    return Memory(opening.bucket), Threads(2)
+
+
+PROVIDER = Provider(
+    name="memory",
+    schemes=("memory",),
+    open=_open,
+    abilities=Abilities(digest=None, forks=False),
+    any_options=True,
+)

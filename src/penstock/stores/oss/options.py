@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import ConfigError
+from penstock.options.parts import StoreOptions, check_sources
 from penstock.options.private import PUBLIC
-from penstock.options.sources import check_sources
-from penstock.options.store import StoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,12 @@
-"""``path_mapping`` in Multi-Storage Client's files: URLs and paths that stand for a path of a profile."""
+"""``path_mapping`` in Multi-Storage Client's files: URLs and paths that stand for a path of a profile.
+
+Sinks that profiles name, opened with the first store of such a profile. Imported by ``penstock``.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -10,9 +14,10 @@ from penstock.errors import ConfigError
 from penstock.stores.profiles.multistorage import msc_mappings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["divides", "mapped"]
+
+__all__ = ["NamedSinks", "divides", "mapped", "open_named", "opened_by"]
 
 _SOURCE = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://)[^/].*/").fullmatch  # as in its schema
 _TARGET = re.compile(r"msc://[^/]+/").fullmatch
@@ -62,3 +67,36 @@ def _plain(text: str) -> str:
     if not mark:
         return text
     return f"/{rest.lstrip('/')}" if scheme.lower() == "file" else f"{scheme.lower()}://{rest}"
+
+
+_opener: list[Callable[[NamedSinks], None]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSinks:
+    """Sinks of a profile.
+
+    Attributes:
+        words: In the form of ``PENSTOCK_OBSERVE``, with absolute paths.
+        telemetry: Values of Multi-Storage Client's section ``opentelemetry``: see ``telemetry``. It may hold secrets.
+
+    """
+
+    words: tuple[str, ...] = ()
+    telemetry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        """Return whether the profile names any sinks."""
+        return bool(self.words or self.telemetry)
+
+
+def opened_by(opener: Callable[[NamedSinks], None]) -> None:
+    """Register ``opener`` to open the sinks of profiles; it must not raise, nor open a sink twice."""
+    _opener[:] = [opener]
+
+
+def open_named(sinks: NamedSinks) -> None:
+    """Open a profile's sinks in this process, when one of its stores is opened."""
+    if sinks:
+        for each in _opener:
+            each(sinks)

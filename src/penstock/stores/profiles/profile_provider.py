@@ -26,7 +26,7 @@ from penstock.engine.support import supports
 from penstock.errors import ConfigError, alias
 from penstock.options import StoreOptions
 from penstock.stores.profiles.lookup import PENSTOCK, Profile, bad_name, load
-from penstock.stores.profiles.sinks import NamedSinks, open_named
+from penstock.stores.profiles.mapping import NamedSinks, open_named
 from penstock.stores.provider import Opening, Provider, Route
 from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
 

@@ -15,7 +15,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from penstock.stores.http.crc import RunningCrc, RunningHash, from_base64
+from penstock.stores.http.verify import RunningCrc, RunningHash, from_base64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
-from penstock.stores.credentials.external import called, printed
+from penstock.stores.credentials import called, printed
 from penstock.stores.s3 import aws_files as shared
-from penstock.stores.s3.aistore import auth_token
-from penstock.stores.s3.services import AWS
+from penstock.stores.s3.services import AWS, auth_token
 from penstock.stores.s3.settings import chain_reads, resolve, unsigned
 
 if TYPE_CHECKING:

@@ -7,16 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.engine import endpoint as endpoints
-from penstock.engine.contracts.driver import Abilities
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Abilities, Limits
 from penstock.engine.endpoint import path_style
 from penstock.errors import ConfigError
-from penstock.stores.http.connect import connected
+from penstock.stores.http.network import connected
 from penstock.stores.provider import Opening, Provider, bucket_names
 from penstock.stores.s3 import services
-from penstock.stores.s3.aistore import auth_token
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.services import AWS
+from penstock.stores.s3.services import AWS, auth_token
 from penstock.stores.s3.settings import aws_endpoint, resolve
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver,
     """Return the ``Provider.open`` of a dialect of the S3 family; ``words`` imports its vocabulary when called."""
 
     def opened(opening: Opening) -> tuple[Driver, Transport]:
-        from penstock.stores.credentials.refreshing import RefreshingCredentials
+        from penstock.stores.credentials import RefreshingCredentials
         from penstock.stores.s3.credentials import source
         from penstock.stores.s3.driver import S3
         from penstock.stores.s3.vocabulary import sign_as_payer

@@ -17,7 +17,7 @@ from penstock.stores.s3.settings import resolve
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from penstock.engine.contracts.limits import Limits
+    from penstock.engine.contracts.driver import Limits
     from penstock.stores.s3.options import S3Options
     from penstock.stores.s3.settings import StoreSettings
     from penstock.stores.s3.vocabulary import Vocabulary

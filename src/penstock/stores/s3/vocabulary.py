@@ -9,15 +9,14 @@ from penstock.engine.contracts.credentials import BearerToken
 from penstock.stores.http.verify import Verification
 from penstock.stores.s3.checksums import digests
 from penstock.stores.s3.codes import S3_CODES
-from penstock.stores.s3.presigning import amazon_query
-from penstock.stores.s3.signing import EMPTY_SHA256, Scheme, Signer
+from penstock.stores.s3.signing import EMPTY_SHA256, Scheme, Signer, amazon_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.engine.contracts.credentials import Credentials
     from penstock.stores.http.codes import Codes
-    from penstock.stores.s3.presigning import Address
+    from penstock.stores.s3.signing import Address
 
 __all__ = ["AMAZON", "CLUSTER", "PLAIN", "Bucket", "Sign", "Vocabulary", "own_endpoint", "sign_as_payer"]
 

@@ -11,14 +11,22 @@ from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.stores.direct import too_large
 from penstock.stores.http.headers import is_strong
+from penstock.stores.http.listing import Walks
 from penstock.stores.http.reads import Ranged, beginning
 from penstock.stores.http.verify import heeds_ranges
-from penstock.stores.http.walks import Walks
-from penstock.stores.web.answers import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
-from penstock.stores.web.index import read_index
+from penstock.stores.web.index import Walk, read_index
 from penstock.stores.web.paths import escaped, plain, shown
-from penstock.stores.web.route import Route, Way
-from penstock.stores.web.walk import Walk
+from penstock.stores.web.route import (
+    BY_DATE,
+    BY_ETAG,
+    Route,
+    Way,
+    check_encoding,
+    described,
+    moved,
+    verification,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

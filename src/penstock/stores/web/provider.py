@@ -1,22 +1,26 @@
-"""``https://`` and ``http://``: files of web servers, read only."""
+"""``https://`` and ``http://``: files of web servers, read only.
+
+The netrc file: user name and password of a host, as curl reads them.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
+from hashlib import sha256
 from ipaddress import ip_address
+from netrc import NetrcParseError, netrc
+from pathlib import Path
 from sys import maxsize
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.engine.contracts.driver import Abilities
-from penstock.engine.contracts.limits import Limits
+from penstock.engine.contracts.driver import Abilities, Limits
 from penstock.errors import ConfigError, conceal
-from penstock.stores.http.connect import connected
-from penstock.stores.http.network import ca_file
+from penstock.stores.http.network import ca_file, connected
 from penstock.stores.provider import Opening, Provider
-from penstock.stores.web import netrc
 from penstock.stores.web.options import HTTPOptions
 
 if TYPE_CHECKING:
@@ -25,7 +29,8 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
 
-__all__ = ["PROVIDER"]
+
+__all__ = ["PROVIDER", "digest", "login"]
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
 _TELLING = re.compile(r"authorization|cookie|key|token|secret|password|signature", re.IGNORECASE).search
@@ -39,7 +44,7 @@ class _Settings:
 
 def _resolve(options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
     settings = _Settings(ca_file(options.transport, environ), options.transport.proxy)
-    return settings, netrc.digest(environ) if options.netrc else None
+    return settings, digest(environ) if options.netrc else None
 
 
 def _open(opening: Opening) -> tuple[Driver, Transport]:
@@ -58,13 +63,13 @@ def _lines(opening: Opening) -> tuple[str, ...]:
     headers = {**(options.headers or {})}
     if options.token is not None:
         headers["Authorization"] = f"Bearer {options.token}"
-    login = netrc.login(host, opening.environ) if options.netrc else (options.username, options.password)
-    if login[0] is not None:
-        headers["Authorization"] = f"Basic {b64encode(':'.join(login).encode()).decode()}"
+    user = login(host, opening.environ) if options.netrc else (options.username, options.password)
+    if user[0] is not None:
+        headers["Authorization"] = f"Basic {b64encode(':'.join(user).encode()).decode()}"
     if opening.scheme == "http" and not _is_here(host) and (telling := [name for name in headers if _TELLING(name)]):
         message = f"{telling[0]} would be readable by anybody on the way: write https://{opening.bucket}/"
         raise ConfigError(f"credentials are sent over TLS only, and {message}", url=opening.root)
-    conceal(*headers.values(), *filter(None, (options.token, *login)))
+    conceal(*headers.values(), *filter(None, (options.token, *user)))
     return tuple([f"{name}: {value}" for name, value in headers.items()])
 
 
@@ -118,3 +123,38 @@ PROVIDER = Provider(
     where="the URL",
     example="HTTPOptions(username=…, password=…)",
 )
+
+
+def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return user name and password of ``host`` (no port) in the netrc file: ``NETRC``, else ``~/.netrc``.
+
+    Raises:
+        ConfigError: The file does not exist, cannot be read, or has neither the host nor a ``default``.
+
+    """
+    path = _path(environ)
+    try:
+        found = netrc(path).authenticators(host)
+    except FileNotFoundError:
+        raise ConfigError(f"netrc=True, and there is no file {path}: write it, or set NETRC") from None
+    except (NetrcParseError, OSError, ValueError) as error:
+        where = f" in line {error.lineno}" if isinstance(error, NetrcParseError) else ""
+        # The error's words may quote a password.
+        raise ConfigError(f"netrc=True, and {path} cannot be read{where}") from None
+    if found is None:
+        raise ConfigError(f"netrc=True, and {path} names neither the machine {host} nor a default")
+    return found[0], found[2] or ""
+
+
+def digest(environ: Mapping[str, str]) -> bytes:
+    """Return a digest that changes when the file names other credentials; none can be read from it."""
+    path = _path(environ)
+    try:
+        return sha256(path.read_bytes()).digest()
+    except OSError:
+        return b""
+
+
+def _path(environ: Mapping[str, str]) -> Path:
+    named = environ.get("NETRC")
+    return Path(named).expanduser() if named else Path(os.path.expanduser("~"), ".netrc")  # noqa: PTH111  HOME may be unset

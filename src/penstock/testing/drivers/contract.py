@@ -1,10 +1,13 @@
-"""The promises of ``contracts.driver`` as tests, one for each; tests of verbs that a driver lacks are skipped."""
+"""The promises of ``contracts.driver`` as tests, one for each; tests of verbs that a driver lacks are skipped.
+
+Settings that a subclass of the contract tests provides: a store, and its known limitations.
+"""
 
 from __future__ import annotations
 
 from hashlib import sha256
 from time import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 
@@ -22,17 +25,59 @@ from penstock.engine.contracts.driver import (
     Suffix,
 )
 from penstock.errors import AlreadyExists, Changed, NotFound, PenstockError, PreconditionFailed, Truncated, Unusable
-from penstock.testing.drivers.setting import Setting
-from penstock.testing.drivers.trial import WAIT_S, octets
+from penstock.testing.drivers.trial import KEYS, WAIT_S, Trial, octets
 from penstock.values import UNKNOWN_SIZE, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from penstock.engine.contracts.exchange import Exchange
-    from penstock.testing.drivers.trial import Trial
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Exchange, Transport
 
-__all__ = ["Copying", "DriverContract", "Listing", "Reading", "Uploading", "Writing"]
+
+__all__ = ["Copying", "DriverContract", "Listing", "Reading", "Setting", "Uploading", "Writing"]
+
+
+class Setting:
+    """A store under test.
+
+    Attributes:
+        keys: Keys that the store can hold; override this for a store that cannot hold some of ``KEYS``.
+        part_bytes: Least size of a part that is not the last.
+        checks_digests: The server verifies the digests that it receives.
+        keeps_metadata: The store keeps user metadata and the content type.
+        copies_parts: The server can copy parts of objects, if the driver can ask for it.
+        holds_copies: The store honours the version of a copy's source.
+        heeds: The writes whose conditions the store honours.
+        page_keys: Most keys of one page of a listing.
+        lists_versions: A listing names the version and the size of each object.
+
+    """
+
+    keys: ClassVar[Sequence[str]] = KEYS
+    part_bytes: ClassVar[int] = 5 << 20
+    checks_digests: ClassVar[bool] = True
+    keeps_metadata: ClassVar[bool] = True
+    copies_parts: ClassVar[bool] = True
+    holds_copies: ClassVar[bool] = True
+    heeds: ClassVar[Sequence[Literal["put", "complete"]]] = ("put", "complete")
+    page_keys: ClassVar[int] = 1_000
+    lists_versions: ClassVar[bool] = True
+
+    @pytest.fixture
+    def store(self) -> tuple[Driver, Transport]:
+        """Return a driver of an empty store, and the transport for its exchanges."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def writer(self, store: tuple[Driver, Transport]) -> tuple[Driver, Transport]:
+        """Return the driver and transport that write objects for reading: the store's, unless it is read-only."""
+        return store
+
+    @pytest.fixture
+    def trial(self, store: tuple[Driver, Transport], writer: tuple[Driver, Transport]) -> Trial:
+        """Return the store with its verbs as plain calls."""
+        return Trial(*store, writer)
 
 
 class Writing(Setting):
@@ -452,5 +497,5 @@ class DriverContract(Reading, Listing, Writing, Copying, Uploading):
                 return MyDriver(...), Threads()
 
     A read-only store is filled by a second driver, which the fixture ``writer`` returns. The class attributes name the
-    keys that the store holds and the promises that its server does not keep (``penstock.testing.drivers.setting``).
+    keys that the store holds and the promises that its server does not keep (``penstock.testing.drivers.contract``).
     """

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from penstock.testing.faults.engine import Seen
 from penstock.testing.faults.kinds import FAULTS, VERBS, Fault
-from penstock.testing.faults.script import Match
+from penstock.testing.faults.script import Match, Settings
 from penstock.testing.faults.server import FaultServer
-from penstock.testing.faults.settings import Settings
 
 __all__ = ["FAULTS", "VERBS", "Fault", "FaultServer", "Match", "Seen", "Settings"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.testing.faults.dialects import DIALECTS, spoken
 from penstock.testing.faults.engine import Engine
 from penstock.testing.faults.kinds import FAULTS
-from penstock.testing.faults.script import Match
-from penstock.testing.faults.settings import Settings
+from penstock.testing.faults.script import Match, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.testing.faults.dialects.words import Shelves, Verb, Words
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
 
 __all__ = ["Dialect", "get", "iso", "listing"]
 

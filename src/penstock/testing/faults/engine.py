@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from io import BufferedReader
 
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
 
 __all__ = ["Engine", "Seen"]
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.testing.faults.dialects import spoken
 from penstock.testing.faults.engine import Engine, Seen
-from penstock.testing.faults.script import Match
-from penstock.testing.faults.settings import Settings
+from penstock.testing.faults.script import Match, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.storage import etags
-from penstock.data.catalog.storage.column import Column
+from penstock.data.catalog.storage.column import Column, encode, pack
 from penstock.data.catalog.storage.etags import Digests, compact_etags, plus, take
-from penstock.data.catalog.storage.numbers import pack
-from penstock.data.catalog.storage.strings import encode
 
 _hex = st.text("0123456789abcdef", min_size=32, max_size=32)
 _sum = _hex | _hex.map(str.upper)

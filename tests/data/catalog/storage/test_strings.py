@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.storage import strings
-from penstock.data.catalog.storage.strings import Strings, blocks, decode, encode, taken
+from penstock.data.catalog.storage import column
+from penstock.data.catalog.storage.column import Strings, blocks, decode, encode, taken
 
 
 def _column(values):
@@ -23,7 +23,7 @@ def test_any_rows_come_end_to_end(block, data):
     rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=9) | st.slices(len(values)))
     chosen = range(len(values))[rows] if isinstance(rows, slice) else np.array(rows, np.int64)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(strings, "_BLOCK", block)
+        patched.setattr(column, "_BLOCK", block)
         ends, joined = _column(values).joined(chosen)
     assert [joined[start:stop].tobytes() for start, stop in pairwise(ends)] == [values[row] for row in chosen]
 

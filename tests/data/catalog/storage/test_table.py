@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.storage.builder import TableBuilder
-from penstock.data.catalog.storage.column import Column
+from penstock.data.catalog.storage.column import Column, pack
 from penstock.data.catalog.storage.compact import Even
-from penstock.data.catalog.storage.numbers import pack
 from penstock.data.catalog.storage.table import Ranges
 from penstock.errors import Unusable
 

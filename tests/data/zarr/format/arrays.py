@@ -14,7 +14,7 @@ import zarr
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
-from penstock.data.zarr.format.decoding.codecs import decoder_of
+from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.documents import layout_of
 from penstock.data.zarr.format.grid import pieces
 from penstock.data.zarr.format.index import chunk_span, index_span, read_index

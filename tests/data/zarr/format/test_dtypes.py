@@ -8,7 +8,7 @@ import zarr
 from zarr.core.dtype import get_data_type_from_json
 
 from penstock.data.zarr.format.documents import fill_value, v2_dtype, v3_dtype
-from penstock.data.zarr.format.fields import Fields
+from penstock.data.zarr.format.index import Fields
 from penstock.errors import Damaged, Unsupported
 
 NUMBERS = [*("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.data.zarr.format.fields import Fields
+from penstock.data.zarr.format.index import Fields
 from penstock.errors import Damaged, Unsupported
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.zarr.format.documents import layout_of
-from penstock.data.zarr.format.virtual.references import references_of
+from penstock.data.zarr.format.references import references_of
 from penstock.data.zarr.objects import locations
 from penstock.data.zarr.objects.joined import Stores
 from penstock.data.zarr.objects.locations import OwnObjects, ReferencedObjects, check_absent

@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.source import Source, open_source
 from penstock.testing.servers import Scripted, reply
-from tests.data.zarr.format.virtual.referencefiles import put_references
+from tests.data.zarr.format.referencefiles import put_references
 from tests.data.zarr.stores import numbered
 
 DIMS = ("time", "y", "x")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.data.zarr.chunks import Chunks
 from penstock.data.zarr.indexes import IndexCache
-from penstock.data.zarr.objects.whole import whole_array
+from penstock.data.zarr.objects.coordinates import whole_array
 from penstock.data.zarr.opening import opened
 from penstock.errors import Unusable
 from tests.data.zarr.stores import LAYOUTS, numbered, write

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.zarr.samples.space import Axis, IndexSpace
+from penstock.data.zarr.samples.segments import Axis, IndexSpace
 from penstock.errors import Unusable
 from tests.amounts import examples
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.catalog.storage.strings import Strings, decode
+from penstock.data.catalog.storage.column import Strings, decode
 from penstock.data.catalog.storage.table import RANGED_KEY_BYTES, Table, ranges_of
 from penstock.data.catalog.storage.vectors import gathered
 from penstock.errors import Unusable

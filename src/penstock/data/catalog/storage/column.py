@@ -1,13 +1,17 @@
-"""Typed columns of a table: numbers, or texts as codes into their distinct values, in memory that workers map."""
+"""Typed columns of a table: numbers, or texts as codes into their distinct values, in memory that workers map.
+
+Typed vectors in shared memory, each in as few bytes as its values need.
+
+Columns of byte strings: all strings end to end and one offset each, so that no string is a Python object.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from penstock.data.catalog.storage.numbers import pack
-from penstock.data.catalog.storage.strings import Strings, decode, encode, taken
+from penstock.data.catalog.storage.region import Region
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -15,10 +19,25 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.numbers import Numbers
-    from penstock.data.catalog.storage.strings import Rows
+    Rows = range | NDArray[np.integer[Any]]  # row numbers: evenly spaced, or any
+    _T = TypeVar("_T", bound=np.generic)
 
-__all__ = ["DTYPES", "Categorical", "Column", "checked", "coded", "joined"]
+__all__ = [
+    "DTYPES",
+    "Categorical",
+    "Column",
+    "Numbers",
+    "Strings",
+    "blocks",
+    "checked",
+    "coded",
+    "decode",
+    "encode",
+    "joined",
+    "narrowest",
+    "pack",
+    "taken",
+]
 
 DTYPES = frozenset(("|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)), "<f4", "<f8"))
 
@@ -227,3 +246,147 @@ def joined(name: str, first: Column, second: Column) -> Column:
         for column in (first, second)
     ]
     return Column.of(np.concatenate(codes), names)
+
+
+_ALIGN = 64
+_SHARED = 64 << 10  # bytes; less is copied to a worker and needs no descriptor
+_INTEGERS = tuple(map(np.dtype, ("<i1", "<u1", "<i2", "<u2", "<i4", "<u4", "<i8")))
+
+
+class Numbers:
+    """A typed vector in shared memory; pickling it pickles its memory (see ``Region``).
+
+    Attributes:
+        view: The values, read-only; ``view[row]`` is a Python number.
+
+    """
+
+    __slots__ = ("_memory", "_place", "view")
+
+    def __init__(self, memory: Region | bytes, dtype: str, start: int, count: int) -> None:
+        """View ``count`` values of ``dtype`` that begin at byte ``start``."""
+        self._memory = memory
+        self._place = dtype, start, count
+        buffer = memory.view if isinstance(memory, Region) else memory
+        values = np.frombuffer(buffer[start : start + count * np.dtype(dtype).itemsize], dtype)
+        values.flags.writeable = False
+        self.view = memoryview(values)  # type: ignore[arg-type]  # an array is a buffer
+
+    @property
+    def region(self) -> Region | None:
+        """The region that holds this vector, and perhaps others; None if the bytes are pickled instead."""
+        return self._memory if isinstance(self._memory, Region) else None
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All values, read-only, not copied."""
+        return np.asarray(self.view)
+
+    def __len__(self) -> int:
+        """Return how many values there are."""
+        return len(self.view)
+
+    def __reduce__(self) -> tuple[Callable[..., Numbers], tuple[Any, ...]]:
+        """Pickle the memory, and the place of the vector in it."""
+        return Numbers, (self._memory, *self._place)
+
+
+def pack(arrays: Sequence[NDArray[Any]]) -> list[Numbers]:
+    """Copy arrays into one block of memory that workers map (below 64 KiB: that is pickled with its holder)."""
+    arrays = [np.ascontiguousarray(each, each.dtype.newbyteorder("<")) for each in arrays]
+    starts, size = [], 0
+    for each in arrays:
+        starts.append(size)
+        size += -(-each.nbytes // _ALIGN) * _ALIGN
+    region = Region(size) if size >= _SHARED else None
+    buffer: memoryview | bytearray = bytearray(size) if region is None else region.view
+    for start, each in zip(starts, arrays, strict=True):
+        buffer[start : start + each.nbytes] = each.tobytes() if each.nbytes < _SHARED else each.view(np.uint8).data
+    memory = bytes(buffer) if region is None else region
+    return [Numbers(memory, each.dtype.str, start, len(each)) for start, each in zip(starts, arrays, strict=True)]
+
+
+def narrowest(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+    """Return int64 values in the smallest integer type that holds them all: the array itself, or a copy."""
+    least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    fits = (each for each in _INTEGERS if np.iinfo(each).min <= least and most <= np.iinfo(each).max)
+    return values.astype(next(fits), copy=False)
+
+
+_BLOCK = 1 << 16  # rows handled at once
+
+
+def encode(key: str) -> bytes:
+    """Return the bytes by which stores sort a key; file names that are not UTF-8 get back their original bytes."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def decode(key: bytes) -> str:
+    """Undo ``encode``."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+def taken(values: NDArray[_T], rows: Rows) -> NDArray[_T]:
+    """Return the values of ``rows``: a view where the rows follow one another, else a copy."""
+    if not isinstance(rows, range):
+        return values[rows]
+    if rows.step == 1:
+        return values[rows.start : rows.stop]
+    return values[np.arange(rows.start, rows.stop, rows.step)]
+
+
+def blocks(rows: Rows, size: int = 0) -> Iterator[Rows]:
+    """Yield the rows in runs of at most ``size`` (0: 65,536)."""
+    size = size or _BLOCK
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+class Strings:
+    """A column of byte strings: ``column[row]``, for ``row`` in [0, len(column)), which is not checked."""
+
+    __slots__ = ("_data", "_ends")
+
+    def __init__(self, data: memoryview, ends: memoryview) -> None:
+        """Take the strings end to end, and rows + 1 offsets (uint64) into them."""
+        self._data = data
+        self._ends = ends
+
+    def __len__(self) -> int:
+        """Return the number of strings."""
+        return len(self._ends) - 1
+
+    def __getitem__(self, row: int) -> bytes:
+        """Return one string as bytes, a copy."""
+        return self._data[self._ends[row] : self._ends[row + 1]].tobytes()
+
+    def text(self, row: int) -> str:
+        """Return one string as text."""
+        return self[row].decode("utf-8", "surrogateescape")
+
+    def check(self) -> None:
+        """Raise ValueError if the offsets lead outside the strings."""
+        ends = np.frombuffer(self._ends, np.uint64)
+        if not len(ends) or ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any():
+            raise ValueError("offsets that lead outside")
+
+    def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the start and end offsets of ``rows``: int64."""
+        ends = np.frombuffer(self._ends, np.int64)
+        return taken(ends[:-1], rows), taken(ends[1:], rows)
+
+    def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Return ``len(rows) + 1`` offsets and these rows' strings end to end; the latter may be a view."""
+        data = np.frombuffer(self._data, np.uint8)
+        starts, stops = self.bounds(rows)
+        lengths = stops - starts
+        ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
+        if isinstance(rows, range) and rows.step == 1:
+            return ends, data[starts[0] : stops[-1]] if len(rows) else data[:0]
+        whole = np.empty(int(ends[-1]), np.uint8)
+        moved = starts - ends[:-1]
+        for first in range(0, len(rows), _BLOCK):
+            some = slice(first, min(first + _BLOCK, len(rows)))
+            at, stop = ends[some.start], ends[some.stop]
+            # The source of each byte: its place in the result, plus the distance that its string has moved.
+            whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[some], lengths[some])]
+        return ends, whole

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from penstock.data.catalog.storage.numbers import Numbers, pack
-from penstock.data.catalog.storage.strings import Strings
+from penstock.data.catalog.storage.column import Numbers, Strings, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.strings import Rows
+    from penstock.data.catalog.storage.column import Rows
 
 __all__ = ["Compact", "Even", "Stepped", "chained", "compact"]
 

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.storage.column import Column, joined
+from penstock.data.catalog.storage.column import Column, Numbers, decode, encode, joined, pack, taken
 from penstock.data.catalog.storage.compact import Compact, chained, compact
-from penstock.data.catalog.storage.numbers import Numbers, pack
-from penstock.data.catalog.storage.strings import decode, encode, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.strings import Rows
+    from penstock.data.catalog.storage.column import Rows
 
 __all__ = ["SUMS", "Digests", "ETags", "compact_etags", "plus", "take"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.storage.strings import Strings
+from penstock.data.catalog.storage.column import Strings
 from penstock.data.catalog.storage.table import Table, ranges_of
 
 if TYPE_CHECKING:

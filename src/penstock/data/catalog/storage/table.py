@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.storage.column import Column, joined
+from penstock.data.catalog.storage.column import Column, Numbers, joined, narrowest, pack, taken
 from penstock.data.catalog.storage.compact import Compact, chained, compact
 from penstock.data.catalog.storage.etags import ETags, compact_etags, plus, take
-from penstock.data.catalog.storage.numbers import Numbers, narrowest, pack
-from penstock.data.catalog.storage.strings import taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.strings import Rows, Strings
+    from penstock.data.catalog.storage.column import Rows, Strings
 
 __all__ = ["RANGED_KEY_BYTES", "Ranges", "Table", "ranges_of"]
 

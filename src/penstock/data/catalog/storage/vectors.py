@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.storage.column import DTYPES, Column
+from penstock.data.catalog.storage.column import DTYPES, Column, Numbers
 from penstock.data.catalog.storage.compact import Compact, Even, Stepped
 from penstock.data.catalog.storage.etags import SUMS, Digests, ETags
-from penstock.data.catalog.storage.numbers import Numbers
 from penstock.data.catalog.storage.region import Region
 from penstock.data.catalog.storage.table import Ranges, Table
 

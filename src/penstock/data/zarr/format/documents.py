@@ -11,8 +11,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from penstock.data.zarr.format.fields import Fields
-from penstock.data.zarr.format.index import form_of
+from penstock.data.zarr.format.index import Fields, form_of
 from penstock.data.zarr.format.layout import Layout
 from penstock.errors import Damaged
 

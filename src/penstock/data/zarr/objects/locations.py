@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.data.zarr.format.opening import open_arrays
-from penstock.data.zarr.format.virtual.references import MOST_ROOTS
+from penstock.data.zarr.format.references import MOST_ROOTS
 from penstock.data.zarr.objects.joined import homed
 from penstock.errors import Bug, Damaged, DatasetChanged, Forbidden, NotFound, Unsupported, Unusable
 from penstock.stores.urls import parse
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.data.zarr.format.layout import Layout
-    from penstock.data.zarr.format.virtual.records import Records
-    from penstock.data.zarr.format.virtual.references import References
+    from penstock.data.zarr.format.references import Records, References
     from penstock.source import Source
 
 _MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format/index.py

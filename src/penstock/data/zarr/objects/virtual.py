@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.data.zarr.format.opening import Arrays, open_arrays
-from penstock.data.zarr.format.virtual.records import METADATA
-from penstock.data.zarr.format.virtual.references import references_of, references_of_manifests, references_of_records
+from penstock.data.zarr.format.references import METADATA, references_of, references_of_manifests, references_of_records
 from penstock.data.zarr.objects.locations import ReferencedObjects
 from penstock.errors import Damaged, Denied, NotFound, Unusable
 from penstock.options import StoreOptions
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.format.objects import Manifest
-    from penstock.data.zarr.format.virtual.references import References
+    from penstock.data.zarr.format.references import References
     from penstock.source import Source
     from penstock.values import ObjectMeta
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from penstock.data.zarr.samples.alignment import check_times, elements_of, unbroken
 from penstock.data.zarr.samples.extraction import Extraction
-from penstock.data.zarr.samples.segments import Cut
-from penstock.data.zarr.samples.space import Axis, IndexSpace
+from penstock.data.zarr.samples.segments import Axis, Cut, IndexSpace
 from penstock.errors import Unusable
 from penstock.values import whole
 

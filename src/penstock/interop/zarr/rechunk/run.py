@@ -28,12 +28,11 @@ from penstock.errors import (
     Unusable,
     public_url,
 )
-from penstock.interop.zarr.rechunk.documents import Form, form
-from penstock.interop.zarr.rechunk.hierarchy import DOCUMENTS, copying, opened
+from penstock.interop.zarr.rechunk.documents import DOCUMENTS, Form, copying, form, opened
 from penstock.interop.zarr.rechunk.plan import Grids, Regions, memory_bytes, object_reads, regions
 from penstock.interop.zarr.store import Store
-from penstock.jobs.tasks.pool import run_jobs
-from penstock.jobs.tasks.steps import blocking
+from penstock.jobs.pool import run_jobs
+from penstock.jobs.steps import blocking
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.protected import check_deletable
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
-    from penstock.interop.zarr.rechunk.hierarchy import Node
+    from penstock.interop.zarr.rechunk.documents import Node
     from penstock.options import StoreOptions
     from penstock.source import Source
 

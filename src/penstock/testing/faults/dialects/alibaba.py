@@ -21,7 +21,7 @@ from penstock.testing.faults.signature import check_age
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.testing.faults.dialects.words import Shelves
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
     from penstock.testing.faults.shelf import Bucket, Stored
 
 __all__ = ["WORDS"]

@@ -13,7 +13,7 @@ from penstock.testing.faults.signature import check_body, check_query, check_sig
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
     from penstock.testing.faults.shelf import Bucket, Stored
 
 __all__ = ["WORDS", "check_version"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
     from penstock.testing.faults.dialects.words import Access, Shelves
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
 
 __all__ = ["WORDS", "entry", "listing"]
 

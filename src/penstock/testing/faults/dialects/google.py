@@ -23,7 +23,7 @@ from penstock.testing.faults.signature import Scheme, check_query, check_signatu
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.testing.faults.dialects.words import Shelves
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
 
 __all__ = ["WORDS", "crc32c"]
 

@@ -12,7 +12,7 @@ from penstock.testing.faults.shelf import Bucket, Stored
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.testing.faults.kinds import Fault
-    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.script import Settings
 
 __all__ = ["Access", "Shelves", "Verb", "Words"]
 

@@ -1,0 +1,307 @@
+"""The commit protocol: data objects first, each under a new name, then the manifest that commits them.
+
+Removal of one checkpoint by its URL: an object, or a folder's checkpoint files and no other files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from penstock.checkpoint.gather import Object
+from penstock.checkpoint.integrity.checksummed import ChecksummedReader, ChecksummedWriter
+from penstock.checkpoint.integrity.manifest import MANIFEST, METADATA, Manifest, fits, span
+from penstock.engine.contracts.driver import Put
+from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated, Unusable
+from penstock.source import open_source
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from penstock.checkpoint.integrity.checksummed import BlockChecksums
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+
+__all__ = ["CommittedCheckpoint", "Saving", "publish", "read_current", "remove", "told_apart"]
+
+_PIECE_BYTES = 64 << 20
+_TRIES = 9
+
+
+class Saving:
+    """A save in progress below ``folder`` (a key that ends in ``/``); ``commit`` makes it visible atomically.
+
+    A reader sees no checkpoint there before, and the complete one after. If the process ends before the commit, objects
+    without a manifest remain; ``CheckpointManager.clean`` deletes them. Beside the data objects' own requests a save
+    costs three for the manifest: a HEAD before, one PUT (of any size), and a HEAD after.
+
+    Attributes:
+        id: Unique id of this save.
+        etag: The manifest's ETag, once it is committed.
+
+    """
+
+    def __init__(self, source: Source, folder: str, kind: str) -> None:
+        """Start a save without a request; raise ``Unsupported`` if the store is read-only."""
+        source.require(Put, folder)
+        self.id = uuid4().hex
+        self.etag = ""
+        self._source = source
+        self._folder = folder
+        self._kind = kind
+        self._checksums: dict[str, BlockChecksums] = {}
+
+    def current_etag(self) -> str:
+        """Return the ETag of the existing manifest, or an empty string if it does not exist. One request."""
+        try:
+            return self._source.head(self._folder + MANIFEST).etag
+        except NotFound:
+            return ""
+
+    def refuse_existing(self) -> None:
+        """Raise ``AlreadyExists`` if a checkpoint is committed already; call it before uploading data."""
+        if self.current_etag():
+            message = "this checkpoint is committed already: pass overwrite=True to replace it"
+            raise AlreadyExists(message, url=self._source.url(self._folder + MANIFEST))
+
+    def check(self, name: str) -> None:
+        """Raise ``InvalidURL`` for a data object name that the store cannot hold. No request."""
+        if not fits(name):
+            raise InvalidURL("this is no relative path of valid UTF-8, and no store can hold it", url=name)
+        parse(self._source.url(f"{self._folder}{self.id}/{name}"))
+
+    def open(self, name: str) -> ChecksummedWriter:
+        """Open a data object to write; call ``add`` after it is closed successfully."""
+        return ChecksummedWriter(self._source.open_write(f"{self._folder}{self.id}/{name}"))
+
+    def add(self, name: str, checksums: BlockChecksums) -> None:
+        """Register a data object for the commit, written by this process or another."""
+        self._checksums[f"{self.id}/{name}"] = checksums
+
+    def commit(self, content: dict[str, Any], replacing: str = "") -> Manifest:
+        """Commit the checkpoint and return its manifest: create it, or replace the one whose ETag is ``replacing``.
+
+        A reader sees the replaced checkpoint before, and the complete new one after. The replaced checkpoint's objects
+        stay; ``CommittedCheckpoint.delete_objects`` deletes them. On a conflict this save's objects are deleted if the
+        store holds another manifest, or none; they stay if that is unknown.
+
+        Raises:
+            AlreadyExists: Another save committed a checkpoint there meanwhile; it stays.
+            PreconditionFailed: Another save replaced or deleted the checkpoint meanwhile; its result stays.
+            Changed: This checkpoint was committed, and then replaced by another save.
+
+        """
+        manifest = Manifest(self.id, self._kind, self._checksums, content)
+        self.etag = publish(self._source, self._folder + MANIFEST, manifest.encode(), replacing, self._keys)
+        return manifest
+
+    @property
+    def _keys(self) -> list[str]:
+        return [self._folder + name for name in self._checksums]
+
+
+class CommittedCheckpoint:
+    """A committed checkpoint: its manifest, and its objects, which are verified on read.
+
+    Attributes:
+        manifest: The manifest.
+        etag: The manifest's ETag, for ``Saving.commit``.
+
+    """
+
+    def __init__(self, source: Source, folder: str) -> None:
+        """Read the manifest: two requests.
+
+        Raises:
+            NotFound: No checkpoint is committed there.
+            CheckpointError: The manifest is damaged.
+
+        """
+        self._source = source
+        self._folder = folder
+        self.etag, document = read_current(source, folder + MANIFEST)
+        self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
+
+    def open(self, name: str) -> ChecksummedReader:
+        """Open a data object by its name in the manifest: one HEAD. Raise ``NotFound`` if it is missing."""
+        key = self._folder + name
+        return ChecksummedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
+
+    def objects(self, names: Sequence[str]) -> dict[str, Object]:
+        """Return, by name, an ``Object`` for ``gather`` to read each data object. Costs parallel HEADs, one each.
+
+        Raises:
+            NotFound: An object is missing. ``Truncated``: an object's size differs from the manifest.
+
+        """
+        found = self._source.stat_many([self._folder + name for name in names])
+        return {name: self._object(name, meta) for name, meta in zip(names, found, strict=True)}
+
+    def _object(self, name: str, meta: ObjectMeta) -> Object:
+        checksums, url = self.manifest.objects[name], self._source.url(meta.key)
+        if meta.size != checksums.size:
+            raise Truncated(f"the object has {meta.size} bytes, {checksums.size} were written", url=url)
+        return Object(meta.key, meta.etag, meta.size, url, checksums)
+
+    def verify(self) -> Iterator[str]:
+        """Read every object, and yield its URL after its bytes were verified.
+
+        Raises:
+            NotFound: An object is missing.
+            Truncated: An object's size differs from the manifest.
+            ChecksumMismatch: An object's bytes differ from its checksums.
+
+        """
+        buffer = bytearray(_PIECE_BYTES)
+        for name in sorted(self.manifest.objects):
+            with self.open(name) as reader:
+                while reader.readinto(buffer):
+                    pass
+            yield self._source.url(self._folder + name)
+
+    def delete(self) -> None:
+        """Delete the checkpoint, manifest first: no reader ever finds a manifest whose objects are gone."""
+        self._source.delete([self._folder + MANIFEST])
+        self.delete_objects()
+
+    def delete_objects(self) -> None:
+        """Delete the objects and keep the manifest: for a checkpoint that was replaced or deleted."""
+        self._source.delete([self._folder + name for name in self.manifest.objects])
+
+
+def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequence[str]) -> str:
+    """Write a manifest that commits the objects ``named``, and return its ETag.
+
+    With ``replaces`` (an ETag) it replaces that version. On a conflict the objects are deleted if the store holds
+    another manifest, or none; they stay if that is unknown. Costs three requests, and two more on a conflict.
+
+    Raises:
+        Conflict: As ``Source.publish``; the other writer's object stays.
+
+    """
+    try:
+        return source.publish(key, data, replaces=replaces).etag
+    except Conflict:
+        etag, current = _current_manifest(source, key)
+        # A store that drops metadata cannot tell whose object it holds, but the bytes can.
+        if current == data:
+            return etag
+        if current is not None:
+            with suppress(PenstockError):  # clean() deletes what stays
+                source.delete(named)
+        raise
+
+
+def _current_manifest(source: Source, key: str) -> tuple[str, bytes | None]:
+    """Return an object's ETag and bytes: empty bytes if it does not exist, None if it cannot be read."""
+    try:
+        return read_current(source, key)
+    except NotFound:
+        return "", b""
+    except PenstockError:
+        return "", None
+
+
+def read_current(source: Source, key: str) -> tuple[str, bytes]:
+    """Return the ETag and the bytes of a manifest, or of torch's metadata: two requests.
+
+    If the object is replaced between the two requests, both are sent again, at most nine times in total. Of an object
+    larger than a manifest may be, only the first ``MOST_BYTES + 1`` bytes are returned.
+
+    Raises:
+        NotFound: The object does not exist.
+        Changed: The object was replaced during each attempt, or the store reports two ETags for one version.
+
+    """
+    before = ""
+    for left in reversed(range(_TRIES)):
+        meta = source.head(key)
+        try:
+            return meta.etag, source.read(span(meta))
+        except Changed:
+            if meta.etag == before or not left:
+                raise
+            before = meta.etag
+    raise AssertionError
+
+
+_LOG = logging.getLogger("penstock")
+
+# Files that mark a folder as a checkpoint: Penstock's, torch's (Lightning's FSDP writes it too), DeepSpeed's.
+_MARKS = (MANIFEST, METADATA)
+_DATA = re.compile(
+    r"([0-9a-f]{32}/([0-9a-f]{2}/)?)?([0-9]+\.data|__[0-9]+_[0-9]+\.distcp|state\.pt)"
+    r"|__[0-9]+\.metadata|[^/]+\.distcp|checkpoint/[^/]*rank_[0-9]+[^/]*_states\.pt"
+)
+# Further checkpoint files of a folder that holds a checkpoint.
+_BESIDE = re.compile(r"meta\.pt|latest|zero_to_fp32\.py")
+# Named in Penstock's manifests. Matched only beside a manifest: other programs may use such folder names too.
+_NAMED = re.compile(r"[0-9a-f]{32}/.+", re.DOTALL)
+
+
+def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the files of a folder that belong to a checkpoint, and the others; all are named relative to the folder.
+
+    The files that mark the folder as a checkpoint come first.
+    """
+    kinds = (_DATA, _BESIDE, _NAMED) if MANIFEST in names else (_DATA, _BESIDE)
+    if not any(name in _MARKS or _DATA.fullmatch(name) for name in names):
+        return [], list(names)
+    made = [name for name in names if name in _MARKS or any(kind.fullmatch(name) for kind in kinds)]
+    others = sorted(set(names) - set(made))
+    return sorted(made, key=lambda name: name not in _MARKS), others
+
+
+def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> None:
+    """Delete a checkpoint: an object, a link, or the checkpoint files of a folder. A missing one is not an error.
+
+    In a folder the files that mark it as a checkpoint are deleted first. Other files stay, and a warning reports them.
+    Costs a listing and a request for each object.
+
+    Raises:
+        InvalidURL: The URL is a bucket's root, the working directory, the home directory, or a parent of one of them.
+        Unusable: The URL is a folder without a checkpoint.
+
+    """
+    location = parse(url)
+    check_deletable(location)
+    source, key = open_source(url, store)
+    key = key.rstrip("/")
+    path = f"/{key}" if location.local else ""
+    if (path and not os.path.isdir(path)) or os.path.islink(path):  # noqa: PTH112, PTH114  pathlib changes names
+        source.delete([key])
+        return
+    names = [each.key.removeprefix(f"{key}/") for page in source.pages(f"{key}/") for each in page.entries]
+    made, others = told_apart(names)
+    if others and not made and (path or source.stat_existing([key]) == [None]):
+        raise Unusable(
+            f"this is no checkpoint but a folder that holds {others[0]!r}: nothing was deleted", url=source.url(key)
+        )
+    marks = [name for name in made if name in _MARKS]
+    # Marks first: no reader ever finds a checkpoint whose objects are gone.
+    source.delete([f"{key}/{name}" for name in marks])
+    source.delete([f"{key}/{name}" for name in made if name not in _MARKS])
+    if path:
+        _remove_empty(path)
+    else:
+        source.delete([key])
+    if others:
+        _LOG.warning(
+            "%s stays: %d files in it are no checkpoint's, %r for one", source.url(key), len(others), others[0]
+        )
+
+
+def _remove_empty(path: str) -> None:
+    """Remove a directory and its subdirectories if they are empty."""
+    for at, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):
+            os.rmdir(at)  # noqa: PTH106  as above

@@ -1,1 +1,0 @@
-"""Committing a checkpoint of several objects, and removing a checkpoint."""

@@ -1,0 +1,147 @@
+"""Tensors as bytes: their memory, copies in pieces, and staging memory that is page-locked if that is faster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import needing
+from penstock.tree import tree_map
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from torch import Tensor
+
+
+__all__ = ["STAGE_BYTES", "Stage", "cuts", "flat", "memory", "pieces", "staged", "staged_bytes", "torch_module"]
+
+# Bytes of one buffer: a multiple of the checksum block. gather holds up to twelve buffers.
+STAGE_BYTES = 16 << 20
+
+
+def staged(size_bytes: int, *, page_locked: bool) -> Tensor:
+    """Return new CPU memory as a one-dimensional byte tensor; use ``page_locked`` for data on its way to a GPU.
+
+    torch caches page-locked memory for reuse, and tracks copies out of it that are still in progress.
+    """
+    torch = torch_module()
+    buffer: Tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=page_locked)
+    return buffer
+
+
+def cuts(start: int, stop: int, origin: int = 0) -> Iterator[tuple[int, int]]:
+    """Cut ``[start, stop)`` at each ``STAGE_BYTES`` from ``origin``, so that no checksummed block is read twice."""
+    while start < stop:
+        end = min(stop, start + STAGE_BYTES - (start - origin) % STAGE_BYTES)
+        yield start, end
+        start = end
+
+
+class Stage:
+    """Reusable CPU memory for copies of successive states; page-locked for tensors from a GPU.
+
+    A copy reuses the memory of the previous one for tensors of the same shape: new memory costs more than the copy.
+    """
+
+    def __init__(self) -> None:
+        """Start without memory."""
+        self._held: list[Any] = []
+
+    def copy(self, state: Any) -> Any:  # noqa: ANN401  any nest of tensors
+        """Return nested dicts, lists and tuples with each tensor copied; other values are the same objects.
+
+        This overwrites the previous copy.
+        """
+        torch = torch_module()
+        spare: dict[object, list[Any]] = {}
+        for tensor in self._held:
+            spare.setdefault(_kind(tensor), []).append(tensor)
+        copies: dict[int, Any] = {}
+
+        def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
+            # Tied weights stay tied.
+            if id(tensor) not in copies:
+                fitting = spare.get(_kind(tensor)) if type(tensor.detach()) is torch.Tensor else None
+                empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+                copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
+            return copies[id(tensor)]
+
+        result = tree_map(aside, state, torch.Tensor)
+        self._held = [each.detach() for each in copies.values() if type(each.detach()) is torch.Tensor]
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return result
+
+
+def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
+    """Return a key that is equal for tensors whose copies can share memory."""
+    strides = tensor.stride() if tensor.layout is torch_module().strided else None
+    return tensor.dtype, tensor.shape, strides, tensor.layout, tensor.is_cuda or tensor.is_pinned()
+
+
+def staged_bytes(state: Any) -> int:  # noqa: ANN401  see Stage
+    """Return the total bytes of a state's tensors."""
+    sizes: dict[int, int] = {}
+
+    def measure(tensor: Any) -> Any:  # noqa: ANN401  see Stage
+        sizes[id(tensor)] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    tree_map(measure, state, torch_module().Tensor)
+    return sum(sizes.values())
+
+
+# Bytes copied at once, of a tensor that is not in CPU memory or not contiguous.
+_PIECE_BYTES = 8 << 20
+
+
+def torch_module() -> ModuleType:
+    """Return torch, or raise ``MissingExtra``."""
+    with needing("checkpoints of tensors need torch", torch="torch"):
+        import torch
+    return torch
+
+
+def pieces(tensor: Tensor) -> Iterator[memoryview]:
+    """Yield a tensor's bytes in order; each piece is valid until the next one.
+
+    A contiguous tensor on the CPU yields its own memory. Any other yields copies of up to 8 MiB in one reused buffer,
+    which is page-locked for a tensor on a GPU.
+    """
+    torch, tensor = torch_module(), tensor.detach()
+    lazy = tensor.is_conj() or tensor.is_neg()
+    if tensor.is_cpu and tensor.is_contiguous() and not lazy:
+        yield memory(tensor)
+        return
+    # torch cannot copy every dtype, but it can copy these integer dtypes and complex128.
+    if not lazy:
+        same = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        tensor = tensor.view(same.get(tensor.element_size(), tensor.dtype))
+    aside = torch.empty(min(_PIECE_BYTES, tensor.nbytes), dtype=torch.uint8, pin_memory=tensor.is_cuda)
+    for part in _parts(tensor):
+        piece = aside[: part.nbytes]
+        piece.view(part.dtype).view(part.shape).copy_(part)
+        yield memory(piece)
+
+
+def _parts(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield parts of at most 8 MiB that contain the tensor's elements in order."""
+    if tensor.nbytes <= _PIECE_BYTES:
+        yield tensor
+    elif len(tensor) == 1:
+        yield from _parts(tensor[0])
+    else:
+        for part in torch_module().split(tensor, max(1, len(tensor) * _PIECE_BYTES // tensor.nbytes)):
+            yield from _parts(part)
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Return a contiguous tensor's memory as a one-dimensional byte tensor."""
+    return tensor.reshape(-1).view(torch_module().uint8)
+
+
+def memory(tensor: Tensor) -> memoryview:
+    """Return a writable view of the memory of a contiguous tensor on the CPU."""
+    line: Any = flat(tensor).numpy()
+    return memoryview(line)

@@ -1,1 +1,0 @@
-"""Transfer of object ranges into memory: request planning, staging buffers, verification, tensors as bytes."""

@@ -1,0 +1,372 @@
+"""Inventories read file by file into a table, in place of a listing of the prefix.
+
+Manifests of inventories: the bucket, the inventory's files, and their format.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from itertools import compress, islice, pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
+
+import numpy as np
+
+from penstock.data.catalog.manifest import columns as parquet_columns
+from penstock.data.catalog.storage.builder import TableBuilder
+from penstock.data.catalog.storage.column import encode
+from penstock.engine.listing.select import selector
+from penstock.errors import ChecksumMismatch, ManifestError, NotFound, Unusable
+from penstock.source import object_at
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.data.catalog.storage.table import Table
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.stores.urls import Location
+
+
+__all__ = ["Inventory", "Part", "described", "listed", "records"]
+
+_MANIFEST = "/manifest.json"
+_MANIFEST_BYTES = 16 << 20  # enough to name 100,000 files
+
+
+def listed(
+    manifest: str | os.PathLike[str],
+    place: Location,
+    globs: tuple[str | Iterable[str], str | Iterable[str]],
+    progress: Callable[[int], None],
+    store: StoreOptions | str | None,
+) -> Table:
+    """Return the objects below ``place`` that the inventory at ``manifest`` lists, in UTF-8 byte order of keys.
+
+    ``globs`` are include and exclude, relative to the prefix up to its last ``/``; directory markers are left out.
+    Every file is read whole. If the manifest has sizes, MD5 sums or the total number of rows, they are verified.
+    Needs memory for the largest file and for the table.
+
+    Raises:
+        Unusable: The inventory lists another bucket, or its format is not supported (ORC).
+        ManifestError: The manifest or a file cannot be read, rows are missing, or a key is listed twice.
+        ChecksumMismatch: The size or MD5 of a file, or the MD5 of the manifest, does not match.
+
+    """
+    source, key = object_at(manifest, store)
+    name = source.url(key)
+    size = source.head(key).size
+    if size > _MANIFEST_BYTES:
+        raise ManifestError(f"not the manifest of an inventory: it has {size} bytes", url=name)
+    data = source.read(Span(key, 0, size))
+    _check_manifest(source, key, data)
+    inventory = described(data, name)
+    if inventory.bucket != place.bucket:
+        raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} lies in another bucket", url=name)
+    growing, base = TableBuilder(), place.key[: place.key.rfind("/") + 1]
+    chosen, rows = selector(*globs), 0
+    for part in inventory.parts:
+        url, found = _file(source, key, part)
+        for keys, sizes, versions, count in records(found, inventory, url):
+            rows += count
+            wanted = [
+                each.startswith(place.key) and chosen(each[len(base) :], size)
+                for each, size in zip(keys, sizes, strict=True)
+            ]
+            columns = ([*compress(each, wanted)] for each in ([*map(encode, keys)], sizes, versions))
+            growing.add_all(*columns)  # type: ignore[arg-type]  # a column of each kind
+            progress(len(growing))
+    # Google's files have no checksums, and a truncated file cannot be told from a complete one.
+    if rows < inventory.rows:
+        message = f"the inventory has {rows} rows, where the manifest says {inventory.rows}: a file was cut off"
+        raise ManifestError(message, url=name)
+    return _sorted(growing.freeze(), name)
+
+
+def _check_manifest(source: Source, key: str, data: bytes) -> None:
+    """Verify Amazon's manifest against the MD5 in the file beside it, if there is such a file."""
+    if not key.endswith(_MANIFEST):
+        return
+    beside = f"{key.removesuffix('json')}checksum"
+    try:
+        text = source.read(Span(beside, 0, source.head(beside).size)).strip()
+    except NotFound:
+        return
+    if text.decode("ascii", "replace").lower() != hashlib.md5(data, usedforsecurity=False).hexdigest():
+        raise ChecksumMismatch("the manifest is not what manifest.checksum was made of", url=source.url(key))
+
+
+def _file(source: Source, manifest: str, part: Part) -> tuple[str, bytes]:
+    key = part.name if "/" in part.name else manifest[: manifest.rfind("/") + 1] + part.name
+    url, size = source.url(key), source.head(key).size
+    if part.size not in (-1, size):
+        raise ChecksumMismatch(f"a file of {size} bytes, where the manifest says {part.size}", url=url)
+    data = source.read(Span(key, 0, size))
+    if part.md5 and hashlib.md5(data, usedforsecurity=False).hexdigest() != part.md5:
+        raise ChecksumMismatch("a file of the inventory has another MD5 than the manifest says", url=url)
+    return url, data
+
+
+def _sorted(table: Table, name: str) -> Table:
+    keys = [table.keys[row] for row in range(table.rows)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    twice = next((keys[one] for one, other in pairwise(order) if keys[one] == keys[other]), None)
+    if twice is not None:
+        raise ManifestError(
+            f"the inventory lists {twice!r} twice: one of all versions needs the field IsLatest", url=name
+        )
+
+    return table if order == [*range(len(keys))] else table.take(np.array(order, np.int64))
+
+
+Records = tuple[list[str], list[int], list[str], int]  # keys, sizes, versions; number of rows read
+_ROWS = 8192  # at once
+_FEW = 64  # rows between two checks of their size
+_CHUNK_CHARS = 16 << 20  # after which the rows read are yielded
+# A key takes 3 KiB, and an access control list some more.
+_LINE_CHARS = 1 << 20
+_FREE_CHARS = 64 << 20  # that any file may unpack to, in addition
+_CHARS_PER_BYTE = 200  # of well compressed text; gzip reaches 1,000
+_GZIP = b"\x1f\x8b"
+_MOST = 1 << 63
+# The stores' names of each field, without underscores and in lower case. Google's version is the generation, as in the
+# driver for its stores.
+_NAMES = {
+    "key": ("key", "name"),
+    "size": ("size",),
+    "version": ("generation", "etag"),
+    "latest": ("islatest",),
+    "marker": ("isdeletemarker",),
+    "deleted": ("timedeleted",),
+}
+_FALSE, _TRUE = (False, "false", "False", "FALSE"), (True, "true", "True", "TRUE")
+
+
+def records(data: bytes, inventory: Inventory, name: str) -> Iterator[Records]:
+    """Yield the objects of a file, some thousand at a time, without older versions and delete markers.
+
+    Raises:
+        ManifestError: The file does not have the inventory's format, a key is not UTF-8, or a size is not a count.
+        MissingExtra: The file is Parquet, and pyarrow is not installed.
+
+    """
+    source = parquet_columns(data, name, _wanted) if inventory.form == "parquet" else _csv(data, inventory, name)
+    try:
+        for found in source:
+            yield _present(found, escaped=inventory.escaped and inventory.form == "csv")
+    except (csv.Error, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
+        raise ManifestError(f"not a file of an inventory that can be read ({error})", url=name) from error
+
+
+def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Sequence[object]]]:
+    raw = gzip.GzipFile(fileobj=io.BytesIO(data)) if data.startswith(_GZIP) else io.BytesIO(data)
+    with io.TextIOWrapper(raw, "utf-8", newline="") as text:
+        lines = _Lines(text, _FREE_CHARS + _CHARS_PER_BYTE * len(data))
+        reader = csv.reader(lines, delimiter=inventory.delimiter, strict=True)
+        columns = inventory.columns or tuple(next(reader, ()))
+        places = {field: columns.index(column) for field, column in _wanted(columns, name).items()}
+        rows: list[list[str]] = []
+        told = lines.chars
+        while few := list(islice(reader, _FEW)):
+            if {*map(len, few)} != {len(columns)}:
+                raise ManifestError(f"rows of other than {len(columns)} cells, by line {reader.line_num}", url=name)
+            rows += few
+            if len(rows) >= _ROWS or lines.chars - told > _CHUNK_CHARS:
+                yield {field: [row[at] for row in rows] for field, at in places.items()}
+                rows, told = [], lines.chars
+        if rows:
+            yield {field: [row[at] for row in rows] for field, at in places.items()}
+
+
+class _Lines:
+    """The lines of a text that may unpack to far more than an inventory would: ``ValueError`` beyond the bounds.
+
+    Attributes:
+        chars: Characters read so far.
+
+    """
+
+    def __init__(self, text: io.TextIOWrapper, most: int) -> None:
+        self.chars = 0
+        self._text, self._most = text, most
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(_LINE_CHARS):
+            self.chars += len(line)
+            if len(line) == _LINE_CHARS and not line.endswith("\n"):
+                raise ValueError(f"a line of more than {_LINE_CHARS} characters")
+            if self.chars > self._most:
+                raise ValueError(f"it unpacks to more than {self._most} characters, too many for such a file")
+            yield line
+
+
+def _wanted(columns: Sequence[str], name: str) -> dict[str, str]:
+    """Return the column of each field.
+
+    Raises:
+        ManifestError: No column has the keys.
+
+    """
+    plain = {column.lower().replace("_", ""): column for column in columns}
+    found = {field: plain[each] for field, names in _NAMES.items() for each in names[::-1] if each in plain}
+    if "key" not in found:
+        raise ManifestError(f"an inventory without keys: it has {', '.join(columns)[:200]}", url=name)
+    return found
+
+
+def _present(found: dict[str, Sequence[object]], *, escaped: bool) -> Records:
+    keys, nothing = found["key"], [None] * len(found["key"])
+    rules = (
+        (found.get("latest", nothing), _FALSE),
+        (found.get("marker", nothing), _TRUE),
+    )
+    gone = [bool(each) for each in found.get("deleted", nothing)]
+    there = [
+        not dead and all(cells[at] not in absent for cells, absent in rules) for at, dead in enumerate(gone)
+    ]  # fmt: skip
+    at = [row for row, kept in enumerate(there) if kept]
+    names = [_key(keys[row], escaped=escaped) for row in at]
+    sizes = [_size(each) for each in _taken(found.get("size", nothing), at)]
+    versions = ["" if each is None else str(each).strip('"') for each in _taken(found.get("version", nothing), at)]
+    return names, sizes, versions, len(keys)
+
+
+def _taken(cells: Sequence[object], at: Sequence[int]) -> list[object]:
+    return [cells[row] for row in at]
+
+
+def _key(value: object, *, escaped: bool) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is no key")
+    value.encode()
+    return unquote_plus(value, errors="strict") if escaped else value
+
+
+def _size(value: object) -> int:
+    if value is None or value == "":
+        return -1
+    size = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _MOST:
+        raise ValueError(f"a size of {value!r} bytes")
+    return size
+
+
+_FORMS = {"csv": "csv", "parquet": "parquet"}
+_MD5 = re.compile(r"[0-9a-fA-F]{32}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of an inventory.
+
+    Attributes:
+        name: Key of the file; without a ``/``, the file is beside the manifest.
+        size: Bytes; -1 if the manifest does not give it.
+        md5: MD5 in hexadecimal, lower case; empty if the manifest does not give it.
+
+    """
+
+    name: str
+    size: int = -1
+    md5: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """An inventory of one bucket.
+
+    Attributes:
+        bucket: The bucket whose objects are listed.
+        form: Format of the files: ``csv`` or ``parquet``.
+        parts: The files of the inventory.
+        columns: The columns of CSV in order, lower case; () if each file begins with a header.
+        delimiter: Separator between cells of CSV.
+        escaped: Whether keys in CSV are escaped as in URLs.
+        rows: Rows of all files together; -1 if the manifest does not give it.
+
+    """
+
+    bucket: str
+    form: str
+    parts: tuple[Part, ...]
+    columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    escaped: bool = False
+    rows: int = -1
+
+
+def described(data: bytes, name: str) -> Inventory:
+    """Read a manifest: Amazon's ``manifest.json``, or Google's ``…_manifest.json`` of Storage Insights.
+
+    Raises:
+        ManifestError: The data is neither.
+        Unusable: The format of the inventory is not supported (ORC).
+
+    """
+    try:
+        found = json.loads(data)
+        if not isinstance(found, dict):
+            raise TypeError("no object")
+        inventory = _google(found) if "report_shards_file_names" in found else _amazon(found)
+    except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
+        message = f"not the manifest of an inventory ({error!r}): name S3's manifest.json, or Google's _manifest.json"
+        raise ManifestError(message, url=name) from error
+    if not inventory.form:
+        raise Unusable("this inventory is ORC, which is not read: have it written as Parquet or CSV", url=name)
+    return inventory
+
+
+def _amazon(found: dict[str, Any]) -> Inventory:
+    """Parse a manifest as described in the Amazon S3 user guide under "Inventory manifest"."""
+    form = _text(found["fileFormat"]).lower()
+    if form not in _FORMS and form != "orc":
+        raise ValueError(f"files of the form {form!r}")
+    schema = _text(found["fileSchema"])
+    columns = tuple(each.strip().lower() for each in schema.split(",")) if form == "csv" else ()
+    parts = []
+    for each in found["files"]:
+        md5 = _text(each["MD5checksum"])
+        if not _MD5(md5):
+            raise ValueError(f"an MD5 {md5[:40]!r}")
+        parts.append(Part(_text(each["key"]), _whole(each["size"]), md5.lower()))
+    return Inventory(_text(found["sourceBucket"]), _FORMS.get(form, ""), tuple(parts), columns, escaped=True)
+
+
+def _google(found: dict[str, Any]) -> Inventory:
+    """Parse a manifest as described in Google's guide "View an inventory report"."""
+    config = found["report_config"]
+    options = config["object_metadata_report_options"]
+    names = tuple(_text(each) for each in found["report_shards_file_names"])
+    if _whole(found["shard_count"]) != len(names):
+        raise ValueError(f"{len(names)} files of {found['shard_count']}")
+    bucket = _text(options["storage_filters"]["bucket"])
+    parts = tuple(map(Part, names))
+    rows = _whole(found["records_processed"]) if "records_processed" in found else -1
+    if "parquet_options" in config:
+        return Inventory(bucket, "parquet", parts, rows=rows)
+    told = config["csv_options"]
+    columns = () if told.get("header_required") else tuple(_text(each).lower() for each in options["metadata_fields"])
+    return Inventory(bucket, "csv", parts, columns, _text(told.get("delimiter") or ","), rows=rows)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} is no count")
+    return value

@@ -1,1 +1,0 @@
-"""Inventories that stores write of their buckets, read in place of a listing."""

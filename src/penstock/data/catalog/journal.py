@@ -1,0 +1,212 @@
+"""Journals of listings: the entries found so far, in a local file, from which a killed listing resumes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from bisect import bisect_right
+from contextlib import contextmanager
+from errno import ENOSPC
+from itertools import pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from penstock.data.catalog.storage.column import decode, encode
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Beyond", "Journal", "Stretch", "gaps", "journal", "overlapping"]
+
+_FORMAT = "penstock listing 1"
+_BEGIN = f'{{"format":"{_FORMAT}"'.encode()
+_HEX = b"0123456789abcdef"
+_SUM = 8  # hexadecimal digits of a line's CRC-32; a space follows
+
+
+class Stretch(NamedTuple):
+    """The entries kept from the keys in ``(after, until]``; ``until`` None is the end of the listing.
+
+    ``first`` is the first key seen in the stretch, kept or not. ``beyond`` is the first key after ``until`` that its
+    page has shown. They tell whether the next stretch begins where it should (``scan``). Both are empty without such a
+    key.
+    """
+
+    after: bytes
+    until: bytes | None
+    keys: Sequence[bytes] = ()
+    sizes: Sequence[int] = ()
+    etags: Sequence[str] = ()
+    first: bytes = b""
+    beyond: bytes = b""
+
+
+class Beyond:
+    """Stand-in for a listing up to a key: only the keys after it are listed, and nothing is recorded."""
+
+    def __init__(self, key: bytes) -> None:
+        """Begin after ``key``."""
+        self.known = [Stretch(b"", key)]
+
+    def add(self, stretch: Stretch) -> None:
+        """Ignore the stretch."""
+
+    def forget(self) -> None:
+        """Do nothing: the caller has chosen where to begin."""
+
+
+class Journal:
+    """Stretches of one listing, each appended to a file by one write, with a checksum; torn writes are ignored.
+
+    Attributes:
+        known: The stretches that an earlier process wrote, in order and without overlap.
+
+    """
+
+    def __init__(self, file: BinaryIO, path: Path, known: list[Stretch]) -> None:
+        """Append to ``file``; see ``journal``."""
+        self.known = known
+        self._file, self._path = file, path
+
+    def add(self, stretch: Stretch) -> None:
+        """Append a stretch.
+
+        Raises:
+            Unusable: The disk is full, or another error of the disk; the message names the file.
+
+        """
+        after, until, keys, sizes, etags, *seen = stretch
+        if after == until:  # an empty page
+            return
+        bounds = [decode(after), None if until is None else decode(until)]
+        line = _line([*bounds, [*map(decode, keys)], list(sizes), list(etags), *map(decode, seen)])
+        with _told(self._path):
+            if self._file.write(line) < len(line):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    def forget(self) -> None:
+        """Discard all known stretches: the server has left keys out."""
+        self.known = []
+        with _told(self._path):
+            self._file.seek(0)
+            self._file.truncate(len(self._file.readline()))
+
+    def remove(self) -> None:
+        """Remove the file, which is not needed any more."""
+        with _told(self._path):
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -> Generator[Journal]:
+    """Open and lock the journal at ``path`` of the listing that ``about`` describes (JSON).
+
+    The stretches of an earlier process are reused if it was the same listing and ``restart`` is not set. A kill loses
+    the stretches that were not yet written, and at most the last write. A power failure may lose more, but never
+    corrupts what is read.
+
+    Raises:
+        Unusable: Another process has the journal open, the file is not a journal, or it cannot be written.
+
+    """
+    header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: each stretch is one write. Links are not followed: anyone can guess the name beside the output.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+    with file:
+        with _told(path):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Unusable(f"another process is listing into {path}: wait for it, or name another output") from None
+            known, stop = _read(file, header, path)
+            if restart or not stop:
+                known, stop = [], 0
+            file.truncate(stop)
+            if not stop:
+                file.write(_line(header))
+        yield Journal(file, path, known)
+
+
+def gaps(known: Sequence[Stretch]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield ``(after, until)`` of the gaps between stretches that are in order."""
+    at: bytes | None = b""
+    for each in known:
+        if at is not None and each.after > at:
+            yield at, each.after
+        at = each.until
+    if at is not None:
+        yield at, None
+
+
+def overlapping(known: Sequence[Stretch]) -> list[Stretch]:
+    """Return the stretches, without their last key where a gap follows, so that the gap's listing begins with that key.
+
+    This detects a server that leaves keys out where a listing begins. A stretch with a single key, or with ``beyond``,
+    stays as it is. Stretches are in order.
+    """
+    shorter = []
+    for each, after in zip(known, [*(other.after for other in known[1:]), b""], strict=False):
+        short = each.until not in (None, after) and not each.beyond and len(each.keys) > 1
+        shorter.append(_cut(each, each.keys[-2]) if short else each)
+    return shorter
+
+
+def _cut(stretch: Stretch, until: bytes) -> Stretch:
+    """Return the stretch up to ``until``, a key within it."""
+    count = bisect_right(stretch.keys, until)
+    columns = stretch.keys[:count], stretch.sizes[:count], stretch.etags[:count]
+    return Stretch(stretch.after, until, *columns, stretch.first, b"".join(stretch.keys[count : count + 1]))
+
+
+def _line(value: object) -> bytes:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[Stretch], int]:
+    """Return the stretches of a file, and where the last whole one ends: 0 for another listing or an empty file."""
+    file.seek(0)
+    with os.fdopen(os.dup(file.fileno()), "rb") as reader:
+        first = reader.readline()
+        found = _value(first)
+        text = first[_SUM + 1 :]
+        if not (text.startswith(_BEGIN) or _BEGIN.startswith(text)) or first[:_SUM].strip(_HEX):
+            raise Unusable(f"{path} is there, and is not what an interrupted listing left: remove it")
+        if found != header:  # or the header itself was torn
+            return [], 0
+        stop, known = len(first), []
+        for line in reader:
+            value = _value(line)
+            if not isinstance(value, list):
+                break
+            after, until, keys, sizes, etags, *seen = value
+            end = None if until is None else encode(until)
+            known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags, *map(encode, seen)))
+            stop += len(line)
+    known.sort(key=attrgetter("after"))
+    # A resumed listing may have listed the end of the stretch before it again: see overlapping.
+    for at, (one, other) in enumerate(pairwise(known)):
+        if one.until is None or one.until > other.after:
+            known[at] = _cut(one, other.after)
+    return known, stop
+
+
+def _value(line: bytes) -> object:
+    """Return the value in a line; None if the line is torn, or has changed."""
+    text = line[_SUM + 1 : -1]
+    return json.loads(text) if line.endswith(b"\n") and line[:_SUM] == b"%08x" % zlib.crc32(text) else None
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unusable(f"what was listed so far cannot be kept in {path}: {error.strerror or error}") from error

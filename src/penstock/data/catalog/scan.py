@@ -1,0 +1,518 @@
+"""Parallel listing of a prefix, divided at directories or at bounds guessed from the keys seen.
+
+Errors for a prefix without objects, with hints at the intended name, from two requests at most.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from heapq import heapify, heapreplace
+from itertools import compress
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol, Self
+
+from penstock.data.catalog.journal import Stretch, gaps, overlapping
+from penstock.data.catalog.storage.builder import TableBuilder
+from penstock.data.catalog.storage.column import decode, encode
+from penstock.engine.listing.keyspace import Keyspace, Part
+from penstock.engine.listing.listing import columns
+from penstock.engine.listing.select import globs, selector
+from penstock.errors import ConfigError, Damaged, NotFound, PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+    from penstock.data.catalog.storage.table import Table
+    from penstock.values import Page
+
+
+__all__ = ["KeyRange", "Listable", "Listing", "absent", "listed", "scan"]
+
+# Pages listed before bounds are guessed: a short listing costs no further request.
+_PLAIN = 3
+_WORTH = 1.5  # least pages of a part
+
+
+class Known(Protocol):
+    """Record of an earlier listing, which also records the current one: ``Journal`` or ``Beyond``."""
+
+    @property
+    def known(self) -> Sequence[Stretch]:
+        """The stretches that need not be listed, in order and without overlap."""
+
+    def add(self, stretch: Stretch) -> None:
+        """Record a page."""
+
+    def forget(self) -> None:
+        """Discard all that was recorded: it is unreliable."""
+
+
+class Pages(Protocol):
+    """LIST requests in parallel; leaving the ``with`` block cancels those in flight."""
+
+    @property
+    def seeks(self) -> bool:
+        """Whether a listing can begin after any key, without listing the pages before it."""
+
+    @property
+    def jumps(self) -> bool:
+        """Whether beginning after a key costs the store no more than any other page."""
+
+    def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
+        """Send one LIST request; return its identifier."""
+
+    def take(self) -> Iterable[tuple[Hashable, Page]]:
+        """Wait for at least one page; return all pages that have arrived, each with its request's identifier."""
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Cancel requests in flight."""
+
+
+class Listable(Protocol):
+    """The part of ``Source`` that scanning needs."""
+
+    def pager(self) -> Pages:
+        """Return a sender of parallel LIST requests."""
+
+    def url(self, key: str) -> str:
+        """Return the URL of a key."""
+
+
+def scan(
+    source: Listable,
+    prefix: str,
+    *,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    workers: int = 32,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[str, Table]:
+    """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once, into a table.
+
+    A key that is written or deleted meanwhile may or may not be in the result. Globs (see ``select``) are relative to
+    the prefix up to its last ``/``, which is the first value returned; directory markers are left out. If no key is
+    found, the table is empty; this is not an error.
+
+    Costs: a prefix of one page costs one request. A longer one continues page by page. While fewer than ``workers``
+    requests are in flight, each full page may also cause one delimiter listing; its sub-directories are bounds at which
+    further requests take over part of the rest. Where directories do not suffice (a flat prefix of n pages), bounds are
+    guessed from the keys seen, and the range that seems to hold most is divided first. Each part costs at most one page
+    more than its share. No bound is guessed once ``workers`` plus twice as many requests as full pages came were sent.
+    Stores where beginning after a key is expensive (local folders, web servers) are divided only at directories, so a
+    flat prefix costs n + 1 requests there. All requests are started on this thread; an error or Ctrl-C cancels those in
+    flight.
+
+    Args:
+        source: The store to list.
+        prefix: The exact beginning of the keys: ``train`` matches ``train2/x`` too.
+        include: Globs of which one must match; without any, every key matches.
+        exclude: Globs of which none may match.
+        workers: Most requests in flight, at least 1. With 1, pages are listed one after another. So are stores that
+            cannot begin a listing after any key (Azure), and servers that turn out to ignore the key to begin after, or
+            to leave keys out there. Parts overlap by a key to detect this.
+        progress: Called on this thread after each page with the number of keys selected so far.
+
+    Raises:
+        Damaged: The server repeats itself, or lists out of order or outside the prefix.
+        ConfigError: A glob is invalid, or ``workers`` is less than 1.
+        PenstockError: A request failed.
+
+    """
+    return listed(source, prefix, Listing(include, exclude, workers, progress))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Options of a listing: see ``scan``. Stretches in ``known`` are not listed again, and ``known`` records pages."""
+
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    workers: int = 32
+    progress: Callable[[int], None] | None = None
+    known: Known | None = None
+
+
+def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
+    """List as ``scan`` does, with the options ``how``."""
+    if how.workers < 1:
+        raise ConfigError(f"workers must be at least 1, not {how.workers}")
+    base = prefix[: prefix.rfind("/") + 1]
+    include, exclude = globs(how.include), globs(how.exclude)
+    chosen = selector(include, exclude)
+    keep = (lambda key, size: chosen(key[len(base) :], size)) if include or exclude else None
+    for plainly in (False, True):
+        with source.pager() as pages:
+            work = _Scan(pages, prefix, keep, how, seeks=pages.seeks and not plainly)
+            try:
+                work.run()
+                break
+            except _NoStartError:
+                if how.known is not None:
+                    how.known.forget()
+            except Damaged as error:
+                error.url = error.url or source.url(prefix)
+                raise
+    return base, work.rows().freeze()
+
+
+class _NoStartError(Exception):
+    """Signal that the server began a part at a wrong key: start-after is unreliable, so list page by page."""
+
+
+class _Scan:
+    """Key ranges of a listing, each with a request for its next page, and advice on where to divide them."""
+
+    def __init__(
+        self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: Listing, *, seeks: bool
+    ) -> None:
+        self._pieces: list[KeyRange] = []
+        self._waiting: list[KeyRange] = []  # until fewer than `workers` requests are in flight
+        self._found = 0
+        self._pages, self._prefix, self._keep = pages, prefix, keep
+        self._seeks, self._workers = seeks, how.workers if seeks else 1
+        self._progress, self._known = how.progress, how.known
+        # The purpose of each request in flight: the next page of a piece, or (with a directory) where to divide it.
+        self._flying: dict[Hashable, tuple[KeyRange, bytes | None]] = {}
+        self._keyspace = Keyspace(prefix) if pages.jumps and seeks else None
+        self._left: dict[KeyRange, float] = {}  # estimated pages left in a range; valid until its next page
+        self._sent = self._seen = 0  # requests; keys of this listing, each once
+        self._page_keys = 1
+
+    def run(self) -> None:
+        self._open(self._first())
+        while self._flying:
+            for request, page in self._pages.take():
+                piece, directory = self._flying.pop(request)
+                if directory is None:
+                    self._take(piece, page)
+                    self._next(piece)
+                elif not piece.over:
+                    piece.advise(directory, page)
+                    self._share(piece)
+            self._open([])
+            self._guess()
+        self._check()
+
+    def _check(self) -> None:
+        """Compare the first key of each part with the next key that the parts before it have shown.
+
+        A missing key may just have been deleted, so the server is asked for it: by its name as a prefix, without a key
+        to begin after. A key that was written meanwhile causes a listing page by page.
+        """
+        missing = [*_passed_over(sorted(self._pieces, key=attrgetter("after")))]
+        while missing or self._flying:
+            while missing and len(self._flying) < self._workers:
+                key = missing.pop()
+                self._flying[self._pages.start(decode(key))] = KeyRange(key), None
+            for request, page in self._pages.take():
+                piece, _ = self._flying.pop(request)
+                if piece.prefix in map(encode, columns(page.entries)[0][:1]):
+                    raise _NoStartError
+
+    def _first(self) -> list[KeyRange]:
+        """Return the ranges to list, and take over the known stretches."""
+        prefix = encode(self._prefix)
+        if self._known is None:
+            return [KeyRange(prefix)]
+        known = self._known.known
+        if not self._seeks:
+            # Everything has to be listed again; keys in stretches without entries (``Beyond``) are left out.
+            unwanted, inner = [each for each in known if not each.keys], self._keep or selector()
+            self._keep = lambda key, size: not _within(encode(key), unwanted) and inner(key, size)
+            return [KeyRange(prefix)]
+        known = overlapping(known)
+        for each in known:
+            piece = KeyRange(prefix, each.after, each.until, over=True, first=each.first, beyond=each.beyond)
+            piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
+            self._pieces.append(piece)
+            self._found += len(piece.rows)
+        return [KeyRange(prefix, after, until) for after, until in gaps(known)]
+
+    def rows(self) -> TableBuilder:
+        """Join the parts in key order; frees each one once it is copied."""
+        rows = TableBuilder()
+        self._pieces.sort(key=attrgetter("after"), reverse=True)
+        while self._pieces:
+            rows.extend(self._pieces.pop().rows)
+        return rows
+
+    def _take(self, piece: KeyRange, page: Page) -> None:
+        before, after, rows = piece.seen, piece.last, len(piece.rows)
+        try:
+            self._found += piece.take(page, self._keep)
+        except Damaged as error:
+            if piece.astray:
+                raise _NoStartError from error
+            raise
+        if self._known is not None and self._seeks:
+            until, seen = piece.until if piece.over else piece.last, (b"".join(piece.recent[:1]), piece.beyond)
+            self._known.add(Stretch(after, until, *piece.rows.since(rows), *seen))
+        if self._progress is not None:
+            self._progress(self._found)
+        self._seen += piece.seen - before
+        self._left.pop(piece, None)
+        self._page_keys = max(self._page_keys, len(page.entries))
+        if self._keyspace is not None:
+            self._keyspace.learn(columns(page.entries)[0])
+
+    def _guess(self) -> None:
+        """Divide the ranges that seem to hold most, at guessed bounds, for as many requests as may still be sent."""
+        plain = self._seen // self._page_keys  # requests that a listing page by page would have made
+        most = min(self._workers - len(self._flying) - len(self._waiting), self._workers + 2 * plain - self._sent)
+        if self._keyspace is None or most <= 0 or plain < _PLAIN:
+            return
+        asking = {piece for piece, directory in self._flying.values() if directory is not None}
+        listed = [piece for piece, _ in self._flying.values() if piece.seen and piece.advised and piece not in asking]
+        for piece, parts in _divided(most, [(piece, self._pages_left(piece)) for piece in listed]):
+            made = piece.cut([encode(bound) for bound in self._keyspace.bounds(piece.view(latest=True), parts)])
+            self._left.pop(piece, None)
+            self._open(made)
+
+    def _pages_left(self, piece: KeyRange) -> float:
+        if piece not in self._left and self._keyspace is not None:
+            # The latest page tells more about the keys nearby.
+            seen = piece.view(), piece.view(latest=True)
+            self._left[piece] = max(map(self._keyspace.left, seen)) / self._page_keys
+        return self._left[piece]
+
+    def _open(self, pieces: list[KeyRange]) -> None:
+        self._pieces += pieces
+        self._waiting += pieces
+        while self._waiting and len(self._flying) < self._workers:
+            self._request(self._waiting.pop())
+
+    def _request(self, piece: KeyRange) -> None:
+        self._sent += 1
+        request = self._pages.start(self._prefix, token=piece.token, start_after=piece.start_after())
+        self._flying[request] = piece, None
+
+    def _next(self, piece: KeyRange) -> None:
+        if piece.over:
+            return
+        self._request(piece)
+        if piece.cuts:
+            self._share(piece)
+        elif len(self._flying) < self._workers and not self._asking(piece):
+            self._ask(piece)
+
+    def _share(self, piece: KeyRange) -> None:
+        self._open(piece.split(self._workers - len(self._flying)))
+
+    def _asking(self, piece: KeyRange) -> bool:
+        return any(each is piece and directory is not None for each, directory in self._flying.values())
+
+    def _ask(self, piece: KeyRange) -> None:
+        directory = piece.directory()
+        if directory is not None:
+            self._sent += 1
+            request = self._pages.start(decode(directory), start_after=decode(piece.last), delimiter="/")
+            self._flying[request] = piece, directory
+
+
+def _divided(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tuple[KeyRange, int]]:
+    """Return how many further parts to divide each range into, ``most`` in total, to minimise the largest part."""
+    parts = [1] * len(ranges)
+    largest = [(-pages, at) for at, (_, pages) in enumerate(ranges)]
+    heapify(largest)
+    for _ in range(most if ranges else 0):
+        at = largest[0][1]
+        smaller = ranges[at][1] / (parts[at] + 1)
+        if smaller < _WORTH:
+            break
+        parts[at] += 1
+        heapreplace(largest, (-smaller, at))
+    return [(piece, count - 1) for (piece, _), count in zip(ranges, parts, strict=True) if count > 1]
+
+
+def _passed_over(pieces: Iterable[KeyRange]) -> Iterator[bytes]:
+    """Yield the keys that a part has shown beyond its end and that the parts after it lack."""
+    awaited = b""
+    for piece in pieces:
+        if awaited and piece.first:
+            if piece.first > awaited:
+                yield awaited
+            awaited = b""
+        awaited = awaited or piece.beyond
+    if awaited:
+        yield awaited
+
+
+def _within(key: bytes, known: Sequence[Stretch]) -> bool:
+    """Return whether a key lies in one of these stretches, which are in order."""
+    at = bisect_left(known, key, key=attrgetter("after"))
+    until = known[at - 1].until if at else b""
+    return until is None or key <= until
+
+
+_SLASH = b"/"
+_no_marker = selector()
+
+
+@dataclass(slots=True, eq=False)
+class KeyRange(Part):
+    """A part that collects its rows and can also be divided at directories.
+
+    Delimiter listings are only advice on where to divide: a wrong answer costs time, never a key.
+
+    Attributes:
+        cuts: Good bounds in ``(last, until)``, in order: sub-directories of ``level``.
+        level: The directory of ``cuts``; empty at first.
+        asked: The deepest directory that has no further cuts to offer; None before the first delimiter listing.
+        advised: Whether a delimiter listing was made for this range, or for the range that it was cut from.
+        rows: The rows kept.
+
+    """
+
+    cuts: list[bytes] = field(default_factory=list)
+    level: bytes = b""
+    asked: bytes | None = None
+    advised: bool = False
+    rows: TableBuilder = field(default_factory=TableBuilder)
+
+    def take(self, page: Page, keep: Callable[[str, int], bool] | None = None) -> int:
+        """Take in the next page; return the number of its keys that were kept.
+
+        ``keep`` decides by key and size; by default all keys except directory markers are kept.
+
+        Raises:
+            Damaged: The server repeats itself, or lists keys that were not requested.
+
+        """
+        before, count = len(self.rows), self.accept(page)
+        names, sizes, etags = columns(page.entries)
+        keys = self.recent
+        if count < len(sizes):
+            sizes, etags = sizes[:count], etags[:count]
+        if keep is not None or 0 in sizes:
+            # There may be more names than sizes: map ignores the rest.
+            wanted = [*map(keep or _no_marker, names, sizes)]
+            keys, sizes = [*compress(keys, wanted)], [*compress(sizes, wanted)]
+            etags = [*compress(etags, wanted)]
+        self.rows.add_all(keys, sizes, etags)
+        self.cuts = self.cuts[bisect_right(self.cuts, self.last) :]
+        return len(self.rows) - before
+
+    def directory(self) -> bytes | None:
+        """Return the shallowest directory around ``last`` that was not listed yet; None where keys are flat."""
+        if self.asked is None:
+            return self.prefix
+        shared = self.asked
+        while not self.last.startswith(shared):
+            shared = shared[: shared.rfind(_SLASH, 0, -1) + 1]
+        stop = self.last.find(_SLASH, max(len(shared), len(self.prefix))) + 1
+        return self.last[:stop] if stop else None
+
+    def advise(self, directory: bytes, page: Page) -> None:
+        """Take the sub-directories of ``directory`` as cuts; those outside ``(last, until)`` are dropped."""
+        cuts = {encode(cut) for cut in page.prefixes}
+        self.cuts = sorted(cut for cut in cuts if cut > self.last and (self.until is None or cut < self.until))
+        self.level, self.advised = directory, True
+        if not (page.token and self.cuts):
+            # Otherwise another delimiter listing is worth a request once these cuts are used up.
+            self.asked = directory
+
+    def split(self, most: int) -> list[KeyRange]:
+        """Divide off up to ``most`` later parts, at cuts, each expected to fill a page; return them."""
+        # Sub-directories on a page: with 50 keys in each, a part of fewer than 20 is not worth a request.
+        start = len(self.level)
+        width = len({key[: key.find(_SLASH, start) + 1] for key in self.recent if key.startswith(self.level)})
+        parts = min(most, len(self.cuts) // max(width, 1))
+        return self.cut([self.cuts[part * len(self.cuts) // (parts + 1)] for part in range(1, parts + 1)])
+
+    def cut(self, bounds: list[bytes]) -> list[KeyRange]:
+        """Divide as ``divide`` does; each part gets the cuts within it."""
+        made = self.divide(bounds)
+        for part in made:
+            part.cuts = self._between(part.after, part.until)
+            part.level, part.asked, part.advised = self.level, self.asked, self.advised
+        if made:
+            self.cuts = self.cuts[: bisect_left(self.cuts, bounds[0])]
+        return made
+
+    def _between(self, after: bytes, until: bytes | None) -> list[bytes]:
+        stop = len(self.cuts) if until is None else bisect_left(self.cuts, until)
+        return self.cuts[bisect_right(self.cuts, after) : stop]
+
+
+_SHOWN = 3
+_CLOSE = 0.5  # least ratio of difflib: one or two letters of a short name differ
+_GLOB = re.compile(r"[*?\[]")
+
+
+def absent(source: Listable, prefix: str, given: str, *, chosen: bool, instead: str = "") -> NotFound:
+    """Return the error for an empty listing of ``prefix``; the message suggests what to write instead.
+
+    At most two LIST requests look for objects that globs have left out (if ``chosen``), and for prefixes that exist.
+    ``given`` is the URL as the caller wrote it, and ``instead`` a further suggestion. Errors of these requests are
+    ignored.
+    """
+    hints: list[str] = []
+    with suppress(PenstockError):
+        hints.append(_left_out(source, prefix) if chosen else "")
+    if not any(hints):
+        if "://" not in given and not given.startswith(("/", "./", "../")):
+            hints.append(f"{given!r} has no scheme, so it is a path of this machine: write s3://{given} for a bucket")
+        hints.append(_glob(given))
+        with suppress(PenstockError):
+            hints.append(_nearest(source, prefix, 1 if chosen else 2))
+    said = "; ".join(filter(None, [*hints, instead]))
+    return NotFound(f"no objects there: {said}" if said else "no objects there", url=source.url(prefix))
+
+
+def _left_out(source: Listable, prefix: str) -> str:
+    page = _page(source, prefix)
+    if not page.entries:
+        return ""
+    count = f"{len(page.entries)} or more" if page.token else len(page.entries)
+    return f"{count} objects are there, and include= and exclude= leave none of them"
+
+
+def _glob(given: str) -> str:
+    """Return how to write a URL that looks like a glob; empty for other URLs."""
+    literal = _GLOB.split(given, maxsplit=1)[0]
+    folder = literal[: literal.rfind("/") + 1]
+    return "" if literal == given else f"a URL is literal: write {folder!r} with include={given[len(folder) :]!r}"
+
+
+def _nearest(source: Listable, prefix: str, requests: int) -> str:
+    """Return a hint at names in the innermost existing folder of ``prefix``: similar names, or else the first few.
+
+    Makes at most ``requests`` LIST requests; returns "" if they reach no such folder.
+    """
+    path = prefix.rstrip("/")
+    while path and requests:
+        path = path.rpartition("/")[0]
+        folder = f"{path}/" if path else ""
+        page = _page(source, folder, "/")
+        found = [*page.prefixes, *(entry.key for entry in page.entries)]
+        if prefix in found:  # a directory, or a marker of one
+            return "the folder is there, and empty"
+        if close := _alike(prefix[len(folder) :], {name[len(folder) :]: name for name in found}):
+            return f"the nearest that exist are {', '.join(map(source.url, close))}"
+        if found:
+            more = ", …" if page.token or len(found) > _SHOWN else ""
+            return f"{source.url(folder)} holds {', '.join(map(source.url, found[:_SHOWN]))}{more}"
+        requests -= 1
+    return "" if path else f"{source.url('')} holds no objects"
+
+
+def _alike(wanted: str, found: dict[str, str]) -> list[str]:
+    """Return the keys of the names in ``found`` spelled like the first component of ``wanted``, ignoring case."""
+    first, slash, _ = wanted.partition("/")
+    names = {name.casefold(): key for name, key in found.items()}
+    return [names[each] for each in get_close_matches(f"{first}{slash}".casefold(), names, _SHOWN, _CLOSE)]
+
+
+def _page(source: Listable, prefix: str, delimiter: str = "") -> Page:
+    with source.pager() as pages:
+        pages.start(prefix, delimiter=delimiter)
+        while True:
+            for _, page in pages.take():
+                return page

@@ -1,1 +1,0 @@
-"""Parallel listing of a prefix: its requests and parts, a journal to resume from, and errors for empty results."""

@@ -1,0 +1,368 @@
+"""Iterations over a dataset: the rank and worker of each, and the position at which it begins.
+
+The rank for which this process reads data, and the number of such ranks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import struct
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.context import get_spawning_popen
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import torch.distributed
+from torch.utils.data import get_worker_info
+
+from penstock.data.catalog.storage.region import Slot
+from penstock.data.datasets.consistency import check_sharding
+from penstock.data.order.sampling import Cursor
+from penstock.errors import Unusable
+from penstock.values import Place, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Literal
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    PlaceLike = Place | DeviceMesh | Literal["unsharded"] | None
+
+__all__ = ["Epochs", "Iterations", "PlaceLike", "check", "resolve"]
+
+
+class Iterations:
+    """The rank and the epochs of a dataset's iterations.
+
+    The rank is looked up in the parent process, and only when it is needed: a process group may be initialised after
+    the dataset is made.
+
+    Attributes:
+        epochs: Counter of the epochs, shared by the parent and its workers.
+        begun: Cursor of the latest iteration in this process itself, not in a worker; None before the first.
+
+    """
+
+    def __init__(self, place: PlaceLike) -> None:
+        """Iterate for the rank that ``place`` gives; see ``resolve``."""
+        check(place)
+        self._place = place
+        # The process that spawned this one: its id and its place.
+        self._found: tuple[int, Place] | None = None
+        self.epochs = Epochs()
+        self.begun: Cursor | None = None
+
+    def rank(self) -> Place:
+        """Return this process's rank and the number of ranks; in a loader's worker, those of its parent process."""
+        if self._found is not None and self._found[0] == rank_pid():
+            return self._found[1]
+        return resolve(self._place)
+
+    def begin(self) -> tuple[Cursor, Place]:
+        """Begin an iteration; return its cursor and its place, which in a loader's worker is the worker's."""
+        info, place = get_worker_info(), self.place()
+        check_sharding(place)
+        if info is None:
+            self.begun = self.epochs.begin()
+            return self.begun, place
+        # torch seeds each worker with the sum of the loader's random number and the worker's number.
+        return self.epochs.join(info.id, info.num_workers, info.seed - info.id), place
+
+    def place(self) -> Place:
+        """Return this process's place: its rank and, in a loader's worker, the number of the worker."""
+        info = get_worker_info()
+        return self.rank() if info is None else replace(self.rank(), worker=info.id, workers=info.num_workers)
+
+    def __getstate__(self) -> tuple[PlaceLike, tuple[int, Place] | None, Epochs]:
+        """Return the state to pickle, which includes this process's place if a process is being spawned.
+
+        A spawned process uses this place if it is a loader's worker, since that has no process group. In all other
+        cases (a spawned rank, a queue, Ray), the receiving process looks up its place, which may be a different one.
+        """
+        if get_spawning_popen() is None:
+            return self._place, None, self.epochs
+        place = self.rank()
+        # The caller that starts a worker is not on the worker's stack.
+        check_sharding(place)
+        given = self._place if isinstance(self._place, Place | str | None) else place  # a mesh cannot be pickled
+        return given, (rank_pid(), place), self.epochs
+
+    def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Epochs]) -> None:
+        """Restore the pickled state."""
+        self._place, self._found, self.epochs = state
+        self.begun = None
+
+
+# The next cursor, the latest cursor, and the number of noted iterations.
+_HEAD = struct.Struct("qqqqqqq")
+# An iteration: the loader's seed, the number of workers, its number in each worker; its cursor; a bit per worker in it.
+_NOTE = struct.Struct("qqqqqq64s")
+_NOTES = 16
+_MOST_WORKERS = 512
+# The limit in both directions, so that later epochs also fit into 64 bits.
+_MOST_EPOCHS = 1 << 62
+
+
+class Epochs:
+    """Cursors of the iterations over a dataset, in memory that a process shares with its loaders' workers.
+
+    Each iteration gets the start of the next epoch, or the cursor that was set. A DataLoader calls ``iter(dataset)``
+    once in every worker and does not notify the parent's dataset. The workers of one iteration recognise each other by
+    the seed that their loader drew, by the number of workers, and by the number of iterations that each has begun: the
+    first worker takes the next cursor, and the others join it. A worker that has already joined an iteration begins
+    another, so torch may be seeded with the same value for each epoch. Persistent workers see a cursor that the parent
+    sets, because the memory is shared.
+
+    Only the workers of the process that owns the memory share it. Any other process that inherits the memory, or
+    receives it while being spawned (a rank that is started after its dataset was made), owns a copy from its first use
+    on.
+    """
+
+    def __init__(self) -> None:
+        """Begin at epoch 0."""
+        self._slot = Slot(_HEAD.size + _NOTES * _NOTE.size)
+        self._owner = os.getpid()
+        self._arrive()
+
+    def _arrive(self) -> None:
+        _alive.add(self)
+        self._begun = 0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def set(self, epoch: int) -> None:
+        """Set the epoch of the next iteration; later iterations continue from it.
+
+        If the next iteration already has this epoch, its position stays.
+        """
+        epoch = whole(epoch, "an epoch")
+        if not abs(epoch) < _MOST_EPOCHS:
+            raise Unusable(f"an epoch is a whole number below 2^62, not {epoch!r}")
+        with self._exclusive():
+            coming = self._read()[0]
+            if epoch != coming.epoch:
+                cursor = _start(epoch, coming)
+                self._write(cursor, cursor)
+
+    def resume(self, cursor: Cursor) -> None:
+        """Make ``cursor`` the start of the next iteration; later iterations are the epochs after it."""
+        with self._exclusive():
+            self._write(cursor, cursor)
+
+    def restart(self, cursor: Cursor) -> None:
+        """Make ``cursor`` the start of the iteration that has begun; later iterations are the epochs after it.
+
+        Each worker may call this in turn, with its own cursor in the same epoch.
+        """
+        with self._exclusive():
+            self._write(_start(cursor.epoch + 1, cursor), cursor)
+
+    def next(self) -> Cursor:
+        """Return the cursor at which the next iteration will begin."""
+        with self._exclusive():
+            return self._read()[0]
+
+    def latest(self) -> Cursor:
+        """Return the cursor at which the latest iteration began, or that of the next one once it has been set."""
+        with self._exclusive():
+            return self._read()[1]
+
+    def begin(self) -> Cursor:
+        """Begin an iteration that no other process joins; return its cursor."""
+        with self._exclusive():
+            return self._begin()
+
+    def join(self, worker: int, workers: int, seed: int) -> Cursor:
+        """Begin or join an iteration in one of ``workers`` whose loader drew ``seed``; return its cursor."""
+        if workers > _MOST_WORKERS:
+            raise Unusable(f"at most {_MOST_WORKERS} workers can share a dataset, not {workers}")
+        with self._exclusive(worker=True):
+            key = (seed, workers, self._begun)
+            self._begun += 1
+            return self._join(key, 1 << worker)
+
+    @contextmanager
+    def _exclusive(self, *, worker: bool = False) -> Iterator[None]:
+        if self._pid != os.getpid():
+            # After a fork, this process begins its own count, with a new lock.
+            self._arrive()
+        with self._lock:
+            self._own(worker=worker)
+            with self._slot.locked():
+                yield
+
+    def _own(self, *, worker: bool) -> None:
+        """Copy the memory if its owner is neither this process nor this worker's rank; in a worker, raise instead."""
+        if self._owner == os.getpid() or self._owner == rank_pid(worker=worker):
+            return
+        if worker or get_worker_info() is not None:
+            raise Unusable("this dataset was made before its ranks were started: make it in each rank")
+        with self._slot.locked():
+            data = bytes(self._slot.view)
+        self._slot = Slot(len(data))
+        self._slot.view[:] = data
+        self._owner = os.getpid()
+
+    def settle(self) -> None:
+        """Take ownership of the memory before a process is started that may be a worker.
+
+        Does nothing if this process is itself a worker.
+        """
+        if self._owner != os.getpid() and get_worker_info() is None:
+            with self._exclusive():
+                pass
+
+    def _read(self) -> tuple[Cursor, Cursor, int]:
+        """Return the next cursor, the latest cursor, and the number of noted iterations."""
+        *numbers, noted = _HEAD.unpack_from(self._slot.view)
+        return Cursor(*numbers[:3]), Cursor(*numbers[3:]), noted
+
+    def _write(self, following: Cursor, latest: Cursor, noted: int | None = None) -> None:
+        _HEAD.pack_into(self._slot.view, 0, *following, *latest, self._read()[2] if noted is None else noted)
+
+    def _begin(self, noted: int | None = None) -> Cursor:
+        cursor = self._read()[0]
+        self._write(_start(cursor.epoch + 1, cursor), cursor, noted)
+        return cursor
+
+    def _join(self, key: tuple[int, int, int], bit: int) -> Cursor:
+        view = self._slot.view
+        noted = self._read()[2]
+        for number in range(noted - 1, max(-1, noted - 1 - _NOTES), -1):
+            at = _place(number)
+            *numbers, joined = _NOTE.unpack_from(view, at)
+            bits = int.from_bytes(joined, "little")
+            if tuple(numbers[:3]) == key and not bits & bit:
+                _NOTE.pack_into(view, at, *numbers, (bits | bit).to_bytes(64, "little"))
+                return Cursor(*numbers[3:])
+        cursor = self._begin(noted + 1)
+        _NOTE.pack_into(view, _place(noted), *key, *cursor, bit.to_bytes(64, "little"))
+        return cursor
+
+    def __getstate__(self) -> tuple[Slot, int | None]:
+        """Return the shared memory and its owner for a process that is being spawned; otherwise, a copy is pickled."""
+        if get_spawning_popen() is None:
+            return self._slot, None
+        self.settle()
+        return self._slot, self._owner
+
+    def __setstate__(self, state: tuple[Slot, int | None]) -> None:
+        """Restore the pickled state, with a new count of the iterations of this process."""
+        self._slot, owner = state
+        self._owner = os.getpid() if owner is None else owner
+        self._arrive()
+
+
+def rank_pid(*, worker: bool = False) -> int:
+    """Return the process id of the rank: in a loader's worker, the id of its parent; else that of this process."""
+    parent = multiprocessing.parent_process() if worker or get_worker_info() is not None else None
+    return os.getpid() if parent is None or parent.pid is None else parent.pid
+
+
+_alive: WeakSet[Epochs] = WeakSet()
+
+
+def _settle() -> None:
+    for epochs in list(_alive):
+        epochs.settle()
+
+
+# A rank may pass an inherited dataset to a loader with forked workers without ever using the dataset itself.
+os.register_at_fork(before=_settle)
+
+
+def _start(epoch: int, run: Cursor) -> Cursor:
+    """Return the start of ``epoch``, with the lanes of the cursor ``run``."""
+    return Cursor(epoch, lanes=run.lanes)
+
+
+def _place(number: int) -> int:
+    return _HEAD.size + number % _NOTES * _NOTE.size
+
+
+# Names of mesh dimensions in PyTorch, Lightning, torchtitan, Megatron and DeepSpeed.
+_DATA = re.compile(r"(dp|ddp|data|fsdp|hsdp)|.*(replicate|shard)")
+_OTHER = {"tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model"}
+
+
+def check(place: PlaceLike) -> None:
+    """Refuse an argument ``place`` that ``resolve`` does not take.
+
+    Raises:
+        Unusable: ``place`` is not a ``Place``, a ``DeviceMesh``, ``"unsharded"`` or None.
+
+    """
+    if place is None or isinstance(place, Place) or (isinstance(place, str) and place == "unsharded"):
+        return
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not isinstance(place, DeviceMesh):
+        raise Unusable(f'place is a ps.Place(rank, world), a DeviceMesh or "unsharded", not {place!r}')
+
+
+def resolve(place: PlaceLike) -> Place:
+    """Return the rank whose data this process reads, and the number of ranks.
+
+    A ``Place`` is returned unchanged. ``"unsharded"`` gives rank 0 of 1: each process reads everything, for a wrapper
+    that shards the samples itself. A mesh gives the position among its data-parallel dimensions, numbered row by row.
+    These are the only dimension of a mesh, else the dimensions whose names begin with ``dp``, ``ddp``, ``data``,
+    ``fsdp`` or ``hsdp``, or contain ``replicate`` or ``shard``. So ranks that differ only in another dimension (tensor,
+    pipeline, context) read the same data. None uses the process group if it is initialised; else ``RANK`` and
+    ``WORLD_SIZE``; else a single rank.
+
+    Raises:
+        Unusable: The names of a mesh do not determine its data-parallel dimensions, this rank is not part of the mesh,
+            or only one of ``RANK`` and ``WORLD_SIZE`` is set.
+
+    """
+    if isinstance(place, Place):
+        return place
+    if isinstance(place, str):
+        return Place()
+    if place is not None:
+        return _in_mesh(place)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Place(rank=torch.distributed.get_rank(), world=torch.distributed.get_world_size())
+    return Place.from_environment()
+
+
+def _in_mesh(mesh: DeviceMesh) -> Place:
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        raise Unusable(f"this rank is not part of the mesh of shape {mesh.shape}: it has no place to read data for")
+    rank, world = 0, 1
+    for dimension in _data_dimensions(mesh.mesh_dim_names or (), mesh.ndim):
+        size = mesh.size(dimension)
+        rank, world = rank * size + coordinate[dimension], world * size
+    return Place(rank=rank, world=world)
+
+
+def _data_dimensions(names: tuple[str, ...], count: int) -> list[int]:
+    """Return the dimensions along which data differ.
+
+    A single dimension counts, because the caller has selected it, unless its name is that of another parallelism.
+
+    Raises:
+        Unusable: No name is that of a data-parallel dimension, or one name is of both kinds.
+
+    """
+    kinds = [_kind(name) for name in names]
+    if count == 1 and kinds != ["other"]:
+        return [0]
+    if "data" not in kinds or "both" in kinds:
+        raise Unusable(
+            f"cannot tell the data-parallel dimensions of a mesh with the names {names}: "
+            'pass those alone, as in place=mesh["dp"], or place=ps.Place(rank=…, world=…)'
+        )
+    return [number for number, kind in enumerate(kinds) if kind == "data"]
+
+
+def _kind(name: str) -> str:
+    data = _DATA.match(name.lower()) is not None
+    other = not _OTHER.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+    return "both" if data and other else "data" if data else "other" if other else ""

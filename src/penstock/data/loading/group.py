@@ -1,0 +1,205 @@
+"""Merged reports of all ranks, from files that each rank wrote, with the rank that waits longest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from html import escape
+from math import isfinite
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.data.catalog.glob import glob
+from penstock.data.loading.page import document, seconds
+from penstock.data.loading.summary import Summary
+from penstock.errors import Damaged, NotFound, Unusable
+from penstock.verbs import open as open_object
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from penstock.options import StoreOptions
+
+__all__ = ["GroupReport", "RankReport", "merge_reports"]
+
+_WIDE: Final = 100
+# Limit for a report that another program wrote: all missing ranks are listed.
+_MOST_RANKS: Final = 1 << 20
+_MOST_BYTES: Final = 16 << 20  # limit for a report; most take some ten thousand
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """Short form of one rank's report: see ``LoaderReport``.
+
+    Attributes:
+        rank: Number of the rank.
+        world: Number of ranks.
+        waiting_s: Seconds that the rank's training loop waited for batches.
+        computing_s: Seconds between receiving a batch and asking for the next one; includes waits for other ranks.
+        cause: Main cause of waiting; None if the rank is not input bound.
+        recommendation: One recommendation.
+        batches: Batches received.
+        samples: Samples in these batches.
+
+    """
+
+    rank: int
+    world: int
+    waiting_s: float
+    computing_s: float
+    cause: str | None
+    recommendation: str
+    batches: int
+    samples: int
+
+    @property
+    def waiting(self) -> float:
+        """Share of time that the rank's training loop waited for batches, 0 to 1."""
+        whole_s = self.waiting_s + self.computing_s
+        return self.waiting_s / whole_s if whole_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Reports of several ranks; ``print`` shows them as text.
+
+    Attributes:
+        ranks: One report per rank, in order of rank.
+
+    """
+
+    ranks: tuple[RankReport, ...]
+
+    @property
+    def slowest(self) -> RankReport:
+        """The report of the rank that waited longest for its batches.
+
+        In a step that all ranks take together, the other ranks wait for this one. Their waits are part of the step and
+        count as computing.
+        """
+        return max(self.ranks, key=lambda each: each.waiting_s)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks that have not reported."""
+        there = {each.rank for each in self.ranks}
+        return tuple(rank for rank in range(max(each.world for each in self.ranks)) if rank not in there)
+
+    def values(self) -> dict[str, Any]:
+        """Return everything as dicts, lists, numbers and texts."""
+        ranks = [asdict(each) | {"waiting": each.waiting} for each in self.ranks]
+        return {"slowest": self.slowest.rank, "missing": [*self.missing], "ranks": ranks}
+
+    def json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.values())
+
+    def html(self) -> str:
+        """Return one HTML page, which loads nothing from the network."""
+        head = "".join(f'<th class="n">{each}</th>' for each in ("rank", "waited", "of its time", "batches", "samples"))
+        rows = "".join(
+            f'<tr><td class="n">{each.rank}</td><td class="n">{seconds(each.waiting_s)}</td>'
+            f'<td class="n">{each.waiting:.0%}</td><td class="n">{each.batches:,}</td>'
+            f'<td class="n">{each.samples:,}</td><td>{escape(each.cause or "not input bound")}</td></tr>'
+            for each in self.ranks
+        )
+        verdict = "".join(f"<p>{escape(each)}</p>" for each in self._verdict())
+        return document(
+            "Penstock: report of all ranks", f"{verdict}<table><tr>{head}<th>waited for</th></tr>{rows}</table>"
+        )
+
+    def __str__(self) -> str:
+        """Return the reports as text of at most 100 columns."""
+        lines = [line for each in self._verdict() for line in wrap(each, _WIDE)]
+        lines += ["", f"  {'rank':>5} {'waited':>10} {'of its time':>12} {'batches':>10} {'samples':>12}  waited for"]
+        lines += [
+            f"  {each.rank:>5} {seconds(each.waiting_s):>10} {each.waiting:>12.0%} {each.batches:>10,} "
+            f"{each.samples:>12,}  {each.cause or 'not input bound'}"
+            for each in self.ranks
+        ]
+        return "\n".join(lines)
+
+    def _verdict(self) -> Iterator[str]:
+        worst = self.slowest
+        cause = f"most for: {worst.cause}" if worst.cause else "and is not input bound"
+        yield (
+            f"{len(self.ranks)} ranks. Rank {worst.rank} waited longest for its batches, {seconds(worst.waiting_s)} "
+            f"({worst.waiting:.0%} of its time), {cause}."
+        )
+        yield worst.recommendation
+        if self.missing:
+            yield f"No report of: {', '.join(map(str, self.missing))}."
+
+
+def merge_reports(
+    reports: str | os.PathLike[str] | Summary | Iterable[str | os.PathLike[str] | Summary],
+    *,
+    store: StoreOptions | str | None = None,
+) -> GroupReport:
+    """Return the reports of several ranks as one.
+
+    Args:
+        reports: Reports, or the URLs that ``LoaderReport.save`` has written; patterns as for ``ps.glob``. If a rank has
+            two reports, the one with more batches is used.
+        store: Options of the store that holds the URLs.
+
+    Raises:
+        NotFound: An object does not exist, or no object matches a pattern.
+        Damaged: An object is not a report.
+        Unusable: No report was given, or ``reports`` has another type.
+
+    """
+    given = [reports] if isinstance(reports, Summary | str) or hasattr(reports, "__fspath__") else reports
+    if not isinstance(given, Iterable):
+        raise Unusable(f"reports are LoaderReports, or URLs of saved ones, not {given!r}")
+    found: dict[int, RankReport] = {}
+    for each in _all(given, store):  # type: ignore[arg-type]  # a single report or URL was put into a list
+        held = found.get(each.rank)
+        if held is None or held.batches <= each.batches:
+            found[each.rank] = each
+    if not found:
+        raise Unusable("merge_reports takes one report or more: ps.merge_reports('s3://bucket/run/report-*.json')")
+    return GroupReport(tuple(found[rank] for rank in sorted(found)))
+
+
+def _all(given: Iterable[str | os.PathLike[str] | Summary], store: StoreOptions | str | None) -> Iterator[RankReport]:
+    for each in given:
+        if isinstance(each, Summary):
+            yield _short(each.values())
+            continue
+        urls = [meta.url for meta in glob(each, store=store)]
+        if not urls:
+            raise NotFound("there is no object of this name, or none that matches", url=str(each))
+        for url in urls:
+            yield _read(url, store)
+
+
+def _read(url: str | os.PathLike[str], store: StoreOptions | str | None) -> RankReport:
+    with open_object(url, "rb", store=store) as file:
+        text = file.read(_MOST_BYTES + 1)
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
+        values = json.loads(text)
+        if _is_one(values):
+            return _short(values)
+    raise Damaged("this is no report: LoaderReport.save writes them", url=str(url))
+
+
+def _short(values: Mapping[str, Any]) -> RankReport:
+    return RankReport(**{name: values[name] for name in RankReport.__slots__})
+
+
+def _is_one(values: Mapping[str, Any]) -> bool:
+    """Return whether the values of a file are those of a report."""
+    counts = [values[name] for name in ("rank", "world", "batches", "samples")]
+    spans = [values[name] for name in ("waiting_s", "computing_s")]
+    return (
+        all(type(each) is int and each >= 0 for each in counts)
+        and all(type(each) in (int, float) and isfinite(each) and each >= 0 for each in spans)
+        and counts[0] < counts[1] <= _MOST_RANKS
+        and isinstance(values["recommendation"], str)
+        and isinstance(values["cause"], str | None)
+    )

@@ -1,1 +1,0 @@
-"""Reports on why a training loop waits for its batches: text, JSON and HTML, with one recommendation."""

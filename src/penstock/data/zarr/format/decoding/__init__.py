@@ -1,1 +1,0 @@
-"""Decoding of chunks to values: by numcodecs, or by zarr for codecs that only zarr knows."""

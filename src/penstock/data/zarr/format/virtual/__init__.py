@@ -1,1 +1,0 @@
-"""Virtual arrays: references to chunks that lie in other objects."""

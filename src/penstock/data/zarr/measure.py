@@ -1,0 +1,154 @@
+"""``plan_of``: the plan of a dataset of arrays, from its order of samples and a few measured chunks."""
+
+from __future__ import annotations
+
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.data.order.indices import batch_indices
+from penstock.data.order.sampling import Cursor
+from penstock.data.zarr.format.index import index_span
+from penstock.data.zarr.indexes import ShardIndexes
+from penstock.data.zarr.plan import Figures, picture, planned, simulated
+from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.errors import Forbidden, NotFound
+from penstock.values import Place
+
+if TYPE_CHECKING:
+    from penstock.data.order.sampling import SamplingPlan
+    from penstock.data.zarr.contents import ZarrContents
+    from penstock.data.zarr.plan import Picture, Setting, Simulated, ZarrPlan
+    from penstock.data.zarr.pool import Limits
+
+__all__ = ["plan_of"]
+
+_PROCESSES = 16  # simulated processes, spread over all
+_SAMPLES = 1 << 18  # simulated samples in all; the rest is extrapolated
+_SAMPLED = 8  # chunks that are read to measure them
+_SHARD = 64  # chunks per recommended shard
+
+
+class _Sampled(NamedTuple):
+    stored_bytes: float
+    decode_s: float
+
+
+def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: Setting) -> ZarrPlan:
+    """Return the estimated cost of an epoch; reads and decodes eight chunks, and the indexes of their shards."""
+    runs = _runs(contents, sampling, limits, setting)
+    reads = [chunk for run in runs for chunk in run.chunks]
+    touched = sorted(set(reads))
+    measured = _measured(contents, touched)
+    kept = [
+        chunk for number, keeps in enumerate(contents.arrangement.kept) if keeps for chunk in _all(contents, number)
+    ]
+    again = _measured(contents, kept)
+    sharded = {*contents.chunks.shards([*touched, *kept])}
+    source = contents.arrays[0].source
+    options, most_bytes = source.options, max(array.layout.most_bytes for array in contents.arrays)
+    ahead = options.read.ahead_bytes // limits.parts // most_bytes
+    in_flight = max(1, min(options.transport.connections, options.read.ahead_items, ahead))
+    arrangement = contents.arrangement
+    index = next((index_span(each.layout, "") for each in contents.arrays if each.layout.shards), None)
+    figures = Figures(
+        samples=sampling.total,
+        batches=sum(1 for _ in sampling.batches(Cursor(), Place(0, setting.ranks))),
+        sample_bytes=arrangement.sample_bytes,
+        chunk_bytes=float(np.mean([contents.chunks.size_of(chunk) for chunk in reads])) if reads else 0.0,
+        stored_bytes=measured.stored_bytes,
+        decode_s=max(measured.decode_s, again.decode_s),
+        indexes=len(sharded),
+        index_bytes=0 if index is None else abs(index.start) or (index.stop or 0),
+        kept=len(kept),
+        kept_stored_bytes=again.stored_bytes,
+        kept_bytes=arrangement.kept_bytes,
+        in_flight=in_flight,
+        url=contents.arrays[0].url,
+        aligned=arrangement.aligned.words if arrangement.aligned else (),
+        wish=_wish(contents),
+    )
+    return planned(setting, figures, runs, _pictures(contents, runs), sharded=bool(sharded))
+
+
+def _all(contents: ZarrContents, number: int) -> range:
+    first = contents.chunks.bases[number]
+    return range(first, first + prod(contents.arrays[number].layout.grid))
+
+
+def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: Setting) -> list[Simulated]:
+    """Return simulations of the training processes, or of a subset spread evenly over all."""
+    workers = max(setting.workers, 1)
+    processes = range(setting.ranks * workers)
+    chosen = processes[:: -(-len(processes) // _PROCESSES)]
+    space = contents.arrangement.space
+    found = []
+    for process in chosen:
+        place = Place(process // workers, setting.ranks, process % workers, workers)
+        found.append(
+            simulated(
+                batch_indices(sampling, Cursor(), place),
+                lambda samples: contents.uses(space.positions(samples)),
+                contents.chunks.size_of,
+                (limits.chunk_bytes, limits.samples),
+                _SAMPLES // len(chosen),
+            )
+        )
+    return found
+
+
+def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
+    """Read and decode a few of the needed chunks, spread evenly; return mean stored size and thread seconds of one."""
+    some = touched[:: -(-len(touched) // _SAMPLED) or 1]
+    source = contents.source
+    indexes = ShardIndexes(contents.arrays, source, contents.indexes, ReadCounts())
+    indexes.ask(contents.chunks.shards(some))
+    sizes: list[int] = []
+    seconds: list[float] = []
+    for chunk in some:
+        span = contents.chunks.span(chunk, indexes)
+        try:
+            data = source.read(span) if isinstance(span, tuple) else span or b""
+        except (NotFound, Forbidden) as error:
+            contents.chunks.absent(chunk, error)
+            data = b""
+        sizes.append(len(data))
+        if data:
+            began = perf_counter()
+            contents.chunks.decode(chunk, data)
+            seconds.append(perf_counter() - began)
+    indexes.close()
+    # The median, because the first chunk also loads the codec.
+    decode_s = float(np.median(seconds)) * len(seconds) / len(some) if seconds else 0.0
+    return _Sampled(float(np.mean(sizes)) if sizes else 0.0, decode_s)
+
+
+def _pictures(contents: ZarrContents, runs: list[Simulated]) -> list[Picture]:
+    touched = runs[0].touched if runs else ()
+    bases = contents.chunks.bases
+    found = []
+    for number, (name, array) in enumerate(zip(contents.names, contents.arrays, strict=True)):
+        layout = array.layout
+        mine = [chunk - bases[number] for chunk in touched if bases[number] <= chunk < bases[number + 1]]
+        if contents.arrangement.kept[number]:
+            mine = [*range(prod(layout.grid))]
+        places = [tuple(int(at) for at in np.unravel_index(chunk, layout.grid)) for chunk in mine]
+        found.append(picture(name, dims_of(layout), layout.grid, places))
+    return found
+
+
+def _wish(contents: ZarrContents) -> str:
+    """Return options of ``zarr copy``: chunks of one sample of the first array, and shards of about 64 such chunks."""
+    arrangement = contents.arrangement
+    layout, cuts = contents.arrays[0].layout, arrangement.extractions[0].cuts
+    sizes = [1 if cut.length is None or cut.axis == 0 else cut.length for cut in cuts]
+    step = next((axis for axis, cut in enumerate(cuts) if cut.axis == 0), 0)
+    shards = [*sizes]
+    shards[step] = min(_SHARD, layout.shape[step])
+    forms = [",".join(map(str, each)) for each in (sizes, shards)]
+    path = f"{layout.name}:" if layout.name else ""
+    old = layout.document.get("zarr_format") == 2  # noqa: PLR2004  zarr's
+    return f"--chunks {path}{forms[0]} --shards {path}{forms[1]}{' --zarr-format 3' if old else ''}"

@@ -1,0 +1,240 @@
+"""Atomic copy of one object in bounded memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from time import sleep
+from typing import TYPE_CHECKING
+
+from penstock.copies import PAUSE_S, check_distinct, check_same_version, one_object
+from penstock.engine.contracts.driver import Attributes, Copy
+from penstock.errors import Cancelled, Changed, ChecksumMismatch, NoSpace, Unsupported
+from penstock.jobs import steps
+from penstock.jobs.selection import local
+from penstock.values import Span, content_type_of, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from threading import Event
+
+    from penstock.source import Source, Writer
+    from penstock.values import Checksum, ObjectMeta
+
+__all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "move", "silent_bytes", "spans"]
+
+# Metadata key of the source's modification time in seconds since the epoch, named as in rclone and s3fs.
+MTIME = "mtime"
+# Up to this size, an object takes two requests: read and put.
+_WHOLE_BYTES = 8 << 20
+_PIECE_BYTES = 8 << 20
+_PART_BYTES = 16 << 20
+_AHEAD_BYTES = 32 << 20
+# Memory of one long object: 64 MiB in its writer, 32 MiB read ahead, and parts in between.
+_STREAM_BYTES = 128 << 20
+# Number of equal shares of options.read.ahead_bytes (256 MiB); one object uses one of them.
+READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Object as listed, and its destination.
+
+    ``stamped``: the copy gets the modification time of the source. ``marked``: the copy gets a mark of this write,
+    which distinguishes it from the source.
+    """
+
+    source: Source
+    meta: ObjectMeta
+    target: Source
+    to: str
+    stamped: bool = False
+    marked: bool = False
+
+
+def cost_bytes(meta: ObjectMeta) -> int:
+    """Return the maximum memory in bytes that copying an object takes."""
+    return meta.size if meta.size <= _WHOLE_BYTES else _STREAM_BYTES
+
+
+def silent_bytes(meta: ObjectMeta) -> int:
+    """Return the bytes of an object that ``copy`` does not report: all of a small object, 0 of a large one."""
+    return meta.size if meta.size <= _WHOLE_BYTES else 0
+
+
+async def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+    """Copy one object: on the server within a bucket, in two requests if it is small, else in pieces.
+
+    ``moved`` receives the bytes as they are copied, except ``silent_bytes``. Once ``stop`` is set, an object that is
+    still being copied in pieces is not published.
+
+    Raises:
+        Changed: The source changed after it was listed; nothing was published.
+        NoSpace: The disk is full or the quota exhausted; the message says how much the object takes.
+
+    """
+    if job.source.root == job.target.root and not local(job.source) and job.source.supports(Copy):
+        await _on_server(job)
+        moved(job.meta.size - silent_bytes(job.meta))
+    else:
+        await _relay(job, moved if job.meta.size > _WHOLE_BYTES else _nothing, stop)
+
+
+async def move(job: Job, moved: Callable[[int], None], stop: Event, *, there: bool = False) -> None:
+    """Copy one object unless it is ``there`` already; delete the source once the copy is proven a separate object.
+
+    A copy that cannot be distinguished from its source is written again after a pause, so that its modification time
+    must differ.
+
+    Raises:
+        Unusable: The copy still cannot be distinguished. The source is kept.
+        PenstockError: Errors of ``copy`` and ``delete_source``.
+
+    """
+    if there and await delete_source(job, written=False):
+        return
+    await copy(job, moved, stop)
+    if await delete_source(job):
+        return
+    await steps.blocking(sleep, PAUSE_S)
+    await copy(job, _nothing, stop)
+    if not await delete_source(job):
+        raise one_object(job.source, job.meta.key, job.target, job.to)
+
+
+async def delete_source(job: Job, *, written: bool = True) -> bool:
+    """Delete a copied source after a check that the copy is complete and the source unchanged: three requests.
+
+    Returns False if the copy cannot be distinguished from the source. ``written``: the copy was written just now.
+
+    Raises:
+        Damaged: The copy has a different size. The source is kept.
+        Changed: The source was written after the copy. It is kept, and the copy has its former version.
+        Unusable: The copy is the source under a different name.
+
+    """
+    found = await steps.head(job.target, job.to)
+    now = await steps.head(job.source, job.meta.key)
+    if not check_distinct(job.source, (job.meta, now), job.target, found, written=written):
+        return False
+    await steps.delete(job.source, job.meta.key)
+    return True
+
+
+async def _on_server(job: Job) -> None:
+    if job.meta.size <= _WHOLE_BYTES:
+        with suppress(Unsupported):
+            await steps.copy(job.source, job.meta, job.to)
+            return
+    await steps.blocking(job.source.copy, job.meta.key, job.to, job.meta)
+
+
+async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+    """Copy through this machine, with content type and user metadata."""
+    size = job.meta.size
+    described = await _described(job)
+    kind, metadata = described.content_type, _metadata(job, described.metadata)
+    metadata = marked(metadata) if job.marked else metadata
+    if size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes):
+        data = await steps.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
+        await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
+        return
+    try:
+        await steps.blocking(_stream, job, Attributes(kind, metadata), described.checksum, moved, stop)
+    except NoSpace as error:
+        error.message += f"; the whole object takes {size}"
+        raise
+
+
+async def _described(job: Job) -> ObjectMeta:
+    """Return the object with its checksum and, if the destination can store them, content type and metadata.
+
+    One request to a store; none for a small object that goes to a folder, because the response to its read has the
+    checksum.
+    """
+    meta = job.meta
+    if local(job.source):
+        return meta if local(job.target) else replace(meta, content_type=meta.content_type or content_type_of(meta.key))
+    sums = meta.size > _WHOLE_BYTES and meta.checksum is None and job.source.sums
+    if not sums and (local(job.target) or meta.content_type):
+        return meta
+    described = await steps.head(job.source, meta.key, sums=sums)
+    if described.etag != meta.etag:
+        raise Changed("it was written to since it was listed: copy it again", url=job.source.url(meta.key))
+    return described
+
+
+def _metadata(job: Job, kept: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the metadata of the copy: a file gets the source's time; a store prefers the time in ``kept``."""
+    modified = job.meta.modified
+    if not job.stamped or modified is None:
+        return kept
+    own = {MTIME: f"{modified:.6f}"}
+    return own if local(job.target) else {**own, **kept}
+
+
+def _stream(job: Job, said: Attributes, checksum: Checksum | None, moved: Callable[[int], None], stop: Event) -> None:
+    target = job.target.open_write(job.to, metadata=said.metadata, content_type=said.content_type)
+    running = None if checksum is None else checksum.begin()
+    with target as writer:
+        sizes = [*writer.cut(job.meta.size)]
+        with closing(_pieces(job, writer, sizes)) as pieces:
+            for piece in pieces:
+                if stop.is_set():
+                    raise Cancelled("called off", url=writer.url)
+                if running is not None:
+                    running.update(piece)
+                moved(len(piece))
+        if running is not None and checksum is not None and not running.matches():
+            message = f"the bytes that were read do not match the store's {checksum.name}: copy it again"
+            raise ChecksumMismatch(message, url=job.source.url(job.meta.key))
+        # A store pins every read to the listed version; a file may have changed in the meantime.
+        if local(job.source):
+            check_same_version(job.source, job.meta, job.source.head(job.meta.key))
+
+
+def _pieces(job: Job, writer: Writer, sizes: Sequence[int]) -> Generator[bytes | memoryview]:
+    """Copy an object piece by piece and yield each piece in order; its memory is reused for later pieces.
+
+    An object of several parts of usual sizes is read directly into the writer's buffers, which are reused, without a
+    copy in memory. Larger parts would take too much memory at once.
+    """
+    if not len(sizes) > 1 or max(sizes) > _PART_BYTES:
+        with job.source.lookahead(spans(job.meta), READERS) as pieces:
+            for piece in pieces:
+                writer.write(piece)
+                yield piece
+        return
+    filling: deque[tuple[bytearray, int]] = deque()  # parts and their end offsets in the object
+    with closing(job.source.scatter(_places(job.meta, writer, sizes, filling), _AHEAD_BYTES)) as filled:
+        for span in filled:
+            stop, (part, end) = span.stop or 0, filling[0]
+            with memoryview(part)[len(part) - (end - span.start) : len(part) - (end - stop)] as moved:
+                yield moved
+            if stop == end:
+                writer.give(filling.popleft()[0])
+
+
+def _places(
+    meta: ObjectMeta, writer: Writer, sizes: Sequence[int], filling: deque[tuple[bytearray, int]]
+) -> Iterator[tuple[Span, memoryview]]:
+    """Yield the spans of an object with the buffer to read each into; add each part to ``filling``."""
+    start = 0
+    for size in sizes:
+        buffer = writer.lend(size)
+        filling.append((buffer, start + size))
+        for at in range(0, size, _PIECE_BYTES):
+            stop = min(at + _PIECE_BYTES, size)
+            yield Span(meta.key, start + at, start + stop, meta.etag), memoryview(buffer)[at:stop]
+        start += size
+
+
+def _nothing(_moved_bytes: int) -> None:
+    """Count nothing."""
+
+
+def spans(meta: ObjectMeta) -> Iterator[Span]:
+    """Yield the spans in which an object is read."""
+    for start in range(0, meta.size, _PIECE_BYTES):
+        yield Span(meta.key, start, min(start + _PIECE_BYTES, meta.size), meta.etag)

@@ -1,0 +1,247 @@
+"""Counts of several processes in one folder: each process writes its own, and one process adds them up.
+
+Definitions of the metrics: names, units and descriptions, the same for every metrics system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from array import array
+from contextlib import suppress
+from dataclasses import astuple
+from itertools import accumulate
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+
+from penstock.engine.waiting import Wakeup
+from penstock.errors import printable
+from penstock.events import HOST_WORDS, CacheCounts, HostTimings, measured, measured_caches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.histogram import Histogram
+
+
+__all__ = [
+    "CACHE_COUNTS",
+    "COUNTS",
+    "DISTRIBUTIONS",
+    "Board",
+    "CacheCount",
+    "Count",
+    "Distribution",
+    "Notice",
+    "Tally",
+    "counted",
+    "cumulated",
+]
+
+T = TypeVar("T", HostTimings, CacheCounts)
+
+_EVERY_S: Final = 1.0
+
+
+class Tally(NamedTuple):
+    """Counts of one process, or of several.
+
+    Attributes:
+        hosts: Counts of requests, by host.
+        caches: Counts of caches, by directory.
+
+    """
+
+    hosts: dict[str, HostTimings]
+    caches: dict[str, CacheCounts]
+
+    def plus(self, other: Tally) -> Self:
+        """Return the sum of both counts."""
+        return type(self)(_added(self.hosts, other.hosts), _added(self.caches, other.caches))
+
+
+class Board:
+    """The folder in the process that adds up its own counts and those of the processes that it has started.
+
+    Counts of a process that has ended stay in the sums; its file is removed after it has been read.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Make the folder, accessible only to this user."""
+        self.folder = folder_of(name)
+        self.folder.mkdir(0o700)
+        self._ended = Tally({}, {})
+        self._lock = threading.Lock()  # of concurrent calls of ``gather``
+
+    def gather(self) -> Tally:
+        """Return the counts of all processes."""
+        with self._lock:
+            found = self._ended.plus(counted())
+            for path in sorted(self.folder.glob("*.json")):
+                ended = not _lives(path.name)
+                counts = _read(path)
+                found = found.plus(counts)
+                if ended:
+                    # Checked before the file was read: nothing has been written since.
+                    self._ended = self._ended.plus(counts)
+                    path.unlink(missing_ok=True)
+            return found
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Notice:
+    """Writer of a child process's counts to the board of its parent: once a second, and when the child ends."""
+
+    def __init__(self, name: str) -> None:
+        """Start the thread that writes."""
+        self._path = folder_of(name) / f"{os.getpid()}-{token_hex(4)}.json"
+        self._stop = Wakeup()
+        self._thread = threading.Thread(target=self._run, name="penstock-metrics", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_EVERY_S):
+            self.write()
+
+    def write(self) -> None:
+        """Write the current counts atomically."""
+        aside = self._path.with_suffix(".tmp")
+        # The disk may be full, or the board removed; the next write may succeed.
+        with suppress(OSError):
+            aside.write_text(json.dumps(_plain(counted())), "utf-8")
+            aside.replace(self._path)
+
+    def close(self) -> None:
+        """Stop the thread, and write for the last time."""
+        self._stop.set()
+        self._thread.join(_EVERY_S)
+        self.write()
+
+
+def counted() -> Tally:
+    """Return the counts of this process; local files, which have no host, count as ``file``."""
+    hosts: dict[str, HostTimings] = {}
+    for name, host in measured().items():
+        hosts = _added(hosts, {"file" if name.startswith("/") or not name else name: host})
+    # The name of a directory may hold bytes that no exposition or OTLP message can encode.
+    return Tally(hosts, {printable(name): cache for name, cache in measured_caches().items()})
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of a board; ``name`` must be hard to guess."""
+    return Path(tempfile.gettempdir()) / f"penstock-metrics-{name}"
+
+
+def _added(one: dict[str, T], other: dict[str, T]) -> dict[str, T]:
+    sums = dict(one)
+    for name, counts in other.items():
+        sums[name] = sums[name] + counts if name in sums else counts
+    return sums
+
+
+def _plain(tally: Tally) -> dict[str, dict[str, list[int]]]:
+    hosts = {name: [*host.words] for name, host in tally.hosts.items()}
+    return {"hosts": hosts, "caches": {name: [*astuple(cache)] for name, cache in tally.caches.items()}}
+
+
+def _read(path: Path) -> Tally:
+    try:
+        table = json.loads(path.read_text("utf-8"))
+        hosts = {
+            name: HostTimings(array("q", words)) for name, words in table["hosts"].items() if len(words) == HOST_WORDS
+        }
+        return Tally(hosts, {name: CacheCounts(*map(int, each)) for name, each in table["caches"].items()})
+    except (OSError, ValueError, TypeError, AttributeError, LookupError):
+        return Tally({}, {})
+
+
+def _lives(name: str) -> bool:
+    with suppress(PermissionError, ValueError):
+        try:
+            os.kill(int(name.partition("-")[0]), 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+class Count(NamedTuple):
+    """A counter of each host, which only grows.
+
+    Attributes:
+        name: Name in snake_case.
+        unit: UCUM unit, as in OpenTelemetry.
+        help: Description in one sentence.
+        value: Function that reads the number.
+
+    """
+
+    name: str
+    unit: str
+    help: str
+    value: Callable[[HostTimings], float]
+
+
+class CacheCount(NamedTuple):
+    """A counter of each cache, which only grows; see ``Count``."""
+
+    name: str
+    unit: str
+    help: str
+    value: Callable[[CacheCounts], float]
+
+
+class Distribution(NamedTuple):
+    """A histogram of each host; see ``Count``."""
+
+    name: str
+    unit: str
+    help: str
+    value: Callable[[HostTimings], Histogram]
+
+
+COUNTS: Final = (
+    Count("requests", "{request}", "Attempts of requests that ended.", lambda host: host.responses),
+    Count("failed_requests", "{request}", "Attempts of requests that failed.", lambda host: host.failed),
+    Count("throttled_requests", "{request}", "Attempts refused for their rate.", lambda host: host.throttled),
+    Count("retried_requests", "{request}", "Attempts that were made again.", lambda host: host.retried),
+    Count("hedged_requests", "{request}", "Second requests for slow reads.", lambda host: host.hedged),
+    Count("hedges_won", "{request}", "Second requests that came first.", lambda host: host.hedges_won),
+    Count("received_bytes", "By", "Bytes of responses' bodies.", lambda host: host.received_bytes),
+    Count("sent_bytes", "By", "Bytes of requests' bodies.", lambda host: host.sent_bytes),
+    Count("throttled_seconds", "s", "Seconds that requests waited when throttled.", lambda host: host.throttled_s),
+    Count("paced_seconds", "s", "Seconds that requests waited for their turn.", lambda host: host.paced_s),
+    Count("retried_seconds", "s", "Seconds that requests waited after other failures.", lambda host: host.retried_s),
+)
+CACHE_COUNTS: Final = (
+    CacheCount("cache_hits", "{read}", "Reads that a cache served.", lambda cache: cache.hits),
+    CacheCount("cache_misses", "{read}", "Reads that a cache did not have.", lambda cache: cache.misses),
+    CacheCount("cache_hit_bytes", "By", "Bytes that a cache served.", lambda cache: cache.hit_bytes),
+    CacheCount("cache_stored_bytes", "By", "Bytes written into a cache.", lambda cache: cache.stored_bytes),
+    CacheCount("cache_refused", "{entry}", "Entries that a cache did not take in.", lambda cache: cache.refused),
+    CacheCount("cache_damaged", "{entry}", "Entries that were damaged, and removed.", lambda cache: cache.damaged),
+)
+DISTRIBUTIONS: Final = (
+    Distribution("first_byte_seconds", "s", "Seconds from a read to its first byte.", lambda host: host.first_byte),
+    Distribution(
+        "body_bytes_per_second", "By/s", "Rates of single bodies of 64 KiB or more.", lambda host: host.body_rate
+    ),
+)
+
+
+def cumulated(histogram: Histogram, bounds: tuple[float, ...]) -> list[int]:
+    """Return, for each bound, how many numbers do not exceed it, and, as the last item, the total count.
+
+    A bucket of the histogram counts by its upper bound.
+    """
+    counts = [0] * (len(bounds) + 1)
+    for bucket in histogram.buckets():
+        at = next((at for at, bound in enumerate(bounds) if bucket.high <= bound * 1.000001), len(bounds))
+        counts[at] += bucket.size
+    return [*accumulate(counts)]

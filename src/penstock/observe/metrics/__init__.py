@@ -1,1 +1,0 @@
-"""Counts by host as metrics, and a loader's counts as scalars."""

@@ -1,1 +1,0 @@
-"""OpenTelemetry: spans of events, and metrics of counts."""

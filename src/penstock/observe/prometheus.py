@@ -1,0 +1,156 @@
+"""Metrics for Prometheus: counts and histograms by host, over this process and its workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from penstock.errors import MissingExtra, Unusable
+from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, Board, Notice, cumulated
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.histogram import Histogram
+    from penstock.observe.sink import Record
+
+__all__ = ["Prometheus"]
+
+_LAST_PORT: Final = 65535
+_BOUNDS: Final = {
+    "first_byte_seconds": tuple(1e-6 * 2**power for power in range(9, 27)),  # 0.5 ms to 67 s
+    "body_bytes_per_second": tuple(1e3 * 2**power for power in range(4, 24)),  # 16 kB/s to 8 GB/s
+}
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Metrics that Prometheus scrapes: of this process, and of the workers that it starts, by host and by cache.
+
+    A scrape reads counts that are always kept, so requests cost no more. Needs the extra ``prometheus``.
+
+    Attributes:
+        port: Port for ``GET /metrics``; with ``LOCAL_RANK`` in the environment (torchrun), each rank adds its
+            ``LOCAL_RANK``. None: no server; the metrics are added to ``prometheus_client.REGISTRY``.
+        address: Address of the machine to listen on; ``"0.0.0.0"``: all addresses.
+
+    Raises:
+        Unusable: The port is not a number from 1 to 65535.
+
+    """
+
+    port: int | None = 9464
+    address: str = "127.0.0.1"
+    events: ClassVar[bool] = False
+    _board: str = field(default_factory=lambda: token_hex(16), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse ports that do not exist, and 0, which would select a port that no scraper knows."""
+        if self.port is not None and whole(self.port, "a port", 1) > _LAST_PORT:
+            raise Unusable(f"a port is {_LAST_PORT} at most, not {self.port}")
+
+    def open(self, *, first: bool) -> _Exposed | _Worker:
+        """Listen, in the first process; in its workers, begin to write counts for that process.
+
+        Raises:
+            MissingExtra: ``prometheus_client`` is not installed.
+            OSError: The port is already in use.
+
+        """
+        if not first:
+            return _Worker(Notice(self._board))
+        try:
+            import prometheus_client
+        except ModuleNotFoundError:
+            raise MissingExtra("metrics for Prometheus need pip install 'penstock[prometheus]'") from None
+        registry = prometheus_client.REGISTRY if self.port is None else prometheus_client.CollectorRegistry()
+        board = Board(self._board)
+        try:
+            collector = _Collector(board)
+            registry.register(collector)
+            server = None
+            if self.port is not None:
+                port = self.port + int(os.environ.get("LOCAL_RANK") or 0)
+                server, _ = prometheus_client.start_http_server(port, self.address, registry)
+        except BaseException:
+            board.close()
+            raise
+        return _Exposed(board, registry, collector, server)
+
+
+class _Collector:
+    """A collector, which a registry asks for metrics."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._pid = os.getpid()
+
+    def describe(self) -> list[Any]:
+        """Return an empty list; otherwise a registry would ask for all metrics at registration."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the current metrics; none in a forked child, whose parent has them."""
+        if self._pid != os.getpid():
+            return
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        hosts, caches = self._board.gather()
+        for count in COUNTS:
+            family = CounterMetricFamily(f"penstock_{count.name}", count.help, labels=["host"])
+            for name, host in hosts.items():
+                family.add_metric([name], count.value(host))
+            yield family
+        for of in CACHE_COUNTS if caches else ():
+            family = CounterMetricFamily(f"penstock_{of.name}", of.help, labels=["cache"])
+            for name, cache in caches.items():
+                family.add_metric([name], of.value(cache))
+            yield family
+        for each in DISTRIBUTIONS:
+            shown = HistogramMetricFamily(f"penstock_{each.name}", each.help, labels=["host"])
+            for name, host in hosts.items():
+                histogram = each.value(host)
+                shown.add_metric([name], _buckets(histogram, _BOUNDS[each.name]), histogram.total)
+            yield shown
+
+
+def _buckets(histogram: Histogram, bounds: tuple[float, ...]) -> list[tuple[str, float]]:
+    names = [*(f"{bound:.6g}" for bound in bounds), "+Inf"]
+    return [(name, float(count)) for name, count in zip(names, cumulated(histogram, bounds), strict=True)]
+
+
+class _Exposed:
+    def __init__(self, board: Board, registry: Any, collector: _Collector, server: Any) -> None:  # noqa: ANN401  of an optional library
+        self._board, self._registry, self._collector, self._server = board, registry, collector, server
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Do nothing: this sink takes no events."""
+
+    def close(self) -> None:
+        self._registry.unregister(self._collector)
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        self._board.close()
+
+    def leave(self) -> None:
+        if self._server is not None:
+            # Closes only this process's copy of the socket: the port belongs to the parent.
+            self._server.socket.close()
+
+
+class _Worker:
+    def __init__(self, notice: Notice) -> None:
+        self._notice = notice
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Do nothing: this sink takes no events."""
+
+    def close(self) -> None:
+        self._notice.close()
+
+    def leave(self) -> None:
+        """Do nothing: the thread does not exist in a forked child."""

@@ -1,1 +1,0 @@
-"""Credentials from functions and processes, renewed before they expire."""

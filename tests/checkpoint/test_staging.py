@@ -1,0 +1,65 @@
+"""Memory that tensors pass through is copied into once, used again, and cut where blocks end."""
+
+from __future__ import annotations
+
+import collections
+from typing import NamedTuple
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.checkpoint.staging import STAGE_BYTES, Stage, cuts, staged, staged_bytes
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: str
+
+
+def test_staging_copies_tensors_and_keeps_the_rest():
+    tied = torch.rand(3, requires_grad=True)
+    module = torch.nn.BatchNorm1d(3)
+    state = {
+        "tied": [tied, tied],
+        "pair": Pair(torch.ones(2), "text"),
+        "module": module.state_dict(),
+        "counts": collections.defaultdict(int, {"a": 1}),
+        "number": 3,
+    }
+    found = Stage().copy(state)
+    assert torch.equal(found["tied"][0], tied)
+    assert found["tied"][0] is found["tied"][1] is not tied
+    assert not found["tied"][0].requires_grad
+    assert isinstance(found["pair"], Pair)
+    assert found["pair"].left is not state["pair"].left
+    assert found["module"]._metadata == module.state_dict()._metadata
+    assert found["counts"]["missing"] == 0
+    assert found["number"] == 3
+    assert staged_bytes(state) == 4 * (3 + 2 + 4 * 3) + 8
+
+
+def test_the_next_copy_takes_the_memory_of_the_one_before():
+    stage = Stage()
+    first = {"a": torch.ones(1000), "b": torch.ones(3, 5).T, "c": torch.ones(1000), "d": torch.ones(1).expand(7)}
+    memory = {stage.copy(first)[name].data_ptr() for name in "abc"}
+    second = {name: tensor * 2 for name, tensor in first.items()} | {"e": torch.ones(1000)}
+    found = stage.copy(second)
+    assert all(torch.equal(found[name], second[name]) for name in second)
+    places = [found[name].data_ptr() for name in "abce"]
+    assert {places[0], places[2]} < memory
+    assert len(set(places)) == 4, "none is taken twice"
+
+
+@given(st.integers(0, 5 * STAGE_BYTES), st.integers(0, 3 * STAGE_BYTES), st.integers(0, 100))
+def test_cuts_are_all_of_a_range_in_order_and_end_where_stages_end(start, size, origin):
+    found = list(cuts(start, start + size, origin))
+    assert [each for pair in found for each in pair] == sorted(each for pair in found for each in pair)
+    assert sum(stop - low for low, stop in found) == size
+    assert all(stop - low <= STAGE_BYTES for low, stop in found)
+    assert all((stop - origin) % STAGE_BYTES == 0 for _, stop in found[:-1])
+    assert all(low < stop for low, stop in found)
+
+
+def test_a_stage_is_a_line_of_bytes():
+    assert (staged(7, page_locked=False).dtype, staged(7, page_locked=False).shape) == (torch.uint8, (7,))

@@ -1,0 +1,107 @@
+"""What is at a destination is the object that would be copied there, or that cannot be told."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from penstock.errors import Changed
+from penstock.jobs.copy import Job, copy
+from penstock.jobs.evidence import is_proven, is_there
+from penstock.source import open_source
+from tests.jobs.carry import carry
+
+
+@pytest.fixture
+def job(bucket):
+    source, _ = open_source(bucket.url, bucket.store)
+    source.put("a", b"first")
+    return Job(source, source.head("a"), source, "b")
+
+
+def test_a_copy_is_there_by_its_etag_where_both_stores_tell_the_content_s(job):
+    assert not carry(is_there(job, surely=False)), "nothing was copied yet"
+    job.target.put("b", b"other")
+    assert not carry(is_there(job, surely=False)), "the same size, later, and another content"
+    carry(copy(job, lambda _: None, stop=None))
+    assert carry(is_there(job, surely=True))
+
+
+def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
+    source, key = open_source(tmp_path / "a")
+    target, to = open_source(tmp_path / "b")
+    source.put(key, b"first")
+    job = Job(source, source.head(key), target, to)
+    target.put(to, b"other")  # later than the source, and as long
+    assert carry(is_there(job, surely=False))
+    assert not carry(is_there(job, surely=True))
+    target.put(to, b"first")
+    assert carry(is_there(job, surely=True))
+
+
+@pytest.fixture
+def pair(tmp_path, moto_server):
+    """Return a function that makes a job of a file and an object, up or down."""
+    client = moto_server.client()
+    name = f"test-{uuid.uuid4().hex}"
+    client.create_bucket(Bucket=name)
+    store, _ = open_source(f"s3://{name}/", moto_server.store)
+    here, key = open_source(tmp_path / "file")
+
+    def make(*, up, theirs, mine, **metadata):
+        (tmp_path / "file").write_bytes(mine)
+        store.put("k", theirs, metadata=metadata)
+        ends = (here, key, store, "k") if up else (store, "k", here, key)
+        return Job(ends[0], ends[0].head(ends[1]), *ends[2:]), ends[2].head(ends[3])
+
+    return make
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_file_is_compared_with_the_md5_of_an_object(up, pair):
+    for by_time in (True, False):
+        assert carry(is_proven(*pair(up=up, theirs=b"same", mine=b"same"), by_time=by_time))
+        assert not carry(is_proven(*pair(up=up, theirs=b"same", mine=b"else"), by_time=by_time))
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_where_there_is_no_md5_the_time_that_was_kept_decides(up, pair, tmp_path):
+    job, found = pair(up=up, theirs=b"12345678", mine=b"12345678", mtime="1234.567891")
+    os.utime(tmp_path / "file", ns=(1234567891000, 1234567891000))
+    job = replace(job, meta=job.source.head(job.meta.key))
+    found = job.target.head(job.to)
+
+    def blind(meta):  # as of an upload in parts
+        return replace(meta, etag=f"{meta.etag}-2") if len(meta.etag) == 32 else meta
+
+    assert carry(is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=True))
+    with pytest.raises(Changed):  # contents decide: the version is read that was listed, and there is none of this tag
+        carry(is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=False))
+    os.utime(tmp_path / "file", ns=(1234567999000, 1234567999000))
+    job, found = replace(job, meta=job.source.head(job.meta.key)), job.target.head(job.to)
+    assert not carry(is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=True))
+
+
+def test_two_stores_that_wrote_in_the_same_second_prove_nothing(moto_server):
+    client = moto_server.client()
+    name = f"test-{uuid.uuid4().hex}"
+    client.create_bucket(Bucket=name)
+    store, _ = open_source(f"s3://{name}/", moto_server.store)
+    store.put("a", b"one")
+    store.put("b", b"two")
+    here, there = (replace(store.head(key), etag="x-2", modified=1.0) for key in "ab")
+    assert not carry(is_proven(Job(store, here, store, "b"), there, by_time=True))
+
+
+def test_a_copy_keeps_the_time_of_its_source_in_both_directions(pair, tmp_path):
+    job, _ = pair(up=True, theirs=b"", mine=b"data")
+    os.utime(tmp_path / "file", ns=(1500000000123456000, 1500000000123456000))
+    job = replace(job, meta=job.source.head(job.meta.key), stamped=True)
+    carry(copy(job, lambda _: None, stop=None))
+    assert job.target.head("k").metadata == {"mtime": "1500000000.123456"}
+    back = Job(job.target, job.target.head("k"), job.source, job.meta.key, stamped=True)
+    carry(copy(back, lambda _: None, stop=None))
+    assert (tmp_path / "file").stat().st_mtime == back.meta.modified

@@ -1,0 +1,102 @@
+"""Counts of several processes add up, never go down, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from secrets import token_hex
+
+import pytest
+
+from penstock.events import HOST_WORDS, CacheCounts, count_cache, measured_caches
+from penstock.observe.board import Board, Notice, folder_of
+from tests.children import forked
+from tests.observe.reads import keys_of, read_all, source_of
+
+
+@pytest.fixture
+def name():
+    return token_hex(16)
+
+
+def counted(board):
+    return sum(host.responses for host in board.gather().hosts.values())
+
+
+def test_counts_of_children_are_added_and_stay_when_they_have_ended(tmp_path, name):
+    source, keys, board = source_of(tmp_path), keys_of(tmp_path), Board(name)
+    before = counted(board)
+
+    def work():
+        notice = Notice(name)
+        read_all(source, keys)
+        notice.close()
+
+    for number in (1, 2, 3):
+        with forked(work) as status:
+            assert status() == 0
+        assert counted(board) == counted(board) == before + 10 * number
+    assert [*board.folder.iterdir()] == []
+    board.close()
+    assert not board.folder.exists()
+
+
+def test_a_killed_child_keeps_what_it_wrote_last(tmp_path, name):
+    source, keys, board = source_of(tmp_path), keys_of(tmp_path), Board(name)
+    before = counted(board)
+
+    def work():
+        notice = Notice(name)
+        read_all(source, keys)
+        notice.write()
+        read_all(source, keys)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with forked(work) as status:
+        assert status() == -signal.SIGKILL
+    assert counted(board) == before + 10
+    board.close()
+
+
+def test_the_folder_is_this_users_alone_and_nobody_can_have_made_it(name):
+    board = Board(name)
+    assert board.folder.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(FileExistsError):
+        Board(name)
+    board.close()
+    board.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"a": 3}', '{"hosts": {"a": ["x"]}}', '{"hosts": {"a": [1]}}', "{"]
+)
+def test_a_file_that_is_none_of_ours_counts_nothing(name, text):
+    board = Board(name)
+    before = counted(board)
+    (board.folder / f"{os.getpid()}-x.json").write_text(text)
+    (board.folder / "x.json").write_text(json.dumps({"hosts": {"host": [1] * HOST_WORDS}, "caches": {}}))
+    assert counted(board) == before + 1
+    board.close()
+
+
+def test_without_a_board_a_notice_writes_nothing_and_fails_nothing(name):
+    notice = Notice(name)
+    notice.close()
+    assert not folder_of(name).exists()
+
+
+def test_counts_of_caches_are_added_over_processes(name, tmp_path):
+    directory, board = str(tmp_path), Board(name)
+    count_cache(directory).hits += 2
+
+    def work():
+        assert directory not in measured_caches()  # they are the parent's
+        counts = count_cache(directory)
+        counts.hits, counts.hit_bytes = 3, 30
+        Notice(name).close()
+
+    with forked(work) as status:
+        assert status() == 0
+    assert board.gather().caches[directory] == CacheCounts(hits=5, hit_bytes=30)
+    board.close()

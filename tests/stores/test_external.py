@@ -1,0 +1,191 @@
+"""A user's function and a process that prints JSON give credentials; what they say elsewhere is never quoted."""
+
+import json
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.engine.contracts.credentials import BearerToken, Credentials
+from penstock.errors import Throttled, Unauthenticated, Unreachable, Unusable
+from penstock.stores.credentials import RefreshingCredentials, called, printed
+from penstock.stores.s3.credentials import source
+from tests.edges.launch import program
+
+AWS = {"Version": 1, "AccessKeyId": "AKIA", "SecretAccessKey": "hush/hush+1"}
+
+
+def says(said) -> tuple[str, ...]:
+    return sys.executable, "-S", "-c", f"print({said if isinstance(said, str) else json.dumps(said)!r})"
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (AWS, Credentials("AKIA", "hush/hush+1")),
+        (
+            AWS | {"SessionToken": "t", "Expiration": "2030-01-02T03:04:05Z"},
+            Credentials("AKIA", AWS["SecretAccessKey"], "t", 1893553445.0),
+        ),
+        (AWS | {"Expiration": "2030-01-02T03:04:05+01:00"}, Credentials("AKIA", "hush/hush+1", "", 1893549845.0)),
+        (AWS | {"Expiration": "2030-01-02T03:04:05"}, Credentials("AKIA", "hush/hush+1", "", 1893553445.0)),
+        ({"access_key": "a", "secret_key": "b", "token": "t", "expires_at": 9}, Credentials("a", "b", "t", 9.0)),
+        ({"AccessKeyId": "a", "AccessKeySecret": "b", "SecurityToken": "t"}, Credentials("a", "b", "t")),
+        ({"access_key": "a", "secret_key": "b", "comment": 3}, Credentials("a", "b")),
+        (AWS | {"SessionToken": None, "Expiration": None}, Credentials("AKIA", "hush/hush+1")),
+    ],
+    ids=range(8),
+)
+def test_what_a_process_prints_is_read(said, found):
+    keys = printed(says(said), os.environ, Credentials)
+    assert (keys, keys.expires_at) == (found, found.expires_at)
+    assert keys.found_in == f"the credentials process {Path(sys.executable).name!r}"
+    assert "hush" not in repr(keys)
+
+
+def test_a_bearer_token_is_read():
+    assert printed(says({"token": "hush", "expires_at": 9}), {}, BearerToken) == BearerToken("hush", 9.0)
+    with pytest.raises(Unauthenticated, match="keys, where a bearer token is wanted"):
+        printed(says(AWS | {"SessionToken": "t"}), {}, BearerToken)
+
+
+def test_a_text_is_split_as_a_shell_does_and_no_shell_runs():
+    script = "import json, sys; print(json.dumps(dict(access_key='a', secret_key=sys.argv[1])))"
+    words = f'{sys.executable} -S -c "{script}" "$HOME;x"'.replace(" $HOME", "$HOME").replace('"$HOME;x"', "'$HOME;x'")
+    assert printed(words, os.environ, Credentials).secret_key == "$HOME;x"
+
+
+def test_the_environment_is_the_one_that_was_named():
+    script = "import json, os; print(json.dumps(dict(access_key='a', secret_key=os.environ['WHO'])))"
+    assert printed((sys.executable, "-S", "-c", script), {"WHO": "me"}, Credentials).secret_key == "me"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("/nowhere/hush-helper",), "cannot be run: No such file or directory"),
+        (("a\0b",), "cannot be run: it holds a NUL"),
+        ((sys.executable, "-S", "-c", "import sys; print('hushhush'); sys.exit('hushhush')"), "ended with status 1"),
+        (says("'hushhush'"), "printed no JSON object"),
+        (says("[1]"), "printed no JSON object"),
+        (says("'[' * 100000"), "printed no JSON object"),
+        ((sys.executable, "-S", "-c", "print('hushhush' * (1 << 20))"), "printed more than 1 MiB"),
+        (says(AWS | {"Version": 2}), "printed another Version than 1"),
+        (says({"AccessKeyId": "hushhush"}), "printed no pair of keys"),
+        (says(AWS | {"SecretAccessKey": "hush hush\n"}), "no text of visible ASCII characters"),
+        (says(AWS | {"SecretAccessKey": 3}), "SecretAccessKey or AccessKeySecret or secret_key that is no text"),
+        (says(AWS | {"Expiration": "hushhush"}), "neither ISO 8601 nor seconds"),
+        (says(AWS | {"Expiration": True}), "neither ISO 8601 nor seconds"),
+    ],
+    ids=range(13),
+)
+def test_a_process_that_fails_is_told_without_its_output(command, told):
+    with pytest.raises(Unauthenticated) as refused:
+        printed(command, os.environ, Credentials)
+    assert told in str(refused.value)
+    assert "hushhush" not in str(refused.value)
+    assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+def test_a_process_that_hangs_is_ended():
+    with pytest.raises(Unreachable, match=r"did not end within 0.2 s"):
+        printed((sys.executable, "-S", "-c", "import time; time.sleep(60)"), {}, Credentials, 0.2)
+
+
+def keys() -> Credentials:
+    return Credentials("AKIA", "hush")
+
+
+def fails() -> Credentials:
+    raise ValueError("hushhush")
+
+
+def throttled() -> Credentials:
+    raise Throttled("later")
+
+
+def test_a_function_is_asked_and_its_failures_are_not_quoted():
+    assert called(keys, Credentials) == keys()
+    with pytest.raises(Unauthenticated, match="fails, raised ValueError") as refused:
+        called(fails, Credentials)
+    assert refused.value.__cause__ is refused.value.__context__ is None
+    for wrong, kind in (
+        (lambda: None, "nothing"),
+        (lambda: ("a", "hush"), "a tuple"),
+        (lambda: BearerToken("x"), "a Be"),
+    ):
+        with pytest.raises(Unauthenticated, match=f"and returned {kind}"):
+            called(wrong, Credentials)
+    with pytest.raises(Throttled, match="later"):
+        called(throttled, Credentials)
+
+
+def test_a_function_and_a_process_come_before_the_environment():
+    environ = {"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "other"}
+    assert source(ps.S3Options(credentials=keys), environ).load() == keys()
+    process = ps.S3Options(credentials_process=says(AWS))
+    assert source(process, environ).load() == Credentials("AKIA", "hush/hush+1")
+    assert source(process, {"AWS_NO_SIGN_REQUEST": "yes"}).load() is not None
+
+
+def test_they_are_asked_again_before_they_expire_and_on_callers_threads():
+    threads = []
+
+    def rotating():
+        threads.append(threading.current_thread())
+        return Credentials(f"key-{len(threads)}", "hush", expires_at=1000.0 * len(threads))
+
+    clock = [0.0]
+    identity = RefreshingCredentials(source(ps.S3Options(credentials=rotating), {}), lambda: clock[0])
+    for moment, number in ((0.0, 1), (699.0, 1), (701.0, 2), (1500.0, 2), (1701.0, 3)):
+        clock[0] = moment
+        identity.refresh_if_due()
+        assert identity.current().access_key == f"key-{number}"
+    assert set(threads) == {threading.current_thread()}
+
+
+TRAINING = """
+import sys
+import penstock as ps
+
+def keys():
+    return ps.Credentials("testing", "testing")
+
+def data(sample):
+    return bytes(sample.data)
+
+if __name__ == "__main__":
+    endpoint, bucket = sys.argv[1:]
+    helper = (sys.executable, "-S", "-c", "print('{\\"access_key\\": \\"testing\\", \\"secret_key\\": \\"testing\\"}')")
+    for store, how in (
+        (ps.S3Options(endpoint=endpoint, credentials=keys), "spawn"),
+        (ps.S3Options(endpoint=endpoint, credentials_process=helper), "fork"),
+    ):
+        with ps.open(f"{bucket}x", "wb", store=store) as file:
+            file.write(b"x")
+        dataset = ps.MapDataset.from_prefix(bucket, transform=data, store=store)
+        loader = ps.DataLoader(dataset, batch_size=1, num_workers=1, multiprocessing_context=how, collate_fn=list)
+        assert list(loader) == [[b"x"]]
+"""
+
+
+def test_workers_ask_for_themselves(moto_server, tmp_path):
+    moto_server.client().create_bucket(Bucket="external")
+    (tmp_path / "training.py").write_text(TRAINING)
+    told = program(tmp_path / "training.py", moto_server.endpoint, "s3://external/")
+    assert told.returncode == 0, told
+
+
+def test_a_function_that_no_worker_finds_is_refused_with_the_remedy():
+    nameless = ps.S3Options(credentials=lambda: Credentials("a", "b"))
+    with pytest.raises(
+        Unusable, match=r"credentials=.*<lambda> cannot be sent to a worker: name a function that a module"
+    ):
+        pickle.dumps(nameless)
+    assert pickle.loads(pickle.dumps(ps.S3Options(credentials=keys))).credentials is keys
+    with pytest.raises(Unusable, match="with a secret in it"):
+        pickle.dumps(ps.S3Options(credentials_process=("helper", "--password=hush")))
