@@ -119,6 +119,7 @@ DOES_IO = {
 IO_CALLS = {"open", "print", "input"}
 
 FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS, FOLDER_FILES = 700, 60, 6, 5, 20
+LEAST_LINES = 80  # of a file with one importer, which is beside it
 MIRRORS = {
     ("penstock.data.loading.loader", "__init__")
 }  # signatures that are someone else's, known by name: design/0008
@@ -203,7 +204,7 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
         if module.room in known:
             for check in (arrows, parts, contracts, homes, purity, sizes):
                 found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
-    return found + list(extras(modules)) + list(circles(modules)) + list(crowds(modules))
+    return found + list(extras(modules)) + list(circles(modules)) + list(crowds(modules)) + list(crumbs(modules))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -430,6 +431,20 @@ def crowds(modules: Mapping[str, Module]) -> Iterator[str]:
     for folder, count in sorted(folders.items()):
         if count > FOLDER_FILES and folder != "penstock":
             yield f"{folder}:1: section 7: {count} files and subpackages: a folder has at most {FOLDER_FILES}"
+
+
+def crumbs(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Section 7: a short file whose only importer lies in the same folder is a part of that file."""
+    importers: dict[str, set[str]] = {}
+    for module in modules.values():
+        for each in module.imports:
+            importers.setdefault(each.target, set()).add(module.name)
+    packages = {name.rpartition(".")[0] for name in modules}
+    for name, module in sorted(modules.items()):
+        lines, folder = len(module.text.splitlines()), name.rpartition(".")[0]
+        only, *more = importers.get(name, {""})
+        if lines < LEAST_LINES and not more and only.rpartition(".")[0] == folder and only and name not in packages:
+            yield f"{name}:1: section 7: {lines} lines, and only {only} imports it: it belongs there"
 
 
 def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:

@@ -63,6 +63,8 @@ HOUSE = {
     "penstock.cli.demo": "import penstock as ps\nfrom penstock import testing",
     "penstock.cli": "from penstock.verbs import open\nfrom penstock.cli.demo import run",
 }
+# Every file is long enough to be one of its own, whoever imports it.
+HOUSE = {name: text + "\n" * 80 for name, text in HOUSE.items()}
 
 LONG = "\n".join(["def long():", "    '''Doc.", "", "    doc'''", "    # why", *["    x = 1"] * 60])
 
@@ -108,7 +110,7 @@ FAULTS = {
         "penstock.checkpoint.shelf:1: rule 1: checkpoint/shelf has no place among the parts of checkpoint",
     ),
     "circle": (
-        {"penstock.engine.fetch.plan": "from penstock.engine.fetch.fetcher import Fetcher"},
+        {"penstock.engine.fetch.plan": "from penstock.engine.fetch.fetcher import Fetcher" + "\n" * 80},
         (
             "penstock.engine.fetch.fetcher:1: rule 1: import circle among "
             "penstock.engine.fetch.fetcher, penstock.engine.fetch.plan"
@@ -229,6 +231,13 @@ FAULTS = {
     "crowded-folder": (
         {f"penstock.engine.cache.{letter}": "" for letter in "abcdefghijklmnopqrstu"},
         "penstock.engine.cache:1: section 7: 21 files and subpackages: a folder has at most 20",
+    ),
+    "crumb": (
+        {
+            "penstock.engine.cache.layer": "from penstock.engine.cache import crumb" + "\n" * 80,
+            "penstock.engine.cache.crumb": "x = 1\n" * 79,
+        },
+        "penstock.engine.cache.crumb:1: section 7: 79 lines, and only penstock.engine.cache.layer imports it: it belongs there",
     ),
     "long-function": (
         {"penstock.engine.cache": LONG},
