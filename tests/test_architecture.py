@@ -237,7 +237,10 @@ FAULTS = {
             "penstock.engine.cache.layer": "from penstock.engine.cache import crumb" + "\n" * 80,
             "penstock.engine.cache.crumb": "x = 1\n" * 79,
         },
-        "penstock.engine.cache.crumb:1: section 7: 79 lines, and only penstock.engine.cache.layer imports it: it belongs there",
+        (
+            "penstock.engine.cache.crumb:1: section 7: 79 lines, and only penstock.engine.cache.layer imports it: "
+            "it belongs there"
+        ),
     ),
     "long-function": (
         {"penstock.engine.cache": LONG},
