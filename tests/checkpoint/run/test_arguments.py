@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.checkpoint.run.ranks import checked_metric, checked_step
+from penstock.checkpoint.run.steps import checked_metric, checked_step
 from penstock.errors import Unusable
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from penstock.checkpoint.run.ranks import Loader
-    from penstock.checkpoint.run.steps import CheckpointManager
+    from penstock.checkpoint.run.steps import CheckpointManager, Loader
 
 __all__ = ["AsyncCheckpointer", "Job"]
 

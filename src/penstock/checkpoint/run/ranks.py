@@ -1,15 +1,11 @@
-"""Steps whose state is spread over several ranks: all save and restore together, through torch's checkpoints.
-
-Arguments of a run's checkpoints: step, metric, loader. Pure.
-"""
+"""Steps whose state is spread over several ranks: all save and restore together, through torch's checkpoints."""
 
 from __future__ import annotations
 
 import io
-import operator
 import pickle
 import warnings
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import distributed
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
 
 
-__all__ = ["Loader", "Ranks", "checked_metric", "checked_step"]
+__all__ = ["Ranks"]
 
 T = TypeVar("T")
 
@@ -188,35 +184,3 @@ class Ranks:
             rank, (error, _) = next(iter(failed.failures.items()))
             error.add_note(f"on rank {rank}, while all {self.size} saved or loaded a checkpoint")
             raise error from None
-
-
-_STEPS = 10**18  # folder names have at most 18 digits
-
-
-class Loader(Protocol):
-    """An object with a position in the data, such as a ``penstock.DataLoader``."""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Return the position after the batches that the training loop has received."""
-
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Resume at the position in ``state``."""
-
-
-def checked_step(step: int) -> int:
-    """Return a step of any integer type as an int; raise ``Unusable`` if it is not an integer of 0 to 10**18 - 1."""
-    try:
-        number = operator.index(step)
-    except TypeError:
-        raise Unusable(f"a step is an integer, not a {type(step).__name__}") from None
-    if not 0 <= number < _STEPS:
-        raise Unusable(f"a step is 0 to {_STEPS - 1:,}, not {number:,}")
-    return number
-
-
-def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
-    """Return a metric as a float, or None for None; raise ``Unusable`` if it is not one number."""
-    try:
-        return None if metric is None else float(metric)
-    except (TypeError, ValueError, RuntimeError):
-        raise Unusable(f"a metric is one number, not a {type(metric).__name__}") from None

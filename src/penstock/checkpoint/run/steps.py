@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import random
 import warnings
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from penstock.checkpoint.commit import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity.manifest import step_name
 from penstock.checkpoint.run.folder import StepEntry, download_folder, upload_folder
-from penstock.checkpoint.run.ranks import checked_metric, checked_step
 from penstock.checkpoint.run.store import StepDescription, StepStore
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.decoding import decoded, readable
@@ -34,13 +34,33 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from penstock.checkpoint.integrity.manifest import Manifest
-    from penstock.checkpoint.run.ranks import Loader, Ranks
+    from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["CheckpointManager", "Retention", "StepDescription", "generator_states", "set_generator_states"]
+__all__ = [
+    "CheckpointManager",
+    "Loader",
+    "Retention",
+    "StepDescription",
+    "checked_metric",
+    "checked_step",
+    "generator_states",
+    "set_generator_states",
+]
 
 _DAY_S = 86_400.0
+_STEPS = 10**18  # folder names have at most 18 digits
+
+
+class Loader(Protocol):
+    """An object with a position in the data, such as a ``penstock.DataLoader``."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the position after the batches that the training loop has received."""
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Resume at the position in ``state``."""
 
 
 class CheckpointManager:
@@ -534,3 +554,22 @@ class Restore:
         reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
         own = ranks.load(reader, into, saved_by, weights_only=weights_only)
         return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": into}
+
+
+def checked_step(step: int) -> int:
+    """Return a step of any integer type as an int; raise ``Unusable`` if it is not an integer of 0 to 10**18 - 1."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise Unusable(f"a step is an integer, not a {type(step).__name__}") from None
+    if not 0 <= number < _STEPS:
+        raise Unusable(f"a step is 0 to {_STEPS - 1:,}, not {number:,}")
+    return number
+
+
+def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
+    """Return a metric as a float, or None for None; raise ``Unusable`` if it is not one number."""
+    try:
+        return None if metric is None else float(metric)
+    except (TypeError, ValueError, RuntimeError):
+        raise Unusable(f"a metric is one number, not a {type(metric).__name__}") from None
