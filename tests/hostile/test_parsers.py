@@ -45,7 +45,7 @@ from penstock.stores.gcs.driver import GCS, google
 from penstock.stores.oss import settings as alibaba
 from penstock.stores.oss.vocabulary import ALIBABA
 from penstock.stores.profiles.files import read_file
-from penstock.stores.profiles.multistorage import msc_mappings, msc_names, rclone_profiles, translations
+from penstock.stores.profiles.multistorage import _profiles, msc_mappings, rclone_profiles, translations
 from penstock.stores.s3 import aws_files as shared
 from penstock.stores.s3.driver import S3
 from penstock.stores.s3.vocabulary import Bucket
@@ -294,7 +294,7 @@ def _toml(data):
 def _msc(data, suffix):
     path = _scratch(f"msc.{suffix}", data)
     environ = {"MSC_CONFIG": path, "HOME": str(_folder)}
-    msc_names(environ)
+    _profiles(environ)
     msc_mappings(environ)
     for make in translations(path).values():
         make()

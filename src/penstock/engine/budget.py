@@ -25,14 +25,8 @@ class Budget:
     bytes_held: int = 0
     items_held: int = 0
 
-    def admits(self, size_bytes: int) -> bool:
-        """Return whether one more item of ``size_bytes`` fits."""
-        if self.items_held == 0:
-            return True
-        return self.items_held < self.items_limit and self.bytes_held + size_bytes <= self.bytes_limit
-
     def admitted(self, size_bytes: int) -> bool:
-        """Count one more item as held if it fits; return whether it does: ``admits`` and ``admit`` in one call."""
+        """Count one more item as held if it fits; return whether it does."""
         held = self.items_held
         if held and (held >= self.items_limit or self.bytes_held + size_bytes > self.bytes_limit):
             return False

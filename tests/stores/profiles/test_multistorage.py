@@ -9,10 +9,10 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.profiles.multistorage import (
+    _profiles,
     candidates,
     msc_files,
     msc_mappings,
-    msc_names,
     msc_tables,
     translated,
 )
@@ -32,15 +32,19 @@ def made(kind, options, **profile):
     return {key: each.raw for key, each in found.values.items()}, list(found.notes)
 
 
+def _names(environ):
+    return list(_profiles(environ))
+
+
 def test_files_are_looked_for_where_it_looks_for_them(home):
     assert [*candidates({"MSC_CONFIG": "/a/b.json", "HOME": "/h"})] == ["/a/b.json"]
     order = [*candidates({"HOME": "/h", "XDG_CONFIG_HOME": "/x", "XDG_CONFIG_DIRS": "/s:/t"})]
     stems = ["/x/msc/config", "/h/.msc_config", "/h/.config/msc/config", "/s/msc/config", "/t/msc/config"]
     assert order == [f"{stem}.{end}" for stem in (*stems, "/etc/msc_config") for end in ("yaml", "json")]
-    assert msc_names(os.environ) == []
+    assert _names(os.environ) == []
     (home / ".msc_config.json").write_text('{"profiles": {"late": {}}}')
     (home / ".msc_config.yaml").write_text("profiles:\n  first: {}\n")
-    assert msc_names(os.environ) == ["first"]
+    assert _names(os.environ) == ["first"]
     with pytest.raises(ConfigError, match=r"MSC_CONFIG names '/nowhere.yaml', which is no file"):
         msc_files(os.environ | {"MSC_CONFIG": "/nowhere.yaml"})
 
@@ -442,7 +446,7 @@ def test_a_file_that_cannot_be_meant_is_refused(home, content, says):
     (home / ".msc_config.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError) as refused:
         msc_mappings(os.environ)
-        msc_names(os.environ)
+        _names(os.environ)
     assert says in str(refused.value)
 
 
@@ -476,7 +480,7 @@ def test_a_remote_of_rclone_does_not_stand_for_a_profile_of_its_name(home):
     with pytest.raises(
         ConfigError, match=r"profile 'x' is defined in .*msc_config.json and, in another way, in .*rclone"
     ):
-        msc_names(os.environ)
+        _names(os.environ)
 
 
 def test_no_file_is_looked_for_in_the_working_directory(home, monkeypatch):
@@ -498,7 +502,7 @@ def test_no_file_is_looked_for_in_the_working_directory(home, monkeypatch):
 def test_a_blank_file_has_no_profiles(home):
     for text in ("", "# nothing yet\n"):
         (home / ".msc_config.yaml").write_text(text)
-        assert (msc_names(os.environ), msc_mappings(os.environ)) == ([], ())
+        assert (_names(os.environ), msc_mappings(os.environ)) == ([], ())
         assert msc_tables("__filesystem__", os.environ)[0].values["url"].raw == "file:///"
 
 
@@ -574,12 +578,12 @@ def test_files_include_others_once_and_profiles_are_defined_once(home):
     (home / "inner.json").write_text(json.dumps({"profiles": {"one": one, "two": one}}))
     main = home / ".msc_config.json"
     main.write_text(json.dumps({"include": ["inner.json"], "profiles": {"one": one}}))
-    assert msc_names(os.environ) == ["one", "two"]
+    assert _names(os.environ) == ["one", "two"]
     assert [each.path for each in msc_files(os.environ)] == [str(main), str(home / "inner.json")]
     assert msc_tables("two", os.environ)[0].origin == f"{home}/inner.json: profiles.two"
     main.write_text(json.dumps({"include": ["inner.json"], "profiles": {"one": {"comment": "another"}}}))
     with pytest.raises(ConfigError, match=r"profile 'one' is defined in .*msc_config.json and, in another way, in"):
-        msc_names(os.environ)
+        _names(os.environ)
 
 
 def test_implicit_profiles_need_no_file(home):
@@ -610,7 +614,7 @@ def test_implicit_profiles_need_no_file(home):
 def test_a_file_that_cannot_be_read_is_not_quoted(home, name, text, says):
     (home / name).write_text(text)
     with pytest.raises(ConfigError) as refused:
-        msc_names({"MSC_CONFIG": str(home / name)})
+        _names({"MSC_CONFIG": str(home / name)})
     assert says in str(refused.value)
     assert "hushhush" not in str(refused.value)
     assert refused.value.__cause__ is refused.value.__context__ is None

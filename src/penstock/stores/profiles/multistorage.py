@@ -26,7 +26,6 @@ __all__ = [
     "implicit",
     "msc_files",
     "msc_mappings",
-    "msc_names",
     "msc_tables",
     "rclone_file",
     "rclone_profiles",
@@ -155,11 +154,6 @@ def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
     included = () if found is None else tuple(signature(path) for path, _ in _parts(found.path)[1:])
     other = rclone_file(environ)
     return tuple(each for each in (found, *included, *([signature(other)] if other else [])) if each is not None)
-
-
-def msc_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of all profiles; raises as ``msc_files`` does."""
-    return list(_profiles(environ))
 
 
 def msc_mappings(environ: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:

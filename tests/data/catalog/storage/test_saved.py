@@ -1,6 +1,5 @@
 """A catalog comes back out of a file as it went in, and a file that is anything else is refused, whatever it says."""
 
-import base64
 import hashlib
 import io
 import itertools
@@ -9,8 +8,6 @@ import random
 import struct
 import tracemalloc
 import uuid
-import zlib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,7 +18,6 @@ from penstock import events
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.storage import saved
 from penstock.data.catalog.storage.builder import TableBuilder
-from penstock.data.catalog.storage.older import Shape, layout
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound, Unusable
 from tests.children import python
 
@@ -170,60 +166,6 @@ def test_the_form_is_the_same_for_ever():
     )
 
 
-# What version 1 wrote in November 2026 for ENTRIES below memory://bucket/pets/, and a state over it.
-OLD_FILE = (
-    "c-ozlzi-qq6vr!mh^oLpfG7mdr(T@IPF%sx%vzn0V?U?q<>J#hDZQ2xV^t<LCWIKvz=U96V5s<8SU_S&s5l{4E`f3qPnN##+3)kU"
-    "Ez3t^$W5Wea6|Co`r3`viz{_}K0Muh_5SN%d{u1UfAji#@Z)XzqWJjf`Io(?AMUK*IzUQKM!Z0q4w_py)`Dj`K|KfU!o;LHx69a8"
-    "I^F?M7+VorO|-7L5sdU?y4ml?r5Hldueg{S_~lucdP1fNn7W-ykMoH545X4i<;)HjhlF{AaTa=n23P<gm<F*;0;Lq=;7O`j7$}J="
-    "H=(m~lvfAYIzTxe)q9zAA56VhF&)=4chjh<wNeJEz1`|$(*i0maA!T|H#~&tL&#-^FWY?3GKg9RQ1E2ALlm9wkntF@<rdhd=X=;|"
-    "wCTqsZqre)KvVq39sZ4b0a?KRa{eVa@fUC(&jz+M+uS~S)lP976JS2`rC>3M1!fVGiYY26g^=+ORHRfG66u0+fij6BNtlW;0jdO="
-    "IsX}JEA5!qr|oz$U%%F<(`c{JsL^{JzY86`)aaE)S3CWe8@<`+dPi?JTK_NmUpIEfNu5ibI48%>x0lb}oy{$-m-#T)kMcSP4EW^O"
-    "2V@)2**k8b2e4;fEibcdFmn<52@azq?f"
-)
-OLD_STATE = {
-    "penstock": 1,
-    "epoch": 1,
-    "position": 2,
-    "samples": 5,
-    "global_batch": 2,
-    "seed": 3,
-    "catalog": "ad2aa8539edfd36a96a901759259a9725641ce55164b1ce4fff9ae2d6f974fd1",
-}
-
-
-def test_a_file_of_version_1_opens_and_its_states_resume():
-    data = zlib.decompress(base64.b85decode(OLD_FILE))
-    opened = Catalog.open(_put(data))
-    assert list(opened) == ENTRIES
-    assert opened.digest == _pets().digest == OLD_STATE["catalog"]
-    batches = ps.MapDataset.from_catalog(opened).batched(2, shuffle=True, seed=3)
-    batches.load_state_dict(OLD_STATE)
-    assert batches.state_at(0) == OLD_STATE
-    assert _bytes(opened) == _bytes(_pets()), "it is written as any other"
-
-
-VERSIONS = Path(__file__).parent / "versions"  # files and what they held, both by the code of November 2026
-
-
-@pytest.mark.parametrize("path", sorted(VERSIONS.glob("*.catalog")), ids=lambda path: path.stem)
-def test_what_files_of_versions_1_and_2_hold_is_what_it_was(path):
-    told = json.loads(path.with_suffix(".json").read_text())
-    data = path.read_bytes()
-    assert _parts(data)[0]["version"] == int(path.stem[1])
-    url = _put(data)
-    for _ in range(2):  # as it was written, and as it is now
-        opened = Catalog.open(url, root=told["root"] + told["base"])
-        assert (opened.root, opened.base, opened.digest) == (told["root"], told["base"], told["digest"])
-        assert [list(each) for each in opened] == told["entries"]
-        spans = [opened.span(index) for index in range(len(opened))]
-        assert [[each.key, each.start, each.stop, each.etag, each.whole] for each in spans] == told["spans"]
-        assert opened.sizes.tolist() == told["sizes"]
-        assert (opened.total_bytes, list(opened.classes)) == (told["total_bytes"], told["classes"])
-        assert [opened.label(index) for index in range(len(opened))] == told["labels"]
-        assert [opened.row(index) for index in range(len(opened))] == told["rows"]
-        url = _put(_bytes(opened))
-
-
 def _wide():
     entries = [Entry("pets/a.tar", number, None, "e", 10 * number) for number in range(5)]
     catalog = Catalog.build("memory://bucket/", "pets/", [*entries, Entry("pets/b", 7)])
@@ -252,7 +194,6 @@ def test_a_file_of_ranges_classes_and_columns_says_what_is_in_it():
 
 
 FILES = {
-    "2": (VERSIONS / "v2-ranges.catalog").read_bytes,
     "ranges": lambda: _bytes(_wide()),
     "sums": lambda: _bytes(_summed()),
 }
@@ -344,14 +285,14 @@ def test_many_ranges_of_one_long_key_are_refused_before_their_names_are_joined()
 
 
 def test_keys_without_a_byte_take_no_memory_however_many_are_said():
-    header, _ = _parts((VERSIONS / "v2-ranges.catalog").read_bytes())
-    shape = Shape(61, 0, 0, 0, 1 << 60)
-    vectors = [{**each, "offset": each["offset"] - header["vectors"][0]["offset"] + 512} for each in header["vectors"]]
-    size = vectors[-1]["offset"] + vectors[-1]["bytes"]
-    _refused(
-        _sealed({**header, "keys": 1 << 60, "columns": layout(shape), "vectors": vectors}, bytes(size)),
-        "as they should",
-    )
+    header, columns = _parts(_bytes(Catalog.build("memory://bucket/", "", [Entry("k", 5, None, "", 0)] * 9)))
+    vectors, kept = [], b""
+    for each in header["vectors"]:
+        if each["role"] not in ("key", "etag", "label"):
+            kept += bytes(-len(kept) % 64)
+            vectors.append({**each, "offset": len(kept)})
+            kept += columns[each["offset"] : each["offset"] + each["bytes"]]
+    _refused(_sealed({**header, "keys": 1 << 60, "vectors": vectors}, kept), "keys of 9 objects")
 
 
 def test_a_small_catalog_costs_a_head_and_a_get():
@@ -421,17 +362,21 @@ class TestDamage:
     def test_a_manifest_is_told_apart(self):
         assert "not a catalog" in str(_refused(b"train/0/0000.png zero\n"))
 
-    def test_a_newer_version_says_so(self):
+    @pytest.mark.parametrize(
+        ("version", "advice"),
+        [(4, "newer"), (1, "list the objects again"), (2, "list the objects again"), (3.0, ""), (None, "")],
+    )
+    def test_another_version_says_so(self, version, advice):
         header, columns = _parts(_bytes(_pets()))
-        _refused(_sealed({**header, "version": 4}, columns), "version 4.*newer")
+        _refused(_sealed({**header, "version": version}, columns), f"version {version}, only version 3.*{advice}")
 
 
 def _hostile():
-    """Yield files of version 1 whose digests are right and that lie otherwise, by name."""
-    header, columns = _parts(zlib.decompress(base64.b85decode(OLD_FILE)))
-    table = header["columns"]
+    """Yield files whose digests are right and that lie otherwise, by name."""
+    header, columns = _parts(_bytes(_pets()))
+    table = header["vectors"]
 
-    def column(number, **changes):
+    def vector(number, **changes):
         return [{**each, **changes} if at == number else each for at, each in enumerate(table)]
 
     yield "no objects", {**header, "objects": 0}, columns
@@ -440,40 +385,39 @@ def _hostile():
     yield "half an object", {**header, "objects": 5.0}, columns
     yield "true objects", {**header, "objects": True}, columns
     yield "objects in words", {**header, "objects": "5"}, columns
-    for number in range(7):
+    for number in range(len(table)):
         for change in ({"offset": 1 << 62}, {"offset": -8}, {"bytes": 1 << 62}, {"bytes": -1}, {"dtype": "O"}):
-            yield f"column {number}, {change}", {**header, "columns": column(number, **change)}, columns
-    for name, shape in (
-        ("fewer objects than none", Shape(-1, 40, 0, 0)),
-        ("keys of less than nothing", Shape(5, -40, 0, 0)),
-    ):
-        table_of = {"objects": shape.rows, "columns": layout(shape)}
-        yield f"{name}, and columns to match", {**header, **table_of}, b"\0" * shape.size_bytes
-    yield "fewer columns", {**header, "columns": table[:-1]}, columns
-    yield "no columns", {**header, "columns": []}, columns
-    yield "null columns", {**header, "columns": None}, columns
-    yield "columns of nothing", {**header, "columns": [None]}, columns
+            yield f"vector {number}, {change}", {**header, "vectors": vector(number, **change)}, columns
+    yield "fewer objects than none", {**header, "objects": -1, "keys": -1, "vectors": []}, b""
+    yield "fewer vectors", {**header, "vectors": table[:-1]}, columns
+    yield "no vectors", {**header, "vectors": []}, columns
+    yield "null vectors", {**header, "vectors": None}, columns
+    yield "vectors of nothing", {**header, "vectors": [None]}, columns
+    yield "vectors in another order", {**header, "vectors": table[::-1]}, columns
     yield "no root", {**header, "root": None}, columns
     yield "a base of numbers", {**header, "base": 7}, columns
     yield "no digest", {key: value for key, value in header.items() if key != "digest"}, columns
     yield "more bytes", header, columns + b"\0" * 8
     yield "no bytes", header, b""
+    sizes, bases, ends, _ = (each["offset"] for each in table[:4])
     for name, at, word in (
-        ("sizes below -1", 0, -2),
-        ("keys that begin late", 40, 1),
-        ("keys that end early", 80, 3),
-        ("keys that run backwards", 56, 1),
-        ("keys that end beyond", 80, 1 << 40),
-        ("keys of a negative length", 56, -1),
+        ("sizes below -1", sizes, struct.pack("<q", -2)),
+        ("keys that begin late", ends, b"\x01"),
+        ("keys that end early", ends + len(ENTRIES), b"\x03"),
+        ("keys that run backwards", ends + 2, b"\x01"),
+        ("keys that end beyond", ends + len(ENTRIES), b"\xff"),
+        ("keys of a negative length", ends + 1, b"\xff"),
+        ("keys in a block that begins late", bases, struct.pack("<Q", 1)),
+        ("keys in a block that begins beyond", bases, struct.pack("<Q", 1 << 40)),
     ):
-        yield name, header, columns[:at] + struct.pack("<q", word) + columns[at + 8 :]
+        yield name, header, columns[:at] + word + columns[at + len(word) :]
     for name, text in (
         ("a list", b"[]"),
         ("a number", b"1" * 10_000),
         ("deep", b"[" * 100_000),
         ("not text", b"\xff"),
         ("empty", b""),
-        ("version only", b'{"version": 1}'),
+        ("version only", b'{"version": 3}'),
     ):
         yield f"a header that is {name}", text, columns
 

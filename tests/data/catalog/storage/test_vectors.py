@@ -16,7 +16,7 @@ def test_vectors_lie_where_they_are_said_to():
     for number in range(40):
         growing.add(b"k" * number, number, "e", number)
     vectors, values = vectors_of(growing.freeze())
-    assert described([each._asdict() for each in vectors], 0) == vectors
+    assert described([each._asdict() for each in vectors]) == vectors
     whole = b"".join(map(bytes, padded(vectors, values)))
     assert len(whole) == vectors[-1].stop
     for each, numbers in zip(vectors, values, strict=True):

@@ -16,8 +16,8 @@ from zarr.storage import MemoryStore
 
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.documents import layout_of
-from penstock.data.zarr.format.grid import pieces
 from penstock.data.zarr.format.index import chunk_span, index_span, read_index
+from tests.data.zarr.format.grid import pieces
 
 DTYPES = [*("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
 FILLS = {

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.zarr.format.grid import Piece, pieces
 from penstock.data.zarr.format.layout import Layout
 from penstock.errors import Unusable
+from tests.data.zarr.format.grid import Piece, pieces
 
 
 def layout(shape, chunks, shards=None):

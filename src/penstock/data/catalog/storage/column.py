@@ -153,11 +153,6 @@ class Column:
         """Return a copy of some rows; texts that they do not use stay, so that codes keep their meaning."""
         return Column(pack([taken(self.numbers.values, rows)])[0], self.texts)
 
-    def copy(self) -> Column:
-        """Return a copy in new memory."""
-        numbers, *texts = pack([each.values for each in self.parts.values()])
-        return Column(numbers, (texts[0], texts[1]) if texts else None)
-
     def check(self, rows: int) -> None:
         """Raise ValueError unless this is a valid column of ``rows`` rows; for a column from a file."""
         if len(self.numbers) != rows:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock.data.catalog.storage.column import blocks, encode, taken
-from penstock.data.catalog.storage.older import converted, shape_of
 from penstock.data.catalog.storage.region import Region
-from penstock.data.catalog.storage.vectors import described, extras_of, padded, parts_of, table_of, vectors_of
+from penstock.data.catalog.storage.vectors import described, padded, parts_of, table_of, vectors_of
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 from penstock.stores.urls import is_root
 
@@ -33,7 +32,7 @@ __all__ = ["Saved", "digest_of", "load", "save"]
 
 # Like the magic of PNG: not text, and damaged visibly by a transfer that converts it as text.
 _MAGIC = b"\x89penstock.cat\r\n\x1a"
-_PLAIN, _WIDE, _COMPACT = 1, 2, 3  # versions; the last one is written
+_VERSION = 3
 _START = struct.Struct("<16sQ32s")  # magic, bytes of the header, SHA-256 of the header
 _ALIGN = 64  # the header ends at a multiple of it
 _HEADER_BYTES = 1 << 20  # limit; most headers have about a thousand
@@ -80,7 +79,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
         whole.update(piece)
     header = {
         "format": "penstock catalog",
-        "version": _COMPACT,
+        "version": _VERSION,
         "objects": table.rows,
         "keys": len(table.keys),
         "root": saved.root,
@@ -103,33 +102,25 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
 def load(file: Readable) -> Saved:
     """Read a file directly into shared memory, and verify every byte of it, and the digest of the catalog.
 
-    No allocation is larger than the file itself, whatever the header declares. Columns of versions 1 and 2 in another
-    format are then copied into the current one.
+    No allocation is larger than the file itself, whatever the header declares.
 
     Raises:
-        ManifestError: The file is not a catalog, has a newer version, has a wrong length, or is inconsistent.
+        ManifestError: The file is not a catalog, has another version, has a wrong length, or is inconsistent.
         ChecksumMismatch: The file has changed since it was written.
 
     """
     header, start = _header(file)
     try:
-        version = header["version"]
-        shape = None if version == _COMPACT else shape_of(header, -1 if version == _PLAIN else header["keys"])
-        before = 0 if shape is None else shape.size_bytes
-        vectors = described(() if version == _PLAIN else header["vectors"], before)
-        size = vectors[-1].stop if vectors else before
+        vectors = described(header["vectors"])
+        size = vectors[-1].stop if vectors else 0
         if start + size != file.size:
             raise ValueError(f"{file.size} bytes, where {start + size} were written")
         root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
         if not is_root(root):
             raise ValueError(f"{root[:200]!r} is no bucket")
         region = _region(file, start, size, header["sha256"])
-        parts = parts_of(region, vectors)
-        if shape is None:
-            table = table_of(parts, _count(header["objects"]), _count(header["keys"]))
-            table.check()
-        else:
-            table = converted(region, shape, extras_of(parts))
+        table = table_of(parts_of(region, vectors), _count(header["objects"]), _count(header["keys"]))
+        table.check()
         if digest_of(table, range(table.rows), encode(base)) != digest:
             raise ValueError("its digest is another one than that of what it lists")
     except (KeyError, TypeError, ValueError, Unusable) as error:
@@ -159,8 +150,10 @@ def _header(file: Readable) -> tuple[dict[str, Any], int]:
         version = header["version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ManifestError(f"a catalog with a header that cannot be read ({error!r})") from error
-    if version not in (_PLAIN, _WIDE, _COMPACT):
-        raise ManifestError(f"a catalog of version {version!r}, and this Penstock reads {_COMPACT}: use a newer one")
+    if version != _VERSION or type(version) is not int:
+        known = type(version) is int and version < _VERSION
+        advice = "list the objects again with Catalog.scan and save them" if known else "use a newer Penstock"
+        raise ManifestError(f"cannot read a catalog of version {version!r}, only version {_VERSION}: {advice}")
     return header, stop
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, then by part
 
-__all__ = ["Vector", "described", "extras_of", "gathered", "padded", "parts_of", "table_of", "vectors_of"]
+__all__ = ["Vector", "described", "gathered", "padded", "parts_of", "table_of", "vectors_of"]
 
 _ALIGN = 64  # alignment of vectors, for programs that map the file
 _TYPES = {"numbers": "any", "ends": "any", "bases": "<u8", "texts": "|u1", **dict.fromkeys(SUMS, "|u1")}
@@ -29,7 +29,7 @@ class Vector(NamedTuple):
 
     Attributes:
         role: "size", "key", "etag" or "label"; "object" (index of a row's key) or "offset" for ranges; "class" for
-            labels; "column" for the user's columns. In version 2 the first four are not vectors.
+            labels; "column" for the user's columns.
         name: Name of the user's column; else "".
         part: "numbers"; or, for keys, ETags and labels, a name in ``parts`` of ``compact`` and ``etags``, left out if
             the vector has no bytes. Columns of texts have codes as "numbers", and the "ends" (uint64) and the "texts"
@@ -96,14 +96,14 @@ def gathered(table: Table) -> Table:
     return table_of(parts_of(region, vectors), table.rows, len(table.keys))
 
 
-def described(found: Iterable[dict[str, Any]], start: int) -> list[Vector]:
+def described(found: Iterable[dict[str, Any]]) -> list[Vector]:
     """Return the vectors that a header describes, which must lie one after another.
 
     Raises:
         TypeError, ValueError: They do not, or a description is invalid.
 
     """
-    vectors = []
+    vectors, start = list[Vector](), 0
     for each in found:
         vector = Vector(**each)
         if vector.dtype not in DTYPES or type(vector.bytes) is not int or vector.bytes < 0:
@@ -144,13 +144,13 @@ def table_of(parts: Parts, rows: int, keys: int) -> Table:
     sizes = _numbers(found[0])
     if not 0 <= keys <= rows == len(sizes):
         raise ValueError(f"{len(sizes)} sizes and {keys} keys of {rows} objects")
-    table = Table(sizes, _strings(found[1], keys), _etags(found[2], keys), _strings(found[3], rows), **extras_of(parts))
+    table = Table(sizes, _strings(found[1], keys), _etags(found[2], keys), _strings(found[3], rows), **_extras(parts))
     if len(table.keys) != keys:
         raise ValueError(f"{len(table.keys)} keys, where {keys} were written")
     return table
 
 
-def extras_of(parts: Parts) -> dict[str, Any]:
+def _extras(parts: Parts) -> dict[str, Any]:
     """Return the optional fields of a table: its ranges, classes and columns.
 
     Raises:
