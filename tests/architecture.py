@@ -42,7 +42,7 @@ ENGINES = ({"transport"}, {"fetch", "read", "write"}, {"cache"})
 ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing"}  # testing tests the engines, so it may name them
 FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "modes", "support", "blocks", "node"}
 FOR_STORES |= {"listing"}
-STORES_FOR_ALL = {"urls", "protected", "provider"}  # of stores/, what rooms above source may see: no store by name
+STORES_FOR_ALL = {"urls", "provider"}  # of stores/, what rooms above source may see: no store by name
 STORES_FOR_ALL |= {"profiles.effective", "profiles.sinks", "profiles.multistorage", "profiles.mapping", "http.network"}
 USERS = {"cli"}  # rooms that use Penstock as a user does: `import penstock`
 

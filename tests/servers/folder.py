@@ -11,8 +11,7 @@ from urllib.request import Request, urlopen
 
 from penstock.stores.direct import direct
 from penstock.stores.local.driver import Local
-from penstock.stores.web.paths import canonical, escaped
-from penstock.stores.web.route import version_of
+from penstock.stores.web.route import canonical, escaped, version_of
 from penstock.testing.drivers import KEYS
 
 if TYPE_CHECKING:

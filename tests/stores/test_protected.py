@@ -7,8 +7,7 @@ import os
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import Location, parse
+from penstock.stores.urls import Location, check_deletable, parse
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from penstock.checkpoint.integrity.manifest import MANIFEST, METADATA, Manifest,
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated, Unusable
 from penstock.source import open_source
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,8 +13,7 @@ from penstock.errors import PenstockError, Unusable
 from penstock.jobs.plan import Origin
 from penstock.jobs.selection import Selection, local, resolved
 from penstock.source import open_source
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from penstock.jobs.guard import check_names, folding
 from penstock.jobs.plan import Destination, Origin, plan
 from penstock.jobs.selection import Selection, elsewhere, local, resolved, sized
 from penstock.source import open_source
-from penstock.stores.protected import check_deletable, check_lived_in
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, check_lived_in, parse
 from penstock.values import as_folder
 
 if TYPE_CHECKING:

@@ -1,24 +1,31 @@
-"""The only parser of object URLs: text in, a location out, every byte of the key kept."""
+"""The only parser of object URLs: text in, a location out, every byte of the key kept; and checks before deletions."""
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidURL, UnknownScheme
 from penstock.stores.registry import LOCAL, find, loaded, own, schemes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.options import StoreOptions
     from penstock.stores.provider import Provider
+
 
 __all__ = [
     "LOCAL_ROOT",
     "Location",
     "Unmapped",
+    "check_deletable",
+    "check_lived_in",
     "is_divided",
     "is_root",
     "key_fault",
@@ -26,6 +33,7 @@ __all__ = [
     "parse",
     "scheme_provider",
 ]
+
 
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 LOCAL_ROOT = f"{LOCAL}:///"
@@ -248,3 +256,60 @@ def key_fault(provider: Provider, key: str) -> str:
     if size > provider.limits.key_bytes:
         return f"the key takes {size} bytes of UTF-8; {provider.name} holds {provider.limits.key_bytes}"
     return provider.key_fault(key)
+
+
+def check_deletable(location: Location) -> None:
+    """Refuse to delete a protected location, by itself or recursively; no request is made.
+
+    Protected are a bucket's root, a key that resolves to it (``.``, ``..``, ``a/..``) and, on this machine, the working
+    directory, the home directory and every parent of either, under any name: also through links and ``..``.
+    A directory that does not exist is not refused.
+
+    Raises:
+        InvalidURL: The location is protected.
+
+    """
+    if _is_root(location.key):
+        where = "every file of this machine" if location.local else "a whole bucket"
+        raise InvalidURL(f"this is {where}: name what is to be deleted in it", url=location.url)
+    check_lived_in(location)
+
+
+def check_lived_in(location: Location) -> None:
+    """Refuse the working and home directories and their parents, under any name; allow other roots.
+
+    Raises:
+        InvalidURL: The location is such a directory.
+
+    """
+    target = location.provider.target
+    if not (location.local or target.startswith(LOCAL_ROOT)):
+        return
+    folder = target.removeprefix(LOCAL_ROOT)  # of a profile
+    try:
+        found = os.stat(f"/{folder}{location.key}")  # noqa: PTH116  pathlib changes names
+    except (OSError, ValueError):
+        return
+    for what, directory in _lived_in():
+        if os.path.samestat(found, directory):
+            message = f"this is {what}, or a directory above it: name what is to be deleted below it"
+            raise InvalidURL(message, url=location.url)
+
+
+def _is_root(key: str) -> bool:
+    depth = 0
+    for part in key.split("/"):
+        if part == "..":
+            depth = max(depth - 1, 0)
+        elif part not in ("", "."):
+            depth += 1
+    return depth == 0
+
+
+def _lived_in() -> Iterator[tuple[str, os.stat_result]]:
+    """Yield a label and the status of the working directory, of the home directory and of each parent."""
+    for what, path in (("the working directory", "."), ("the home directory", "~")):
+        with suppress(OSError, RuntimeError):  # deleted working directory, no home
+            place = Path(path).expanduser().resolve()
+            for directory in (place, *place.parents):
+                yield what, directory.stat()

@@ -16,8 +16,7 @@ from penstock.errors import (
     Unauthenticated,
     Unreachable,
 )
-from penstock.stores.http.answers import Answers
-from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.answers import STATUSES, Answers, Codes, Meaning
 from tests.servers.hostile import document
 
 CODES = Codes(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import ConfigError, Forbidden, PenstockError, Throttled, Transient, Unauthenticated, Unusable
-from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from tests.servers.hostile import document
 
 TABLE = Codes(

@@ -6,9 +6,7 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED, Abilities, Beginning
 from penstock.engine.contracts.exchange import Exchange, Request, Response
 from penstock.errors import Forbidden, Truncated, Unreachable, Unusable
-from penstock.stores.http.answers import Answers
-from penstock.stores.http.codes import Codes
-from penstock.stores.http.reads import Reads
+from penstock.stores.http.answers import Answers, Codes, Reads
 from penstock.stores.http.verify import Verification
 from penstock.values import Span
 

@@ -12,8 +12,7 @@ from penstock import errors
 from penstock.errors import ConfigError, InvalidURL, ManifestError, NotFound, Unusable
 from penstock.source import Source, open_source
 from penstock.stores.profiles import lookup
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 from tests.children import python
 from tests.edges.launch import program
 from tests.observe.reads import lines_of

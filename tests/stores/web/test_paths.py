@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.web.paths import canonical, escaped, plain, shown
+from penstock.stores.web.route import canonical, escaped, plain, shown
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from penstock.interop.arrow.files import RandomFile
 from penstock.interop.recent import Recent
 from penstock.options import StoreOptions
 from penstock.source import open_source
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse, scheme_provider
+from penstock.stores.urls import check_deletable, parse, scheme_provider
 from penstock.values import UNKNOWN_SIZE, as_folder
 from penstock.verbs import copy
 

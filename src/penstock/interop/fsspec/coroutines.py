@@ -21,8 +21,7 @@ from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.awaiting import call, read, stat
 from penstock.interop.fsspec import files
 from penstock.interop.fsspec.reads import GAP_BYTES, check_lists, gap, gather_slices, read_slice
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 
 if TYPE_CHECKING:

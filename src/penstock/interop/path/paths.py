@@ -20,8 +20,7 @@ from penstock.copies import copy_object, delete_sources, move_object
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable
 from penstock.source import open_source
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 from penstock.verbs import open as open_object
 

@@ -26,8 +26,7 @@ from penstock.errors import (
 )
 from penstock.interop.awaiting import call, read, read_each, stat
 from penstock.source import Source
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from penstock.stores.azure.listing import Walk, is_folder, page_of, read_blobs, 
 from penstock.stores.azure.settings import WHERE
 from penstock.stores.azure.signing import AccountKey, Signer
 from penstock.stores.direct import direct
-from penstock.stores.http.answers import Answers
-from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.answers import STATUSES, Answers, Codes, Meaning, Reads
 from penstock.stores.http.headers import (
     escape,
     is_strong,
@@ -49,7 +48,6 @@ from penstock.stores.http.headers import (
     write_metadata,
 )
 from penstock.stores.http.listing import Walks
-from penstock.stores.http.reads import Reads
 from penstock.stores.http.verify import RunningHash, Verification
 from penstock.values import ObjectMeta, Page, Presigned, Span
 
@@ -138,7 +136,7 @@ class Azure(Reads):
         """Load or renew credentials when it is time."""
         self.identity.refresh_if_due()
 
-    def follow_region(self, region: str) -> bool:  # noqa: ARG002  interface of ``http.answers.Store``
+    def follow_region(self, region: str) -> bool:  # noqa: ARG002  interface of ``http.answers.Addresses``
         """Return False: an account has a single location."""
         return False
 

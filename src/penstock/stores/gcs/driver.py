@@ -35,7 +35,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.stores.gcs.signing import KEYS, WHERE, bearer, google_query, hmac_keys
-from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.verify import Crc, RunningCrc, RunningHash, Verification, from_base64
 from penstock.stores.s3.driver import S3
 from penstock.stores.s3.vocabulary import Vocabulary

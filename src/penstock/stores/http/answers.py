@@ -1,34 +1,234 @@
-"""Reader of one store's answers: the headers or the XML of a success, or the error for a refusal.
+"""Answers of HTTP stores: code tables turn refusals into errors, headers and XML become results.
 
-Parser for untrusted XML in answers: no DTD, no other encoding, no entities; elements, attributes and names bounded.
-
-Within these bounds, time and memory are proportional to the text, whose size the request bounds.
+The XML parser trusts nothing: no DTD, no other encoding, no entities; elements, attributes and names are bounded, so
+time and memory are proportional to the text, whose size the request bounds. ``Reads`` verifies answers to reads, and
+learns whether a store honours ``Range``.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from html import unescape
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
-from penstock.engine.contracts.driver import MOVED
-from penstock.errors import AlreadyExists, Changed, Damaged, NotFound, PenstockError, PreconditionFailed, Transient
-from penstock.stores.http.headers import unquoted
-from penstock.stores.http.verify import REPLACED
+from penstock.engine.contracts.driver import MOVED, RANGE_IGNORED, UNKNOWN_BYTES, Beginning
+from penstock.engine.contracts.exchange import Exchange
+from penstock.errors import (
+    AlreadyExists,
+    Bug,
+    Changed,
+    ConfigError,
+    Conflict,
+    Damaged,
+    Forbidden,
+    NoSpace,
+    NotFound,
+    PenstockError,
+    PreconditionFailed,
+    Throttled,
+    TimedOut,
+    Transient,
+    Truncated,
+    Unauthenticated,
+    Unsupported,
+    Unusable,
+)
+from penstock.stores.direct import too_large, untold
+from penstock.stores.http.headers import is_strong, parse_retry_after, parse_size, unquoted
+from penstock.stores.http.verify import REPLACED, heeds_ranges
+from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from xml.etree.ElementTree import Element
 
+    from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.credentials import Identity, Renewable
-    from penstock.engine.contracts.exchange import Response
-    from penstock.errors import Conflict
-    from penstock.stores.http.codes import Codes, Refusal
+    from penstock.engine.contracts.driver import Abilities
+    from penstock.engine.contracts.exchange import Request, Response
+    from penstock.stores.http.verify import Verification
+    from penstock.values import Checksum
 
 
-__all__ = ["Answers", "Store", "child_texts", "local_name", "parse_xml"]
+__all__ = [
+    "STATUSES",
+    "Addresses",
+    "Answers",
+    "Codes",
+    "Meaning",
+    "Ranged",
+    "Reads",
+    "Refusal",
+    "beginning",
+    "child_texts",
+    "local_name",
+    "parse_xml",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Row of a code table.
+
+    Attributes:
+        error: Class of the error to raise.
+        advice: Text after the code in the message: how to fix the problem.
+        renews: The credentials have expired: load new ones and send the request again.
+        region: The answer may name the bucket's region: follow it.
+        redirect: The answer may name another host of the same service in ``Location``: follow it.
+        missing: Subject of a ``NotFound``, if the code tells it.
+
+    """
+
+    error: type[PenstockError]
+    advice: str = ""
+    renews: bool = False
+    region: bool = False
+    redirect: bool = False
+    missing: Literal["", "object", "bucket"] = ""
+
+
+_ELSEWHERE = "; the server points elsewhere: check {where}"
+_WANTS_TLS = "; the server wants TLS: write https:// in {endpoint}"
+_TOO_LARGE = "; larger than the store allows"
+_NOT_OFFERED = "; the store does not offer this"
+
+# For answers without a code, or with a code that the dialect's table lacks.
+STATUSES: Mapping[int, Meaning] = {
+    301: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    302: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    307: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    308: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    400: Meaning(Unusable),
+    401: Meaning(Unauthenticated, "; check the credentials, see docs/credentials.md"),
+    403: Meaning(
+        Forbidden, "; wrong credentials, or no permission for this key: without one to list, a missing key is 403, too"
+    ),
+    404: Meaning(NotFound, "; no such key, or no such bucket: check both, and {where}"),
+    405: Meaning(Unsupported, _NOT_OFFERED),
+    408: Meaning(TimedOut),
+    409: Meaning(Conflict),
+    411: Meaning(Bug),
+    412: Meaning(PreconditionFailed),
+    413: Meaning(Unusable, _TOO_LARGE),
+    416: Meaning(Truncated, "; the object ends before the range begins"),
+    425: Meaning(Transient),
+    429: Meaning(Throttled),
+    499: Meaning(Transient),  # nginx: the connection closed under the request
+    501: Meaning(Unsupported, _NOT_OFFERED),
+    502: Meaning(Transient),
+    503: Meaning(Throttled),
+    504: Meaning(TimedOut),
+    507: Meaning(NoSpace, "; the store is full"),
+}
+
+_CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
+_PLAIN_CODE = re.compile(r"[A-Za-z0-9.]{1,64}").fullmatch
+_MESSAGE = re.compile(rb"<Message>([^<]{1,300})")
+# Answers of nginx, Apache, lighttpd and Go servers to plain HTTP where a TLS handshake should begin.
+_PLAIN_HTTP = re.compile(rb"plain HTTP request|speaking plain HTTP|HTTP request to an HTTPS server")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Refusal as an error, with the table row that it matched.
+
+    Attributes:
+        error: Error to raise.
+        meaning: Row of the table.
+        coded: The row was found by the store's code, not by the HTTP status.
+        region: Region that the answer names; empty if it names none.
+
+    """
+
+    error: PenstockError
+    meaning: Meaning
+    coded: bool
+    region: str
+
+    def instead(self, error: PenstockError) -> Refusal:
+        """Return the refusal with a more exact error, which keeps the store's code."""
+        error.code = self.error.code
+        return replace(self, error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """Code table of one dialect.
+
+    Attributes:
+        service: Name of the store in messages, such as ``S3``.
+        codes: Rows by the store's own codes.
+        statuses: Rows by HTTP status.
+        header: Header with the code for answers without a body (HEAD); empty for stores without one.
+        body_of: Returns the error's XML, for stores that put it into a header of answers without a body.
+        region_of: Returns the region that an answer names, empty if it names none. The text is not trusted
+            and becomes part of a host name: letters, digits and hyphens only.
+        region_advice: Advice if the answer names a region, with ``{region}``. It applies to ``ConfigError`` rows and
+            to ``Forbidden`` rows with ``region``, which then become ``ConfigError``.
+        where: Settings that locate the store, option and variable, the endpoint first: the value of ``{where}`` in an
+            advice.
+
+    """
+
+    service: str
+    codes: Mapping[str, Meaning]
+    statuses: Mapping[int, Meaning] = field(default_factory=lambda: STATUSES)
+    header: str = ""
+    body_of: Callable[[Response], bytes] | None = None
+    region_of: Callable[[Response], str] | None = None
+    region_advice: str = "; the bucket is in region {region}: pass region={region!r}"
+    where: str = "endpoint="
+
+    def refusal(self, response: Response, action: str, url: str) -> Refusal:
+        """Return the refusal for an unsuccessful response; ``action`` names the attempted verb, such as "read"."""
+        body = response.body if isinstance(response.body, bytes) else b""
+        body = self.body_of(response) if self.body_of else body
+        code = _found(_CODE, body) or self._code_of(response.headers)
+        row = self.codes.get(code)
+        meaning = row or self._by_status(response.status)
+        region = self.region_of(response) if self.region_of else ""
+        kind, advice = meaning.error, meaning.advice
+        if region and (kind is ConfigError or (kind is Forbidden and meaning.region)):
+            kind, advice = ConfigError, self.region_advice.format(region=region)
+        elif response.status == 400 and not code and _PLAIN_HTTP.search(body):  # noqa: PLR2004  a request's form
+            kind, advice = ConfigError, _WANTS_TLS
+        words = unescape(_found(_MESSAGE, body))
+        answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
+        error = kind(f"cannot {action}: {answer}{self._named(advice)}", url=url)
+        error.code = code
+        if isinstance(error, NotFound):
+            error.missing = meaning.missing
+        error.retry_after_s = parse_retry_after(response.headers.get("retry-after", ""))
+        return Refusal(error, meaning, row is not None, region)
+
+    def _named(self, advice: str) -> str:
+        return advice.replace("{where}", self.where).replace("{endpoint}", self.where.partition(", ")[0])
+
+    def _code_of(self, headers: Mapping[str, str]) -> str:
+        named = headers.get(self.header, "") if self.header else ""
+        return named if _PLAIN_CODE(named) else ""
+
+    def _by_status(self, status: int) -> Meaning:
+        if status in self.statuses:
+            return self.statuses[status]
+        if 300 <= status < 400:  # noqa: PLR2004  the class of redirects
+            return Meaning(ConfigError, _ELSEWHERE)
+        if status >= 500:  # noqa: PLR2004  the class of server errors
+            return Meaning(Transient)
+        return Meaning(Unusable, f"; this does not look like an {self.service} server")
+
+
+def _found(pattern: re.Pattern[bytes], body: bytes) -> str:
+    match = pattern.search(body)
+    return match.group(1).decode("utf-8", "replace") if match else ""
+
 
 _QUOTED = 40  # characters of a foreign text
 # Retries after a change of credentials, region or host: new credentials may take a moment to arrive.
@@ -41,7 +241,7 @@ _UNMET: Mapping[str, tuple[type[Conflict], str]] = {
 _TAKEN = "there is an object already, and only a new one was to be written"
 
 
-class Store(Protocol):
+class Addresses(Protocol):
     """Interface of a driver to its ``Answers``: URLs for messages, and the targets of later requests."""
 
     def url(self, key: str) -> str:
@@ -57,7 +257,7 @@ class Store(Protocol):
 class Answers:
     """Reader of one store's answers by its dialect's code table, with the repairs that the table allows."""
 
-    def __init__(self, codes: Codes, identity: Identity[Renewable], store: Store) -> None:
+    def __init__(self, codes: Codes, identity: Identity[Renewable], store: Addresses) -> None:
         """Read answers to requests that ``identity`` signed for ``store``."""
         self._codes = codes
         self._identity = identity
@@ -255,3 +455,107 @@ def _without_namespaces(data: bytes) -> ET.Element:
     parser.CharacterDataHandler = builder.data
     parser.Parse(data, True)  # noqa: FBT003  the end of the document
     return builder.close()
+
+
+def beginning(verify: Verification, response: Response, bound: int, most_bytes: int, url: str) -> Beginning:
+    """Return a beginning without bytes for an object longer than ``bound`` whose size the answer states.
+
+    Raises:
+        Damaged: The answer does not state the size.
+        Unusable: The object has more than ``most_bytes``.
+
+    """
+    headers = response.headers
+    size = 0 if "chunked" in headers.get("transfer-encoding", "") else parse_size(headers.get(verify.size, "")) or 0
+    if size > most_bytes or bound == most_bytes:
+        raise too_large(most_bytes, url)
+    if not size:
+        raise untold(bound, url)
+    version = unquoted(headers.get(verify.version, ""))
+    return Beginning(b"", size, version if is_strong(version) else "")
+
+
+class Ranged:
+    """A driver whose store may answer a range with the whole object."""
+
+    abilities: Abilities
+
+    def _learn_ranges(self, honoured: bool | None) -> None:  # noqa: FBT001  the result of ``heeds_ranges``
+        """Record whether the store honours ranges; None changes nothing."""
+        if honoured is not None and self.abilities.ranges is not honoured:
+            self.abilities = replace(self.abilities, ranges=honoured)
+
+
+class Reads(Ranged, ABC):
+    """Verb ``Read`` for dialects whose refusals ``Answers`` reads; the dialect builds the requests."""
+
+    _answers: Answers
+    _verify: Verification
+    _sized: tuple[str, ...]  # ``_verify.sized_headers``, made once
+
+    @abstractmethod
+    def url(self, key: str) -> str:
+        """Return the address of an object as a user writes it."""
+
+    @abstractmethod
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Read one span; the answer goes to ``_verified``."""
+
+    @abstractmethod
+    def _whole(self, key: str, etag: str) -> Request:
+        """Return the request for a whole object; in version ``etag``, unless that is empty."""
+
+    def get(
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
+    ) -> Exchange[bytes | Beginning]:
+        """Read a whole object whose size is not known."""
+        if buffer is not None:
+            exchange = self.read(Span(key, 0, buffer.size, etag, whole=True), buffer)
+            request = cast("Request", exchange.request)
+            request.wants, request.shorter = self._sized, True
+            return Exchange(request, partial(self._opened, key, etag, most_bytes, buffer))
+
+        bound = min(most_bytes, self.abilities.untold_bytes)
+
+        def parse(response: Response) -> bytes | Beginning:
+            if response.overflow:
+                return beginning(self._verify, response, bound, most_bytes, self.url(key))
+            self._answers.headers(response, "read", key)
+            with self._answers.locating(key):
+                return self._verify.whole(response, etag)
+
+        request = self._whole(key, etag)
+        request.most_bytes = bound
+        return Exchange(request, parse)
+
+    def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
+        """Return the checksum of the whole object from an answer's headers; None without one."""
+        return self._verify.checksum(headers)
+
+    def _verified(self, span: Span, target: Buffer, response: Response) -> int:
+        """Verify the answer to ``read``; return how many bytes of the target belong to the span."""
+        try:
+            if response.status not in (200, 206):
+                raise self._answers.error(response, "read", span.key)
+            received = self._verify.span(response, span, target)
+        except PenstockError as error:
+            error.url = error.url or self.url(span.key)
+            if error.code == RANGE_IGNORED:
+                self._learn_ranges(honoured=False)
+            raise
+        if not span.whole and target.size:
+            self._learn_ranges(heeds_ranges(response))
+        return received
+
+    def _opened(self, key: str, etag: str, most_bytes: int, buffer: Buffer, response: Response) -> bytes | Beginning:
+        """Verify the answer to ``get``, which is in ``buffer``."""
+        try:
+            if response.status != 200:  # noqa: PLR2004  OK
+                raise self._answers.error(response, "read", key)
+            got = self._verify.opened(response, etag, buffer)
+        except PenstockError as error:
+            error.url = error.url or self.url(key)
+            raise
+        if isinstance(got, Beginning) and got.size > most_bytes:
+            raise too_large(most_bytes, self.url(key))
+        return got

@@ -34,7 +34,7 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.headers import query_string
 from penstock.stores.http.verify import Crc, RunningCrc, Verification
 from penstock.stores.oss.settings import WHERE, region_of

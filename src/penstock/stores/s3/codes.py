@@ -26,7 +26,7 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.s3.services import AWS, keys, where
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from penstock.engine.contracts.driver import MOVED, Abilities, Ending, Payload
 from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, Unsupported, Unusable
-from penstock.stores.http.answers import Answers, child_texts
+from penstock.stores.http.answers import Answers, Reads, child_texts
 from penstock.stores.http.headers import (
     WEEK_S,
     escape,
@@ -31,7 +31,6 @@ from penstock.stores.http.headers import (
     write_metadata,
 )
 from penstock.stores.http.listing import columns, read_page, read_uploads
-from penstock.stores.http.reads import Reads
 from penstock.stores.http.verify import heeds_ranges
 from penstock.stores.s3.checksums import WithMD5, md5_of, sha256_of
 from penstock.stores.s3.signing import EMPTY_SHA256, UNSIGNED, Address

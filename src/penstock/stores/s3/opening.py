@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
-    from penstock.stores.http.codes import Codes
+    from penstock.stores.http.answers import Codes
     from penstock.stores.s3.services import Service
     from penstock.stores.s3.settings import StoreSettings
     from penstock.stores.s3.vocabulary import Bucket, Vocabulary

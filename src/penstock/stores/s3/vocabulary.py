@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.engine.contracts.credentials import Credentials
-    from penstock.stores.http.codes import Codes
+    from penstock.stores.http.answers import Codes
     from penstock.stores.s3.signing import Address
 
 __all__ = ["AMAZON", "CLUSTER", "PLAIN", "Bucket", "Sign", "Vocabulary", "own_endpoint", "sign_as_payer"]

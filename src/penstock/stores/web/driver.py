@@ -10,12 +10,11 @@ from penstock.engine.contracts.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abili
 from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.stores.direct import too_large
+from penstock.stores.http.answers import Ranged, beginning
 from penstock.stores.http.headers import is_strong
 from penstock.stores.http.listing import Walks
-from penstock.stores.http.reads import Ranged, beginning
 from penstock.stores.http.verify import heeds_ranges
 from penstock.stores.web.index import Walk, read_index
-from penstock.stores.web.paths import escaped, plain, shown
 from penstock.stores.web.route import (
     BY_DATE,
     BY_ETAG,
@@ -23,7 +22,10 @@ from penstock.stores.web.route import (
     Way,
     check_encoding,
     described,
+    escaped,
     moved,
+    plain,
+    shown,
     verification,
     version_of,
 )

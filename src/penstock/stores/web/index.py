@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from penstock.errors import Damaged
 from penstock.stores.direct import key_bytes
 from penstock.stores.http.headers import SIZE_LIMIT, parse_date
-from penstock.stores.web.paths import canonical
+from penstock.stores.web.route import canonical
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from penstock.jobs.pool import run_jobs
 from penstock.jobs.steps import blocking
 from penstock.progress import bar
 from penstock.source import open_source
-from penstock.stores.protected import check_deletable
-from penstock.stores.urls import parse
+from penstock.stores.urls import check_deletable, parse
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
