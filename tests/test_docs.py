@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import random
 import re
 import shlex
 import subprocess
@@ -16,12 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.edges.launch import run
-from tests.servers.moto import moto
+from tests.images import emptied, filled_server
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if page.exists()]
-LABELS, IMAGES_PER_LABEL = 10, 60
-CLASSES, PHOTOS_PER_CLASS = ("cat", "dog", "owl"), 24
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language> *\w*).*$")
 EXEMPT = re.compile(r"<!-- not run:(?P<reason>.*)-->")
 
@@ -68,36 +64,14 @@ def script(page: list[Block]) -> str:
 @pytest.fixture(scope="module")
 def filled():
     """Yield a server with labelled images under s3://bucket/train/ and photographs under s3://bucket/photos/."""
-    with moto() as server:
-        _fill(server.client())
+    with filled_server() as server:
         yield server
 
 
 @pytest.fixture
 def environment(filled):
     """Return what a user would export; nothing but the images is left of the page before."""
-    client = filled.client()
-    for each in client.get_paginator("list_objects_v2").paginate(Bucket="bucket").search("Contents[].Key"):
-        if not each.startswith(("train/", "photos/")):
-            client.delete_object(Bucket="bucket", Key=each)
-    return filled.environment
-
-
-def _fill(client):
-    from PIL import Image
-
-    draw = random.Random(0)
-    client.create_bucket(Bucket="bucket")
-    for label in range(LABELS):
-        for number in range(IMAGES_PER_LABEL):
-            png = io.BytesIO()
-            Image.frombytes("L", (8, 8), draw.randbytes(64)).save(png, "PNG")
-            client.put_object(Bucket="bucket", Key=f"train/{label}/{number:04}.png", Body=png.getvalue())
-    for name in CLASSES:
-        for number in range(PHOTOS_PER_CLASS):
-            jpeg, size = io.BytesIO(), (draw.randrange(40, 400), draw.randrange(40, 400))
-            Image.new("RGB", size, draw.randrange(1 << 24)).save(jpeg, "JPEG")
-            client.put_object(Bucket="bucket", Key=f"photos/{name}/{number:04}.jpg", Body=jpeg.getvalue())
+    return emptied(filled)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

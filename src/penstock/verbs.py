@@ -105,7 +105,19 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
 
     A reader is seekable and reads ahead: one HEAD to open it, one GET for an object of up to 4 MiB. A writer publishes
     the object when it is closed successfully, and never otherwise: one PUT and one HEAD for an object of one part
-    (``WriteOptions``). ``metadata`` is stored with the object. Text is UTF-8 by default, on every machine.
+    (``WriteOptions``).
+
+    Args:
+        url: The object.
+        mode: One of the modes above; default ``rb``. ``t`` for text is optional.
+        encoding: Encoding of text; default UTF-8, on every machine.
+        errors: Handler for text that the encoding lacks, as in the built-in ``open``; default ``strict``.
+        newline: Line ends of text, as in the built-in ``open``.
+        metadata: User metadata that is stored with a written object.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Returns:
+        A binary or text file, to read or to write.
 
     Raises:
         NotFound: The mode reads, and the object does not exist.
@@ -113,6 +125,13 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
         AlreadyExists: Raised when an ``xb`` or ``x`` file is closed, if the object exists.
         ConfigError: The mode is unknown (objects cannot be appended to or changed in place), or an argument does not
             fit it; no request was made.
+
+    Example:
+        >>> with ps.open("s3://bucket/notes.txt", "w") as file:
+        ...     file.write("two words")
+        9
+        >>> ps.open("s3://bucket/notes.txt").read()
+        b'two words'
 
     """
     source, key = object_at(url, store)
@@ -138,8 +157,19 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     requires a store that can start a listing after any key cheaply (S3 and its family). The first few objects therefore
     cost no more.
 
-    The prefix is a string, as everywhere in S3: ``s3://b/train`` also lists ``train2/x``. An empty result is not an
-    error, but emits a ``UserWarning`` if the URL looks like a pattern: use ``ps.glob`` for wildcards.
+    An empty result is not an error, but emits a ``UserWarning`` if the URL looks like a pattern: use ``ps.glob`` for
+    wildcards.
+
+    Args:
+        url: A bucket or a prefix. The prefix is a string, as everywhere in S3: ``s3://b/train`` also lists
+            ``train2/x``.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Example:
+        >>> found = [each.key for each in ps.list("s3://bucket/train/3/")]
+        >>> found[0], len(found)
+        ('train/3/0000.png', 60)
+
     """
     source, prefix = open_source(url, store)
     empty = True
@@ -154,7 +184,21 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
 
 
 def stat(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> ObjectMeta:
-    """Return one object's metadata: one request. Raise ``NotFound`` if it does not exist."""
+    """Return one object's metadata: one request.
+
+    Args:
+        url: The object.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Raises:
+        NotFound: The object does not exist.
+
+    Example:
+        >>> meta = ps.stat("s3://bucket/train/3/0000.png")
+        >>> meta.size, meta.url
+        (..., 's3://bucket/train/3/0000.png')
+
+    """
     source, key = object_at(url, store)
     return replace(source.head(key), url=source.url(key))
 
@@ -164,13 +208,23 @@ def delete(
 ) -> None:
     """Delete one object or many, one request each, in parallel; missing ones are not an error.
 
-    Each URL is one object. For a URL that looks like a prefix or a glob (``/`` at its end, ``*``, ``?``) a HEAD comes
-    first, and nothing is deleted unless an object with exactly this name exists.
+    For a URL that looks like a prefix or a glob (``/`` at its end, ``*``, ``?``) a HEAD comes first, and nothing is
+    deleted unless an object with exactly this name exists.
+
+    Args:
+        urls: The URL of one object, or several; each is one object.
+        store: Options, or the name of a profile; default: environment and profile.
 
     Raises:
         NotFound: A URL is a prefix or a glob: list it, and delete the listed objects.
         Unsupported: The store cannot delete; no request was made.
         PenstockError: The first refusal; objects deleted before it are gone.
+
+    Example:
+        >>> ps.copy("s3://bucket/train/3/0000.png", "s3://bucket/old/0000.png")
+        >>> ps.delete(each.url for each in ps.list("s3://bucket/old/"))
+        >>> list(ps.list("s3://bucket/old/"))
+        []
 
     """
     grouped: dict[str, tuple[Source, dict[str, None]]] = {}
@@ -188,16 +242,25 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
     """Copy one object: server-side within a bucket if possible, else through this machine in bounded memory.
 
     A server-side copy takes two requests, beyond 1 GiB one per 128 MiB. A copy to another object store ends with a HEAD
-    of ``url``, which shows whether the copy is the same object under another name. Raise ``Changed`` if the object is
-    replaced meanwhile.
+    of ``url``, which shows whether the copy is the same object under another name.
 
-    Metadata and content type are copied if both stores support them; a file's type is derived from its name. The object
-    at ``to`` is replaced atomically.
+    Metadata and content type are copied if both stores support them; a file's type is derived from its name.
+
+    Args:
+        url: The object.
+        to: URL of the copy; an existing object there is replaced atomically.
+        store: Options of both stores, or the name of a profile; default: environment and profile.
 
     Raises:
         NotFound: No object exists at ``url``.
+        Changed: The object was replaced meanwhile.
         Unsupported: The store of ``to`` is read-only; no request was made.
         InvalidURL: ``to`` is ``url`` or another name of it, or ends in ``/`` although ``url`` does not: name the copy.
+
+    Example:
+        >>> ps.copy("s3://bucket/train/3/0000.png", "first.png")
+        >>> ps.stat("first.png").size == ps.stat("s3://bucket/train/3/0000.png").size
+        True
 
     """
     source, key = object_at(url, store)

@@ -51,17 +51,30 @@ __all__ = ["StorageReader", "bounds", "boxes"]
 class StorageReader(Located, storage.StorageReader):
     """Storage reader for a checkpoint below ``url``, on every rank.
 
-    Use ``dcp.load(state, storage_reader=StorageReader(url))``.
-
     Reads checkpoints of ``StorageWriter``, and verifies every byte by the digests, even if only a part of a tensor is
     loaded. Also reads torch's own layout, and verifies each item's CRC-32. A rank reads only what it loads, in parallel
     ranges: directly into tensors that are on the CPU, contiguous and of the same dtype, else in steps of 16 MiB. Memory
     beyond the state: 256 MiB; for items that are read whole (no tensors, and all of torch's layout) 128 MiB and the
     largest item. All ranks read the same version, or all raise.
+
+    Args:
+        url: The checkpoint's folder; a missing ``/`` at its end is added.
+        weights_only: False runs any code that the checkpoint names: use it only for checkpoints you trust.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Example:
+        >>> import torch.distributed.checkpoint as dcp
+        >>> from penstock.checkpoint.dcp import StorageReader, StorageWriter
+        >>> saved = dcp.save({"a": torch.ones(2)}, storage_writer=StorageWriter("s3://bucket/dcp/"), no_dist=True)
+        >>> state = {"a": torch.zeros(2)}
+        >>> dcp.load(state, storage_reader=StorageReader("s3://bucket/dcp/"), no_dist=True)
+        >>> state
+        {'a': tensor([1., 1.])}
+
     """
 
     def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | str | None = None) -> None:
-        """Read below ``url``; sends nothing yet. ``weights_only=False`` runs any code that the checkpoint names."""
+        """Keep the arguments; sends nothing yet."""
         self._store = store
         self._weights_only = weights_only
         self.reset(url)
@@ -103,7 +116,7 @@ class StorageReader(Located, storage.StorageReader):
         """Do nothing: ``metadata`` is the result of ``read_metadata``."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Add the version that this rank reads to its plan, unless each rank has its own metadata."""
+        """Return the plan with the version that this rank reads, unless each rank has its own metadata."""
         marker = self._read()
         return replace(plan, storage_data=marker.etag if marker.key.rpartition("/")[2] in (MANIFEST, METADATA) else "")
 
@@ -114,7 +127,10 @@ class StorageReader(Located, storage.StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Fill the planner's state; the future is done on return.
+        """Fill the planner's state.
+
+        Returns:
+            A future without a value, which is done.
 
         Raises:
             ChecksumMismatch: An object's bytes do not match its digests; the message names it, as for the next three.

@@ -58,17 +58,34 @@ class _RankOrder(NamedTuple):
 class StorageWriter(Located, storage.StorageWriter):
     """Storage writer for a checkpoint below ``url``, on every rank.
 
-    Use ``dcp.save(state, storage_writer=StorageWriter(url))``.
-
     Each rank writes one object, under a name unique to the save. The coordinator then commits them in one conditional
     PUT. So a save is atomic, and with ``overwrite`` a reader sees either the old checkpoint or the new one. A save that
     fails before leaves unused objects. Memory beyond the state: a staged piece of 8 MiB, and 64 MiB in flight. A writer
     can be used for several saves, pickled, and passed to ``async_save`` with a thread or a process.
 
+    Args:
+        url: The checkpoint's folder; a missing ``/`` at its end is added.
+        overwrite: Replace an existing checkpoint; otherwise raise ``AlreadyExists``. The old objects are deleted
+            after the new checkpoint is committed, and a concurrent reader raises ``Changed``.
+        layout: ``torch`` writes the layout of torch's ``FileSystemReader``, which has no digests to verify; default:
+            ``penstock``.
+        spread: Number of prefixes for the ranks' objects (2 to 256), for stores that scale by prefix; 0 for none.
+        store: Options, or the name of a profile; default: environment and profile.
+
     Attributes:
         extra: JSON that the coordinator adds to the manifest's ``content``.
         manifest: On the coordinator, the manifest of its last save; None in torch's layout.
         etag: On the coordinator, the ETag of that manifest, or of torch's metadata.
+
+    Raises:
+        Unusable: ``layout`` or ``spread`` is invalid.
+
+    Example:
+        >>> import torch.distributed.checkpoint as dcp
+        >>> from penstock.checkpoint.dcp import StorageWriter
+        >>> saved = dcp.save({"a": torch.ones(2)}, storage_writer=StorageWriter("s3://bucket/step1/"), no_dist=True)
+        >>> ps.stat("s3://bucket/step1/checkpoint.json").key
+        'step1/checkpoint.json'
 
     """
 
@@ -81,17 +98,7 @@ class StorageWriter(Located, storage.StorageWriter):
         spread: int = 0,
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Write below ``url``; nothing is sent yet.
-
-        Args:
-            url: The checkpoint's folder; a missing ``/`` at its end is added.
-            overwrite: Replace an existing checkpoint; otherwise raise ``AlreadyExists``. The old objects are deleted
-                after the new checkpoint is committed, and a concurrent reader raises ``Changed``.
-            layout: ``torch`` writes the layout of torch's ``FileSystemReader``, which has no digests to verify.
-            spread: Number of prefixes for the ranks' objects (2 to 256), for stores that scale by prefix; 0 for none.
-            store: The store's options.
-
-        """
+        """Check the arguments; nothing is sent yet."""
         if layout not in ("penstock", "torch"):
             raise Unusable(f'layout is "penstock" or "torch", not {layout!r}')
         if not 0 <= spread <= _MOST_SPREAD:
@@ -127,7 +134,12 @@ class StorageWriter(Located, storage.StorageWriter):
         return StorageMeta(self._url, self._save or None)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Raise ``Unusable`` for a tensor that cannot be saved, before any write."""
+        """Return the plan, marked as this save's.
+
+        Raises:
+            Unusable: A tensor cannot be saved; nothing was written.
+
+        """
         for item in plan.items if self._layout == "penstock" else ():
             data = item.tensor_data
             if data is not None and not records.plain(data.properties.dtype, data.properties.layout):
@@ -136,7 +148,12 @@ class StorageWriter(Located, storage.StorageWriter):
         return replace(plan, storage_data=self._token)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Find existing checkpoints and give this save an id; raise ``AlreadyExists`` unless it may replace them."""
+        """Return the ranks' plans, with an id of this save, after a look for existing checkpoints.
+
+        Raises:
+            AlreadyExists: A checkpoint exists, and ``overwrite`` is False.
+
+        """
         self._existing = existing(self._source, self._folder, look=self._overwrite)
         if self._existing.etags and not self._overwrite:
             key = next(iter(self._existing.etags))
@@ -148,7 +165,12 @@ class StorageWriter(Located, storage.StorageWriter):
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's items as one object, or no object without items. The future is done on return."""
+        """Write this rank's items as one object, or no object without items.
+
+        Returns:
+            A future with the locations of the items, which is done.
+
+        """
         future: Future[list[WriteResult]] = Future()
         future.set_result(self._written(plan, planner) if plan.items else [])
         return future

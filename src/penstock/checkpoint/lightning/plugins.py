@@ -42,10 +42,20 @@ class CheckpointIO(io.CheckpointIO):
     """Checkpoints by URL or path: ``Trainer(plugins=[CheckpointIO()])``.
 
     A save is atomic: it replaces the checkpoint at its path after it is complete.
+
+    Args:
+        store: Options for every URL, or the name of a profile; default: environment and profile.
+
+    Example:
+        >>> from penstock.checkpoint.lightning import CheckpointIO
+        >>> CheckpointIO().save_checkpoint({"global_step": 7}, "s3://bucket/run/last.ckpt")
+        >>> CheckpointIO().load_checkpoint("s3://bucket/run/last.ckpt")
+        {'global_step': 7}
+
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
-        """Use ``store``'s options for every URL; by default those of the environment and profile."""
+        """Keep the options; open nothing yet."""
         self.store = store
 
     def save_checkpoint(self, checkpoint: Any, path: Path, storage_options: object = None) -> None:  # noqa: ANN401  whatever is saved
@@ -88,17 +98,27 @@ class CheckpointIO(io.CheckpointIO):
 class AsyncCheckpointIO(io.AsyncCheckpointIO):
     """Saves and removals in the background, in the requested order.
 
-    Use ``plugins=[AsyncCheckpointIO(CheckpointIO())]``. Lightning's own class removes a superseded checkpoint at once:
-    for a while, or for good if the save fails, neither it nor its successor exists. This class removes it only after
-    its successor is complete. Memory: one copy of the state, in CPU memory (page-locked with a GPU). A save waits for
-    the previous one.
+    Lightning's own class removes a superseded checkpoint at once: for a while, or for good if the save fails, neither
+    it nor its successor exists. This class removes it only after its successor is complete. Memory: one copy of the
+    state, in CPU memory (page-locked with a GPU). A save waits for the previous one.
 
     The next ``save_checkpoint`` or ``load_checkpoint``, or ``teardown``, raises an error in the background once.
     Operations that were requested after the failed one are not done.
+
+    Args:
+        checkpoint_io: The plugin whose operations are run; default: a ``CheckpointIO()``.
+
+    Example:
+        >>> from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
+        >>> plugin = AsyncCheckpointIO(CheckpointIO())  # for Trainer(plugins=[plugin])
+        >>> plugin.save_checkpoint({"global_step": 7}, "s3://bucket/run/last.ckpt")
+        >>> plugin.load_checkpoint("s3://bucket/run/last.ckpt")
+        {'global_step': 7}
+
     """
 
     def __init__(self, checkpoint_io: io.CheckpointIO | None = None) -> None:
-        """Run the operations of ``checkpoint_io``; default: a ``CheckpointIO()``."""
+        """Begin without a pending operation."""
         self._carrying = CheckpointIO() if checkpoint_io is None else checkpoint_io
         super().__init__(self._carrying)
         self._stage = Stage()
@@ -111,7 +131,7 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
         self._last = Job(partial(self._carrying.save_checkpoint, copied, path, storage_options))
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  whatever is wrapped takes
-        """Wait for pending operations, which may be the save of this checkpoint, and load."""
+        """Return the loaded checkpoint, after all pending operations, which may be its own save."""
         self._wait()
         return self._carrying.load_checkpoint(*args, **kwargs)
 
@@ -143,6 +163,17 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
       the best checkpoint of the resumed run as superseded, even from another ``dirpath``.
     - A strategy that can only use disks is refused. Lightning's own for FSDP, model parallelism and DeepSpeed would
       write to a local folder named ``s3:``.
+
+    The arguments are Lightning's.
+
+    Example:
+        >>> from penstock.checkpoint.lightning import ModelCheckpoint
+        >>> from penstock.interop.fsspec import register
+        >>> register()  # Lightning opens s3:// with Penstock
+        >>> saving = ModelCheckpoint("s3://bucket/run", save_top_k=2, monitor="loss")  # for Trainer(callbacks=[saving])
+        >>> saving.dirpath
+        's3://bucket/run'
+
     """
 
     def setup(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  as Lightning's
@@ -175,6 +206,16 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
     sharded checkpoint is a folder that all ranks save and one commits (``penstock.checkpoint.dcp``). It contains
     everything else that Lightning saves. Any number of ranks can load it. With ``save_distributed_checkpoint=False``
     a checkpoint is one object, saved by rank 0 and read whole by every rank.
+
+    The arguments are Lightning's.
+
+    Example:
+        Not run, needs several GPUs with NCCL::
+
+            strategy = ModelParallelStrategy(data_parallel_size=8, tensor_parallel_size=1)
+            trainer = Trainer(devices=8, strategy=strategy, plugins=[CheckpointIO()])
+            trainer.fit(model, ckpt_path="s3://bucket/run/last.ckpt")
+
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Path, storage_options: object = None) -> None:
@@ -192,7 +233,7 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
             save_shards(writer, model, optimizers, checkpoint if self.is_global_zero else None)
 
     def load_checkpoint(self, checkpoint_path: Path, weights_only: bool | None = None) -> dict[str, Any]:  # noqa: FBT001  Lightning's
-        """Load on all ranks, each rank its own shards.
+        """Return the checkpoint's contents on all ranks; each loads its own shards.
 
         Raises:
             NotFound: The checkpoint does not exist.

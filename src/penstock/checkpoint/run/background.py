@@ -30,14 +30,26 @@ class AsyncCheckpointer:
     ``save`` returns after the state is copied to CPU memory (page-locked with a GPU), so training may change it then.
     It waits for the previous save, and raises that save's error. ``wait``, leaving the ``with`` block, and the end of
     the process do the same: no error is lost. Memory: one copy of the state, reused by the next save.
+
+    Args:
+        manager: The manager that saves. One across ranks is refused: for collectives in the background use torch's
+            own ``async_save`` with ``penstock.checkpoint.dcp.StorageWriter``.
+        staging_bytes: Largest state that is copied; a larger one is refused. Default: no limit.
+
+    Raises:
+        Unusable: ``manager`` is not a manager, or saves across ranks.
+
+    Example:
+        >>> run = ps.CheckpointManager("s3://bucket/background/")
+        >>> with ps.AsyncCheckpointer(run) as background:
+        ...     background.save(1, {"weight": torch.ones(3)})
+        >>> run.steps()
+        [1]
+
     """
 
     def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
-        """Save through ``manager``; refuse a state of more than ``staging_bytes`` (default: no limit).
-
-        Raise ``Unusable`` for a manager across ranks: for collectives in the background use torch's own ``async_save``
-        with ``penstock.checkpoint.dcp.StorageWriter``.
-        """
+        """Check the manager; copy nothing yet."""
         if not hasattr(manager, "together"):
             raise Unusable(
                 f"it saves through a manager, not a {type(manager).__name__}: AsyncCheckpointer(CheckpointManager(url))"
@@ -62,7 +74,13 @@ class AsyncCheckpointer:
     ) -> None:
         """Copy ``state``, the data's position and the generators' states, and save them as ``step`` in the background.
 
-        Other arguments are those of ``CheckpointManager.save``.
+        Args:
+            step: Number of the step.
+            state: Anything that ``CheckpointManager.save`` accepts.
+            loader: As for ``CheckpointManager.save``, like the following arguments.
+            metric: Number that ``keep_best`` compares.
+            overwrite: Replace an existing step.
+            weights_only: Refuse values that only code can make; default: True.
 
         Raises:
             Unusable: The state has more bytes than ``staging_bytes``, or contains more than weights.

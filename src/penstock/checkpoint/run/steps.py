@@ -71,6 +71,27 @@ class CheckpointManager:
     unchanged, and objects without a manifest, which ``clean`` deletes.
 
     One process saves and restores; with ``across`` all ranks of a group do, each its part of the state.
+
+    All steps are kept if none of the ``keep_`` rules is set. The newest step is always kept, and so is the step that
+    was saved last: an older step that is saved again, as after a restore, is deleted by the next save at the earliest.
+
+    Args:
+        url: The run's folder; a missing ``/`` at its end is added.
+        keep_last: Keep this number of the newest steps.
+        keep_every: Keep steps that are a multiple of this number.
+        keep_best: Keep this number of steps with the best ``metric``.
+        mode: Whether the smallest (``min``) or the largest (``max``) metric is the best.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Raises:
+        Unusable: A rule or ``mode`` is invalid.
+
+    Example:
+        >>> run = ps.CheckpointManager("s3://bucket/run/", keep_last=2)
+        >>> run.save(100, {"weight": torch.zeros(2)})
+        >>> run.latest(), run.restore()
+        (100, {'weight': tensor([0., 0.])})
+
     """
 
     def __init__(
@@ -83,13 +104,7 @@ class CheckpointManager:
         mode: Literal["min", "max"] = "min",
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Open nothing yet; a missing ``/`` at the end of ``url`` is added.
-
-        A step is kept if it is among the newest ``keep_last``, a multiple of ``keep_every``, or among the ``keep_best``
-        by its ``metric``. All steps are kept if none of these is set. The newest step is always kept, and so is the
-        step that was saved last: an older step that is saved again, as after a restore, is deleted by the next save at
-        the earliest.
-        """
+        """Check the arguments; open nothing yet."""
         self._source, prefix = open_source(url, store)
         folder = as_folder(prefix)
         self._url = os.fspath(url) + folder[len(prefix) :]
@@ -104,6 +119,10 @@ class CheckpointManager:
         The state must then be a dict, with torch's own tensors, DTensors or sharded tensors. Each rank sends its part,
         parts that all ranks hold are sent once, and any number of ranks can restore it. Any single rank may call the
         other methods.
+
+        Args:
+            group: A process group with a CPU backend, such as ``torch.distributed.group.WORLD``.
+
         """
         torch_module()
         from penstock.checkpoint.run.ranks import Ranks
@@ -127,17 +146,22 @@ class CheckpointManager:
         overwrite: bool = False,
         weights_only: bool = True,
     ) -> None:
-        """Save ``state`` (anything that ``torch.save`` accepts) as ``step``, then delete superseded steps.
+        """Save ``state`` as ``step``, then delete superseded steps.
 
-        Costs at most ten requests beside those for the data, with any retention rules.
+        Costs at most ten requests beside those for the data, with any retention rules. The random generators' states
+        are saved too. On return the step is complete in the store, and its sizes and ETags were compared.
 
-        The position of ``loader``, if given, and the random generators' states are saved too. On return the step is
-        complete in the store, and its sizes and ETags were compared. With ``overwrite`` an existing step is replaced,
-        as after a restore of an older one; a concurrent reader gets either the old or the new one, complete.
-
-        NumPy scalars and arrays, dates, paths, enumerations, ranges and sets are encoded as plain values. A value that
-        only code can make, and ``restore`` would refuse, is refused before anything is sent. ``weights_only=False``
-        saves it anyway, as ``torch.save`` does, for ``restore(weights_only=False)``.
+        Args:
+            step: Number of the step, at least 0.
+            state: Anything that ``torch.save`` accepts. NumPy scalars and arrays, dates, paths, enumerations, ranges
+                and sets are encoded as plain values.
+            loader: A loader or dataset whose position in the data is saved, by its ``state_dict``.
+            metric: Number that ``keep_best`` compares.
+            overwrite: Replace an existing step, as after a restore of an older one; a concurrent reader gets either the
+                old or the new one, complete.
+            weights_only: Refuse, before anything is sent, a value that only code can make, and ``restore`` would
+                refuse; default: True. False saves it anyway, as ``torch.save`` does, for
+                ``restore(weights_only=False)``.
 
         Raises:
             Unusable: The state contains more than weights; the message names the value by its path.
@@ -151,6 +175,11 @@ class CheckpointManager:
 
     def gathered(self, state: object, loader: Loader | None, *, weights_only: bool = True) -> dict[str, Any]:
         """Return the contents of one checkpoint: ``state``, the position in the data, the random generators' states.
+
+        Args:
+            state: As for ``save``.
+            loader: As for ``save``; None without one.
+            weights_only: As for ``save``.
 
         Raises:
             Unusable: A part contains more than weights, and ``weights_only`` is True.
@@ -166,7 +195,15 @@ class CheckpointManager:
         return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
 
     def put(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool = False) -> None:
-        """Save the result of ``gathered``; see ``save``. Not safe for concurrent calls."""
+        """Save the result of ``gathered``; see ``save``. Not safe for concurrent calls.
+
+        Args:
+            step: As for ``save``.
+            everything: The result of ``gathered``.
+            metric: As for ``save``; None without one.
+            overwrite: As for ``save``.
+
+        """
         step, metric = checked_step(step), checked_metric(metric)
         if self._ranks is not None:
             extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
@@ -190,6 +227,12 @@ class CheckpointManager:
         """Save the files below ``folder``, which another library wrote, as ``step``; otherwise like ``save``.
 
         Names and bytes are kept; times, modes and empty folders are not.
+
+        Args:
+            step: As for ``save``.
+            folder: A folder on this machine.
+            metric: As for ``save``.
+            overwrite: As for ``save``.
 
         Raises:
             NotFound: The folder does not exist.
@@ -234,13 +277,18 @@ class CheckpointManager:
         map_location: object = None,
         weights_only: bool = True,
     ) -> Any:  # noqa: ANN401  any saved value
-        """Return the state of ``step`` (default: the newest), every byte verified.
+        """Return the state of ``step``, every byte verified.
 
-        ``loader`` resumes at the saved position in the data, and this process's random generators at their saved
-        states. ``weights_only=False`` runs any code that the checkpoint names: use it only for checkpoints you trust. A
-        checkpoint of several ranks is read ``into`` a state with the same keys, whose tensors define the part that each
-        rank holds now; ``into`` is then returned. A rank that did not take part in the save keeps its generators'
-        states.
+        This process's random generators resume at their saved states. A rank that did not take part in the save keeps
+        its generators' states.
+
+        Args:
+            step: Number of the step; default: the newest.
+            into: A state with the same keys, whose tensors define the part that each rank holds now: required for a
+                checkpoint of several ranks, which is read into it. ``into`` is then returned.
+            loader: A loader or dataset that resumes at the saved position in the data.
+            map_location: As for ``torch.load``; default: the devices of the saved tensors.
+            weights_only: False runs any code that the checkpoint names: use it only for checkpoints you trust.
 
         Raises:
             NotFound: The step does not exist, or no step exists.
@@ -264,7 +312,11 @@ class CheckpointManager:
         return found["state"]
 
     def restore_folder(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
-        """Write the files of ``step`` (default: the newest), saved by ``save_folder``, to ``folder``, atomically.
+        """Write the files of a step that ``save_folder`` saved to ``folder``, atomically.
+
+        Args:
+            folder: A folder on this machine, empty or missing.
+            step: Number of the step; default: the newest.
 
         Raises:
             AlreadyExists: ``folder`` is not empty. Other errors are those of ``restore``.
@@ -274,7 +326,15 @@ class CheckpointManager:
             self._restore(None).files(step, folder)
 
     def describe(self, step: int) -> StepDescription:
-        """Return a committed step's description: two requests. Raise ``NotFound`` if it is not committed."""
+        """Return a committed step's number, size in bytes, number of objects, and metric: two requests.
+
+        Args:
+            step: Number of the step.
+
+        Raises:
+            NotFound: The step is not committed.
+
+        """
         return self._steps.describe(checked_step(step))
 
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
@@ -285,11 +345,22 @@ class CheckpointManager:
         return self._steps.described()
 
     def verify(self, step: int) -> Iterator[str]:
-        """Read a whole step, and yield each object's URL after it is verified, like ``CommittedCheckpoint.verify``."""
+        """Read a whole step, and yield each object's URL after it is verified, like ``CommittedCheckpoint.verify``.
+
+        Args:
+            step: Number of the step.
+
+        Yields:
+            The URL of a verified object.
+
+        """
         return CommittedCheckpoint(self._source, self._steps.folder(checked_step(step))).verify()
 
     def delete(self, *steps: int) -> None:
         """Delete committed steps, in parallel; ``clean`` deletes the objects of a step with a damaged manifest.
+
+        Args:
+            *steps: Numbers of the steps.
 
         Raises:
             NotFound: A step is not committed; the message names it, and nothing was deleted.
@@ -298,10 +369,18 @@ class CheckpointManager:
         self._steps.delete([checked_step(step) for step in steps])
 
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
-        """Delete objects that no committed step names, and abort unfinished uploads; return their URLs.
+        """Delete objects that no committed step names, and abort unfinished uploads.
 
-        A save that runs in another process cannot be detected: ``older_than_s`` (seconds, by the store's clock) must
-        exceed the duration of any save. Objects that this manager saved itself stay. Lists all objects below the URL.
+        A save that runs in another process cannot be detected. Objects that this manager saved itself stay. Lists all
+        objects below the URL.
+
+        Args:
+            older_than_s: Least age in seconds, by the store's clock, of what is deleted; it must exceed the duration of
+                any save. Default: one day.
+
+        Returns:
+            URLs of the deleted objects.
+
         """
         return self._steps.clean(older_than_s, self._mine)
 

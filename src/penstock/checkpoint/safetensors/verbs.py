@@ -51,19 +51,31 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
 ) -> None:
     """Save tensors as one file (``url`` ends in ``.safetensors``) or in Hugging Face's layout (a folder).
 
-    A folder's URL ends in ``/``, or ``max_shard_bytes`` is given. A folder holds ``model.safetensors``. Beyond
-    ``max_shard_bytes`` (default 5 GB) of tensors it holds several files and ``model.safetensors.index.json``, which is
-    written last. Every safetensors reader can read them; Penstock's detects every damaged byte.
+    A folder holds ``model.safetensors``. Beyond ``max_shard_bytes`` of tensors it holds several files and
+    ``model.safetensors.index.json``, which is written last. Every safetensors reader can read them; Penstock's detects
+    every damaged byte.
 
     The save is atomic. An existing save stays until then, and is replaced only with ``overwrite``. Tensors are read
     twice and never copied; the memory used is that of writing with ``ps.open``. Costs the requests of ``ps.open``, and
     HEADs for files that may exist.
 
-    ``progress`` shows a progress line on standard error; the default is to show it on a terminal if rich is installed.
+    Args:
+        tensors: Tensors by name.
+        url: The file; or the folder, whose URL ends in ``/`` unless ``max_shard_bytes`` is given.
+        metadata: Texts by name, for each file's header; ``format`` is ``pt`` by default.
+        max_shard_bytes: Most bytes of tensors in one file of a folder; default: 5 GB.
+        overwrite: Replace an existing save.
+        progress: Show a line on standard error; default: if that is a terminal and rich is installed.
+        store: Options, or the name of a profile; default: environment and profile.
 
     Raises:
         AlreadyExists: A save exists there, and ``overwrite`` is False.
         Unusable: The format cannot hold a tensor, two tensors share memory, or one was changed during the save.
+
+    Example:
+        >>> ps.save_safetensors({"weight": torch.zeros(2)}, "s3://bucket/model.safetensors")
+        >>> ps.load_safetensors("s3://bucket/model.safetensors")
+        {'weight': tensor([0., 0.])}
 
     """
     source, key = open_source(url, store)
@@ -96,18 +108,32 @@ def load_safetensors(
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> dict[str, Tensor]:
-    """Load all tensors, or those of ``names``, from a file, an index or a folder, in parallel ranges.
+    """Load all tensors, or some, from a file, an index or a folder, in parallel ranges.
 
     The bytes are read directly into the tensors' memory. For a GPU they pass through page-locked buffers, at most 192
     MiB plus one buffer. Only the files and bytes that are needed are read. Files that Penstock saved are verified.
     Costs two requests per file, two more for an index, two more for a folder, then one per 8 MiB.
-    ``progress`` is that of ``save_safetensors``.
+
+    Args:
+        url: A ``.safetensors`` file, an index, or a folder that holds either.
+        device: Device of the tensors; default: the CPU.
+        names: Names of the tensors to load; default: all.
+        progress: As for ``save_safetensors``.
+        store: As for ``save_safetensors``.
+
+    Returns:
+        Tensors by name, with the shapes and dtypes of the file.
 
     Raises:
         NotFound: A file, or a tensor of ``names``, does not exist.
         ChecksumMismatch: Bytes differ from their digest; the message names the file and the tensors.
         CheckpointError: A header or the index is damaged or wrong, or a file belongs to another save than the index.
         Changed: A file was replaced during the load.
+
+    Example:
+        >>> ps.save_safetensors({"a": torch.zeros(2), "b": torch.ones(1)}, "s3://bucket/ab.safetensors")
+        >>> ps.load_safetensors("s3://bucket/ab.safetensors", names=["b"])
+        {'b': tensor([1.])}
 
     """
     if isinstance(names, str):
@@ -124,7 +150,24 @@ def open_safetensors(
 ) -> Safetensors:
     """Open a file, an index or a folder: reads the headers now, and tensors and slices on access.
 
-    Raise ``NotFound`` and ``CheckpointError`` as ``load_safetensors`` does.
+    Args:
+        url: As for ``load_safetensors``.
+        device: As for ``load_safetensors``.
+        store: As for ``save_safetensors``.
+
+    Returns:
+        A ``Safetensors``, with the methods of ``safetensors.safe_open``.
+
+    Raises:
+        NotFound: A file does not exist.
+        CheckpointError: As for ``load_safetensors``.
+
+    Example:
+        >>> ps.save_safetensors({"weight": torch.arange(6).reshape(2, 3)}, "s3://bucket/m.safetensors")
+        >>> with ps.open_safetensors("s3://bucket/m.safetensors") as file:
+        ...     file.get_slice("weight")[1]
+        tensor([3, 4, 5])
+
     """
     source, key = open_source(url, store)
     return Safetensors(source, resolve(source, key), source.url(key), device)

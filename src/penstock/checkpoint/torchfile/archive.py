@@ -390,16 +390,47 @@ class Fragments(io.RawIOBase):
 
 
 class Checkpoint:
-    """Access to checkpoints of one store by URL, as file objects."""
+    """Access to checkpoints of one store by URL, as file objects.
+
+    Args:
+        store: Options for every URL, or the name of a profile; default: environment and profile.
+
+    Example:
+        >>> checkpoint = ps.Checkpoint()
+        >>> with checkpoint.writer("s3://bucket/weights.pt") as file:
+        ...     torch.save(torch.arange(3), file)
+        >>> torch.load(checkpoint.reader("s3://bucket/weights.pt"))
+        tensor([0, 1, 2])
+
+    """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
-        """Use ``store``'s options for every URL; by default those of the environment and profile."""
+        """Keep the options; open nothing yet."""
         self._store = store
 
     def writer(self, url: str | os.PathLike[str]) -> Writer:
-        """Open a new object to write; it is published, complete, only if the ``with`` block ends without an error."""
+        """Open a new object to write; it is published, complete, only if the ``with`` block ends without an error.
+
+        Args:
+            url: The object.
+
+        Returns:
+            A binary file; its requests are those of ``ps.open``.
+
+        """
         return open_object(url, "wb", store=self._store)
 
     def reader(self, url: str | os.PathLike[str]) -> Reader:
-        """Open the current version of an object to read, seekable: one HEAD. Raise ``NotFound`` if it is missing."""
+        """Open the current version of an object to read, seekable: one HEAD.
+
+        Args:
+            url: The object.
+
+        Returns:
+            A binary file.
+
+        Raises:
+            NotFound: The object does not exist.
+
+        """
         return open_object(url, "rb", store=self._store)

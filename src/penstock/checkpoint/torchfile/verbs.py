@@ -47,7 +47,22 @@ def save(
 ) -> None:
     """Save with ``torch.save``; the write is atomic and replaces the previous object.
 
-    ``progress`` shows a line on standard error; by default where that is a terminal and rich is installed.
+    Costs the requests of ``ps.open``.
+
+    Args:
+        obj: Anything that ``torch.save`` accepts.
+        url: The object to write.
+        progress: Show a line on standard error; default: if that is a terminal and rich is installed.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Raises:
+        Unsupported: The store is read-only.
+
+    Example:
+        >>> ps.save({"weight": torch.zeros(2)}, "s3://bucket/model.pt")
+        >>> ps.load("s3://bucket/model.pt")
+        {'weight': tensor([0., 0.])}
+
     """
     with Checkpoint(store).writer(url) as writer, bar(f"saving {writer.name}", 1, None, shown=progress) as count:
         dump(obj, cast("BinaryIO", _Counted(writer, count)))
@@ -77,16 +92,30 @@ def load(
 ) -> Any:  # noqa: ANN401  any saved value
     """Load with ``torch.load``; each tensor's bytes are read directly into its memory, in parallel and verified.
 
-    With ``lazy`` each tensor is a ``LazyTensor``, whose bytes are read by its ``load``; ``map_location`` has no effect
-    then. ``weights_only=False`` runs any code that the file names: use it only for files you trust. ``progress`` is
-    that of ``save``. Memory beyond the state: 192 MiB in flight, and a little more. Costs a HEAD, one request per 8
-    MiB, and up to four more.
+    Memory beyond the state: 192 MiB in flight, and a little more. Costs a HEAD, one request per 8 MiB, and up to four
+    more.
+
+    Args:
+        url: A file that ``ps.save`` or ``torch.save`` wrote.
+        map_location: As for ``torch.load``; not used with ``lazy``.
+        weights_only: False runs any code that the file names: use it only for files you trust.
+        lazy: Return each tensor as a ``LazyTensor``, whose bytes are read by its ``load``.
+        progress: As for ``save``.
+        store: As for ``save``.
+
+    Returns:
+        The saved value.
 
     Raises:
         NotFound: The object does not exist. ``Changed``: it was replaced during the load.
         ChecksumMismatch: A record of the file does not match its CRC-32; the message names it.
         CheckpointError: The file was cut, or its directory is damaged.
         Unusable: ``lazy`` was given for a file that can only be loaded whole.
+
+    Example:
+        >>> ps.save({"weight": torch.zeros(2), "step": 7}, "s3://bucket/model.pt")
+        >>> ps.load("s3://bucket/model.pt", lazy=True)["weight"].load()
+        tensor([0., 0.])
 
     """
     torch_module()
