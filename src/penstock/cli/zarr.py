@@ -47,7 +47,7 @@ def _with_form(command: "Callable[..., None]") -> "Callable[..., None]":
         zarr_format: Annotated[int | None, Option(metavar="3", help="Make format 3 of format 2.")] = None,
         memory: Annotated[str, Option(metavar="SIZE", help="The most memory for data.")] = "1GiB",
     ) -> dict[str, Any]:
-        from penstock.interop.zarr.rechunk.shapes import parsed
+        from penstock.interop.zarr.documents import parsed
 
         if zarr_format not in (None, _FORMAT):
             raise Unusable(f"--zarr-format {zarr_format}: only 3 can be made, of format 2")
@@ -102,7 +102,7 @@ def _copy(group: "typer.Typer") -> None:
         the copy as an array. A copy that was interrupted goes on with --resume.
         """
         from penstock.interop.zarr import Store  # noqa: F401  MissingExtra, in one line
-        from penstock.interop.zarr.rechunk.run import CopyOptions
+        from penstock.interop.zarr.rechunk import CopyOptions
 
         arrays.copy(source, dest, CopyOptions(**form, **manner), store, as_json=json)
 

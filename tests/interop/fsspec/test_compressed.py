@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from penstock.errors import NotFound, Unusable
-from penstock.interop.fsspec.filesystem import Compressed, compressor
+from penstock.interop.fsspec.files import Compressed, compressor
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.interop.arrow.files import RandomFile
+from penstock.interop.arrow import RandomFile
 from penstock.interop.fsspec import PenstockFileSystem, register
 from penstock.interop.fsspec.schemes import kind_of
 from penstock.testing.faults import FaultServer, Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.interop.fsspec.listings import parent, stripped, url_of
+from penstock.interop.fsspec.coroutines import parent, stripped, url_of
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.interop.fsspec.filesystem import Places
-from penstock.interop.fsspec.storage import Storage
+from penstock.interop.fsspec.filesystem import Places, Storage
 
 
 def test_a_bucket_has_one_source():

@@ -14,8 +14,8 @@ from penstock.cli.text import harmless, readable
 
 if TYPE_CHECKING:
     from penstock.data.zarr.plan import ZarrPlan
-    from penstock.interop.zarr.rechunk.documents import Form
-    from penstock.interop.zarr.rechunk.run import ArrayCopy, CopyOptions
+    from penstock.interop.zarr.documents import Form
+    from penstock.interop.zarr.rechunk import ArrayCopy, CopyOptions
     from penstock.options import StoreOptions
 
 __all__ = ["copy", "plan"]
@@ -30,7 +30,7 @@ def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str
         PenstockError: Errors of ``penstock.interop.zarr.copy``.
 
     """
-    from penstock.interop.zarr.rechunk.run import Run
+    from penstock.interop.zarr.rechunk import Run
 
     began = monotonic()
     run = Run(source, dest, options, store)

@@ -1,25 +1,34 @@
-"""Blocking functions and classes that open, write, copy, upload and download the files of a file system."""
+"""Bytes of a file system: reads of one slice or of thousands, and files that are opened, written, copied, transferred.
+
+Slices become spans, and nearby spans share a request. Files are Penstock's own, but for two wrappers: ``Held`` for
+transactions, ``Compressed`` for compression.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fsspec.caching import caches
+from fsspec.compression import compr
+from fsspec.core import get_compression
 from fsspec.transaction import Transaction
 from fsspec.utils import isfilelike
 
 from penstock.copies import Copied, copy_object
-from penstock.errors import AlreadyExists, NotFound, PenstockError, Unusable
+from penstock.engine.buffer import flat
+from penstock.errors import AlreadyExists, NotFound, PenstockError, Truncated, Unusable
+from penstock.interop.awaiting import read, read_each, stat, stat_each
 from penstock.source import open_source
-from penstock.values import as_folder, whole
+from penstock.values import Span, as_folder, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import IO
 
@@ -28,18 +37,221 @@ if TYPE_CHECKING:
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta
 
+    Outcome = bytes | PenstockError
+    Slice = tuple[str, int | None, int | None]  # key, start, end
+
 __all__ = [
+    "GAP_BYTES",
+    "Compressed",
     "Held",
     "Publication",
+    "Run",
     "block_bytes",
+    "check_lists",
+    "compressor",
     "copy",
     "download",
+    "exact",
+    "gap",
+    "gather_slices",
     "is_folder",
+    "merged",
     "open_to_read",
     "open_to_write",
     "pipe",
+    "read_slice",
+    "read_slice_here",
+    "read_slices",
+    "spanned",
     "upload",
 ]
+
+
+async def read_slice(source: Source, wanted: Slice) -> bytes:
+    """Return ``object[start:end]``: one request.
+
+    If the slice needs the object's size, a HEAD precedes it. If it ends beyond the object, a HEAD and a second read
+    follow.
+    """
+    span = spanned(*wanted)
+    if span is not None:
+        if span.stop == span.start:
+            return b""
+        try:
+            return await read(source, span)
+        except Truncated:
+            if span.stop is None:
+                raise
+    span = exact(await stat(source, wanted[0]), *wanted[1:])
+    return await read(source, span) if span.stop != span.start else b""
+
+
+def read_slice_here(source: Source, wanted: Slice) -> bytes:
+    """Return the same as ``read_slice``, and block the calling thread."""
+    span = spanned(*wanted)
+    if span is not None:
+        if span.stop == span.start:
+            return b""
+        try:
+            return source.read(span)
+        except Truncated:
+            if span.stop is None:
+                raise
+    span = exact(source.head(wanted[0]), *wanted[1:])
+    return source.read(span) if span.stop != span.start else b""
+
+
+async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -> list[Outcome]:
+    """Read many slices in parallel; return the bytes or the error of each, in order.
+
+    Nearby slices of an object share a request. An object costs a HEAD if one of its slices needs the size or ends
+    beyond it.
+    """
+    spans = [spanned(*each) for each in wanted]
+    results: list[Outcome] = [b""] * len(wanted)
+    quick = [at for at, span in enumerate(spans) if span is not None and span.stop != span.start]
+    await _read(source, [(at, span) for at in quick if (span := spans[at]) is not None], gap_bytes, results)
+    late = [at for at, span in enumerate(spans) if span is None]
+    late += [at for at in quick if isinstance(results[at], Truncated)]
+    if late:
+        metas = await _metas(source, [wanted[at][0] for at in late])
+        sized: list[tuple[int, Span]] = []
+        for at in late:
+            key, start, end = wanted[at]
+            meta = metas[key]
+            if isinstance(meta, PenstockError):
+                results[at] = meta
+            else:
+                span = exact(meta, start, end)
+                results[at] = b""
+                sized += [(at, span)] if span.stop != span.start else []
+        await _read(source, sized, gap_bytes, results)
+    return results
+
+
+async def _read(source: Source, spans: Sequence[tuple[int, Span]], gap_bytes: int, results: list[Outcome]) -> None:
+    """Read spans, nearby ones in one request, and store each outcome in ``results`` at the span's position."""
+    runs = [*merged([span for _, span in spans], gap_bytes)]
+    found = await read_each(source, [run.span for run in runs])
+    for run, outcome in zip(runs, found, strict=True):
+        for member in run.members:
+            at, span = spans[member]
+            if isinstance(outcome, PenstockError) or len(run.members) == 1:
+                results[at] = outcome
+            else:
+                start = span.start - run.span.start
+                results[at] = outcome[start : start + (span.stop or 0) - span.start]
+
+
+async def _metas(source: Source, keys: Sequence[str]) -> dict[str, ObjectMeta | PenstockError]:
+    once = [*dict.fromkeys(keys)]
+    return dict(zip(once, await stat_each(source, once), strict=True))
+
+
+def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int | None], list[int | None]]:
+    """Return starts and ends for each path; as in fsspec, one number may stand for all.
+
+    Raises:
+        TypeError: ``paths`` is not a list.
+        ValueError: The number of starts or of ends differs from that of paths.
+
+    """
+    if not isinstance(paths, list):
+        message = f"cat_ranges takes a list of paths, not {type(paths).__name__}"
+        raise TypeError(message)
+    each: list[list[int | None]] = []
+    for name, given in (("starts", starts), ("ends", ends)):
+        values = [given] * len(paths) if given is None or isinstance(given, int) else list(given)  # type: ignore[call-overload]
+        if len(values) != len(paths):
+            message = f"cat_ranges takes as many {name} as paths: {len(values)} for {len(paths)}"
+            raise ValueError(message)
+        each.append(values)
+    return each[0], each[1]
+
+
+async def gather_slices(
+    tasks: Sequence[tuple[Source, list[int], list[Slice]]], gap_bytes: int, results: list[Outcome]
+) -> None:
+    """Read slices of several sources, one batch per source, into ``results`` at the given positions."""
+    found = await asyncio.gather(*(read_slices(source, wanted, gap_bytes) for source, _, wanted in tasks))
+    for (_, positions, _), outcomes in zip(tasks, found, strict=True):
+        for at, outcome in zip(positions, outcomes, strict=True):
+            results[at] = outcome
+
+
+def gap(max_gap: object) -> int:
+    """Return ``max_gap``; raise ``Unusable`` unless it is a whole number of bytes, at least 0."""
+    if not isinstance(max_gap, int) or isinstance(max_gap, bool) or max_gap < 0:
+        raise Unusable(f"max_gap is a number of bytes from 0 on, not {max_gap!r}")
+    return max_gap
+
+
+# Largest gap between two ranges that share a request: Arrow's ``hole_size_limit``.
+GAP_BYTES = 8 << 10
+# Largest request for several ranges: the ranges of a longer one would arrive one after another.
+_RUN_BYTES = 4 << 20
+
+
+class Run(NamedTuple):
+    """Nearby ranges of one object, read in one request.
+
+    Attributes:
+        span: The bytes to read: from the start of the first range to the end of the last.
+        members: Positions of the contained spans in the caller's sequence.
+
+    """
+
+    span: Span
+    members: list[int]
+
+
+def spanned(key: str, start: int | None, end: int | None) -> Span | None:
+    """Return ``object[start:end]`` as a span that can be read without the object's size; None if the size is needed.
+
+    The span's ``stop`` may lie beyond the object's end. An empty slice has ``stop`` equal to ``start``.
+    """
+    start = start or 0
+    if end is None:
+        return Span(key, start) if start <= 0 else None
+    if start < 0 or end < 0:
+        return None
+    return Span(key, start, max(start, end))
+
+
+def exact(meta: ObjectMeta, start: int | None, end: int | None) -> Span:
+    """Return ``object[start:end]`` as a span of the version that ``meta`` describes."""
+    first, stop, _ = slice(start, end).indices(meta.size)
+    return Span(meta.key, first, max(first, stop), meta.etag, whole=not first and stop == meta.size)
+
+
+def merged(spans: Sequence[Span], gap_bytes: int) -> Iterator[Run]:
+    """Yield runs that contain every span once; spans of one object at most ``gap_bytes`` apart share a run.
+
+    A span without a ``stop`` gets a separate run. A span that would make a run longer than 4 MiB begins a new one.
+    """
+    order = sorted(range(len(spans)), key=lambda at: (spans[at].stop is None, *spans[at][:2]))
+    run: Run | None = None
+    for at in order:
+        span = spans[at]
+        if run is not None and (joined := _joined(run.span, span, gap_bytes)) is not None:
+            run.members.append(at)
+            run = Run(joined, run.members)
+            continue
+        if run is not None:
+            yield run
+        run = Run(span, [at])
+    if run is not None:
+        yield run
+
+
+def _joined(run: Span, span: Span, gap_bytes: int) -> Span | None:
+    if run.stop is None or span.stop is None or run.key != span.key or run.etag != span.etag:
+        return None
+    stop = max(run.stop, span.stop)
+    if span.start - run.stop > gap_bytes or stop - run.start > _RUN_BYTES:
+        return None
+    return Span(run.key, run.start, stop, run.etag, run.whole or span.whole)
+
 
 _PIECE_BYTES = 8 << 20
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 64 << 20  # a file holds eight blocks
@@ -243,3 +455,81 @@ class Held(io.BufferedIOBase):
         if self.closed:
             message = f"this file is closed, and is published when the transaction ends: {self.name}"
             raise ValueError(message)
+
+
+def compressor(path: str, compression: str | None) -> str | None:
+    """Return the name of a compression, or None; ``"infer"`` derives it from the path's suffix.
+
+    Raises:
+        Unusable: fsspec has no such compression, or its library is not installed.
+
+    """
+    try:
+        name: str | None = get_compression(path, compression)
+    except ValueError:
+        known = ", ".join(repr(each) for each in compr if each)
+        raise Unusable(f"compression={compression!r}: fsspec has {known} here, and 'infer'") from None
+    return name
+
+
+class Compressed(io.BufferedIOBase):
+    """A compressing writer that also closes its file; fsspec's compressors leave the file open.
+
+    Leaving a ``with`` block by an exception, or dropping the last reference, publishes nothing, as with ``Writer``.
+    """
+
+    def __init__(self, file: Writer | Held, compression: str) -> None:
+        """Write to ``file``."""
+        super().__init__()
+        self._file = file
+        self._into: IO[bytes] = compr[compression](file, mode="w")
+
+    @property
+    def name(self) -> str:
+        """The object's URL."""
+        return self._file.name
+
+    @property
+    def mode(self) -> str:
+        """``wb`` or ``xb``."""
+        return self._file.mode
+
+    def writable(self) -> bool:
+        """Return True."""
+        return self._into.writable()
+
+    def write(self, data: object, /) -> int:
+        """Write ``data`` and return the number of bytes taken, before compression."""
+        return self._into.write(flat(data))
+
+    def tell(self) -> int:
+        """Return the number of bytes written, before compression."""
+        return self._into.tell()
+
+    def close(self) -> None:
+        """Finish the compressed data and publish the object; raise the errors of ``Writer.close``."""
+        if not self.closed:
+            try:
+                self._into.close()
+                self._file.close()
+            finally:
+                super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file; after an exception publish nothing."""
+        if kind is None:
+            self.close()
+            return
+        self._file.__exit__(kind, error, trace)
+        # The compressor writes its last bytes to the file, which is closed already.
+        with suppress(Exception):
+            self._into.close()
+        super().close()
+
+    def __del__(self) -> None:
+        """Publish nothing: the file below is dropped as well, and cleans up by itself."""
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        self._file._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it

@@ -1,9 +1,15 @@
-"""Zarr arrays in every store: ``Store(url)`` is a ``zarr.abc.store.Store``, for zarr and xarray; ``copy`` re-chunks."""
+"""Zarr arrays in every store: ``Store(url)`` is a ``zarr.abc.store.Store``, for zarr and xarray; ``copy`` re-chunks.
+
+1. ``store``: zarr asks for keys, and each read is one request, which zarr's event loop awaits (``interop/awaiting``).
+2. ``documents``: ``copy`` opens the array or group and rewrites its metadata for other chunks, shards and codecs.
+3. ``rechunk``: the array is divided into regions; each is read, written and compared (``jobs/pool`` runs them), and
+   the journal records it. The documents are published last, so a reader never sees half a copy.
+"""
 
 from penstock.errors import needing
 
 with needing("a Store is for zarr", zarr="zarr"):
-    from penstock.interop.zarr.rechunk.run import copy
+    from penstock.interop.zarr.rechunk import copy
     from penstock.interop.zarr.store import Store
 
 __all__ = ["Store", "copy"]

@@ -1,6 +1,6 @@
 """What was learned lately is forgotten in order, and after so many uses."""
 
-from penstock.interop.recent import Recent
+from penstock.interop.arrow import Recent
 
 
 def test_the_oldest_is_forgotten():

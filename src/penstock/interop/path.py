@@ -1,6 +1,7 @@
-"""Pathlib-style paths of objects, based on Penstock's own verbs.
+"""Objects as pathlib-style paths: ``ps.Path``, which universal_pathlib also uses for ``penstock://`` and ``msc://``.
 
-Directories and files below a prefix: status, listing, pattern matching and removal.
+Differences from pathlib: keys are not normalized (``//``, ``.`` and ``..`` stay); a directory is a prefix with objects
+below it, so ``mkdir`` does nothing; ``rename`` copies and deletes; links, owners and modes do not exist.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from glob import escape
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
-from upath import UPath
-from upath._chain import DEFAULT_CHAIN_PARSER, Chain, ChainSegment
-from upath._stat import UPathStatResult
-
 from penstock.copies import copy_object, delete_sources, move_object
 from penstock.engine.listing.select import fixed_part, selector
-from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable
+from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable, needing
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 from penstock.verbs import open as open_object
+
+with needing("ps.Path needs universal_pathlib", upath="path"):
+    from upath import UPath
+    from upath._chain import DEFAULT_CHAIN_PARSER, Chain, ChainSegment
+    from upath._stat import UPathStatResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Names",
+    "Path",
     "PenstockPath",
     "children",
     "described",
@@ -597,3 +600,6 @@ def _folders(key: str, base: int) -> Iterator[str]:
     while at >= 0:
         yield _folder(key[: at + 1])
         at = key.find("/", at + 1)
+
+
+Path = PenstockPath

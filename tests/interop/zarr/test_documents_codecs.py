@@ -8,7 +8,7 @@ import zarr
 from zarr.storage import MemoryStore, StorePath
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.rechunk.documents import CODECS, codec_v2, codecs_v3, spelled
+from penstock.interop.zarr.documents import CODECS, codec_v2, codecs_v3, spelled
 
 
 @pytest.mark.parametrize("word", [*CODECS, "zstd:22", "zstd:-5", "gzip:9", "blosc-zstd:3"])

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.interop.arrow.files import Layout
+from penstock.interop.arrow import Layout
 
 COLUMNS, GROUPS = 4, 6
 

@@ -12,7 +12,7 @@ from zarr.storage import MemoryStore
 
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.interop.zarr import Store
-from penstock.interop.zarr.rechunk.documents import copying, opened
+from penstock.interop.zarr.documents import copying, opened
 from penstock.source import open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part in the Zarr format 3")

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidURL
-from penstock.interop.path.paths import Names, joined
+from penstock.interop.path import Names, joined
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""A store with obspec's protocols, blocking and asynchronous, for paths below a URL.
+"""Penstock's stores for libraries that use obspec's protocols: ``Store(url)`` has all, blocking and asynchronous.
 
-Penstock's errors under the class names that ``obspec.exceptions.map_exception`` recognizes.
+Limits compared with Penstock's own calls: an object's version (``version=``) and tags are not supported. Unchanged:
+errors are Penstock's, under the names that obspec knows; a result is read from one version, and writes are atomic.
 """
 
 from __future__ import annotations

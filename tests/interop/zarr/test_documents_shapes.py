@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.rechunk.shapes import Shapes, filled, parsed, sharded
+from penstock.interop.zarr.documents import Shapes, filled, parsed, sharded
 
 DIMS = ("time", "lat", "lon")
 

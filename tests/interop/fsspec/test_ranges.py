@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.interop.fsspec.reads import exact, merged, spanned
+from penstock.interop.fsspec.files import exact, merged, spanned
 from penstock.values import ObjectMeta, Span
 
 DATA = bytes(range(20))

@@ -4,7 +4,7 @@ import pytest
 from obspec.exceptions import BaseError, map_exception
 
 from penstock.errors import Bug, Changed, Forbidden, NotFound, PenstockError, Throttled, Unauthenticated
-from penstock.interop.obspec.store import named, renamed
+from penstock.interop.obspec import named, renamed
 
 
 def test_what_was_said_stays():

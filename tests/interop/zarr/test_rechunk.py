@@ -16,8 +16,8 @@ from zarr.storage import MemoryStore
 import penstock as ps
 from penstock.errors import AlreadyExists, ChecksumMismatch, Damaged, InvalidURL, NotFound, StateMismatch, Unusable
 from penstock.interop.zarr import Store, copy
-from penstock.interop.zarr.rechunk import run as running
-from penstock.interop.zarr.rechunk.run import CopyOptions, Run
+from penstock.interop.zarr import rechunk as running
+from penstock.interop.zarr.rechunk import CopyOptions, Run
 from penstock.source import Source, open_source
 from penstock.testing.faults import FaultServer
 from tests.children import PEAK_KIB, python

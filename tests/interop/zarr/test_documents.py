@@ -10,8 +10,7 @@ import zarr
 from zarr.storage import MemoryStore, StorePath
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.rechunk.documents import dimensions, form, rewritten
-from penstock.interop.zarr.rechunk.shapes import Shapes
+from penstock.interop.zarr.documents import Shapes, dimensions, form, rewritten
 
 
 def made(**how):

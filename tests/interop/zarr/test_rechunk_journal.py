@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from penstock.errors import AlreadyExists, Damaged, StateMismatch
-from penstock.interop.zarr.rechunk.run import Journal, ranges
+from penstock.interop.zarr.rechunk import Journal, ranges
 from penstock.source import open_source
 from penstock.values import Span
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import Unusable
-from penstock.interop.obspec.store import bounds, described
+from penstock.interop.obspec import bounds, described
 from penstock.values import ObjectMeta
 
 

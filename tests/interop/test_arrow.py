@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Changed
-from penstock.interop.arrow.files import RandomFile
-from penstock.interop.recent import Recent
+from penstock.interop.arrow import RandomFile, Recent
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer
 
