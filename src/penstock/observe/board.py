@@ -1,6 +1,7 @@
-"""Counts of several processes in one folder: each process writes its own, and one process adds them up.
+"""Definitions of the metrics, and counts of several processes in one folder.
 
-Definitions of the metrics: names, units and descriptions, the same for every metrics system.
+Names, units and descriptions are the same for every metrics system. Each process writes its own counts, and one
+process adds them up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import astuple
 from itertools import accumulate
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 from penstock.engine.waiting import Wakeup
 from penstock.errors import printable
@@ -33,9 +34,7 @@ __all__ = [
     "COUNTS",
     "DISTRIBUTIONS",
     "Board",
-    "CacheCount",
-    "Count",
-    "Distribution",
+    "Metric",
     "Notice",
     "Tally",
     "counted",
@@ -43,6 +42,8 @@ __all__ = [
 ]
 
 T = TypeVar("T", HostTimings, CacheCounts)
+K = TypeVar("K")
+V = TypeVar("V")
 
 _EVERY_S: Final = 1.0
 
@@ -171,67 +172,47 @@ def _lives(name: str) -> bool:
     return True
 
 
-class Count(NamedTuple):
-    """A counter of each host, which only grows.
+class Metric(NamedTuple, Generic[K, V]):
+    """A metric of each host or of each cache: a counter, which only grows, or a histogram.
 
     Attributes:
         name: Name in snake_case.
         unit: UCUM unit, as in OpenTelemetry.
         help: Description in one sentence.
-        value: Function that reads the number.
+        value: Function that reads the number or the histogram.
 
     """
 
     name: str
     unit: str
     help: str
-    value: Callable[[HostTimings], float]
+    value: Callable[[K], V]
 
 
-class CacheCount(NamedTuple):
-    """A counter of each cache, which only grows; see ``Count``."""
-
-    name: str
-    unit: str
-    help: str
-    value: Callable[[CacheCounts], float]
-
-
-class Distribution(NamedTuple):
-    """A histogram of each host; see ``Count``."""
-
-    name: str
-    unit: str
-    help: str
-    value: Callable[[HostTimings], Histogram]
-
-
-COUNTS: Final = (
-    Count("requests", "{request}", "Attempts of requests that ended.", lambda host: host.responses),
-    Count("failed_requests", "{request}", "Attempts of requests that failed.", lambda host: host.failed),
-    Count("throttled_requests", "{request}", "Attempts refused for their rate.", lambda host: host.throttled),
-    Count("retried_requests", "{request}", "Attempts that were made again.", lambda host: host.retried),
-    Count("hedged_requests", "{request}", "Second requests for slow reads.", lambda host: host.hedged),
-    Count("hedges_won", "{request}", "Second requests that came first.", lambda host: host.hedges_won),
-    Count("received_bytes", "By", "Bytes of responses' bodies.", lambda host: host.received_bytes),
-    Count("sent_bytes", "By", "Bytes of requests' bodies.", lambda host: host.sent_bytes),
-    Count("throttled_seconds", "s", "Seconds that requests waited when throttled.", lambda host: host.throttled_s),
-    Count("paced_seconds", "s", "Seconds that requests waited for their turn.", lambda host: host.paced_s),
-    Count("retried_seconds", "s", "Seconds that requests waited after other failures.", lambda host: host.retried_s),
+COUNTS: Final[tuple[Metric[HostTimings, float], ...]] = (
+    Metric("requests", "{request}", "Attempts of requests that ended.", lambda host: host.responses),
+    Metric("failed_requests", "{request}", "Attempts of requests that failed.", lambda host: host.failed),
+    Metric("throttled_requests", "{request}", "Attempts refused for their rate.", lambda host: host.throttled),
+    Metric("retried_requests", "{request}", "Attempts that were made again.", lambda host: host.retried),
+    Metric("hedged_requests", "{request}", "Second requests for slow reads.", lambda host: host.hedged),
+    Metric("hedges_won", "{request}", "Second requests that came first.", lambda host: host.hedges_won),
+    Metric("received_bytes", "By", "Bytes of responses' bodies.", lambda host: host.received_bytes),
+    Metric("sent_bytes", "By", "Bytes of requests' bodies.", lambda host: host.sent_bytes),
+    Metric("throttled_seconds", "s", "Seconds that requests waited when throttled.", lambda host: host.throttled_s),
+    Metric("paced_seconds", "s", "Seconds that requests waited for their turn.", lambda host: host.paced_s),
+    Metric("retried_seconds", "s", "Seconds that requests waited after other failures.", lambda host: host.retried_s),
 )
-CACHE_COUNTS: Final = (
-    CacheCount("cache_hits", "{read}", "Reads that a cache served.", lambda cache: cache.hits),
-    CacheCount("cache_misses", "{read}", "Reads that a cache did not have.", lambda cache: cache.misses),
-    CacheCount("cache_hit_bytes", "By", "Bytes that a cache served.", lambda cache: cache.hit_bytes),
-    CacheCount("cache_stored_bytes", "By", "Bytes written into a cache.", lambda cache: cache.stored_bytes),
-    CacheCount("cache_refused", "{entry}", "Entries that a cache did not take in.", lambda cache: cache.refused),
-    CacheCount("cache_damaged", "{entry}", "Entries that were damaged, and removed.", lambda cache: cache.damaged),
+CACHE_COUNTS: Final[tuple[Metric[CacheCounts, float], ...]] = (
+    Metric("cache_hits", "{read}", "Reads that a cache served.", lambda cache: cache.hits),
+    Metric("cache_misses", "{read}", "Reads that a cache did not have.", lambda cache: cache.misses),
+    Metric("cache_hit_bytes", "By", "Bytes that a cache served.", lambda cache: cache.hit_bytes),
+    Metric("cache_stored_bytes", "By", "Bytes written into a cache.", lambda cache: cache.stored_bytes),
+    Metric("cache_refused", "{entry}", "Entries that a cache did not take in.", lambda cache: cache.refused),
+    Metric("cache_damaged", "{entry}", "Entries that were damaged, and removed.", lambda cache: cache.damaged),
 )
-DISTRIBUTIONS: Final = (
-    Distribution("first_byte_seconds", "s", "Seconds from a read to its first byte.", lambda host: host.first_byte),
-    Distribution(
-        "body_bytes_per_second", "By/s", "Rates of single bodies of 64 KiB or more.", lambda host: host.body_rate
-    ),
+DISTRIBUTIONS: Final[tuple[Metric[HostTimings, Histogram], ...]] = (
+    Metric("first_byte_seconds", "s", "Seconds from a read to its first byte.", lambda host: host.first_byte),
+    Metric("body_bytes_per_second", "By/s", "Rates of single bodies of 64 KiB or more.", lambda host: host.body_rate),
 )
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import Unusable
 from penstock.events import OperationEnded, OperationStarted, RequestEnded, RequestStarted, Retried
-from penstock.observe.files import AppendedFile, named_path
-from penstock.observe.sink import plain
+from penstock.observe.sink import AppendedFile, named_path, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

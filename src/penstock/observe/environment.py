@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import ConfigError, Unusable
 from penstock.events import when_fetching
 from penstock.observe.chrome import ChromeTrace
-from penstock.observe.exporters import telemetry_sink
 from penstock.observe.log import JsonLines, Log
-from penstock.observe.otel_sink import OpenTelemetry
+from penstock.observe.otel_sink import OpenTelemetry, telemetry_sink
 from penstock.observe.prometheus import Prometheus
 from penstock.observe.subscription import has, receive
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.errors import Unusable
-from penstock.observe.files import AppendedFile, named_path
-from penstock.observe.sink import plain, process, sentence
+from penstock.observe.sink import AppendedFile, named_path, plain, process, sentence
 from penstock.values import whole
 
 if TYPE_CHECKING:

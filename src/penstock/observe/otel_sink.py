@@ -1,4 +1,8 @@
-"""The OpenTelemetry sink: spans and metrics of each process."""
+"""The OpenTelemetry sink: spans and metrics of each process.
+
+``found`` takes the program's providers, or makes new ones that export by OTLP; ``telemetry_sink`` makes the sink of a
+section ``opentelemetry`` of Multi-Storage Client. ``Spans`` turns records into spans, ``observe`` counts into metrics.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,15 @@ import re
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from penstock.errors import Unusable, printable
+from penstock.errors import MissingExtra, Unusable, printable
 from penstock.events import OperationEnded, OperationStarted, RequestEnded, RequestStarted, Retried, context_of
 from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, counted
-from penstock.observe.files import filled
-from penstock.observe.providers import Providers, found
+from penstock.observe.sink import filled
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,12 +29,116 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-    from penstock.events import Event
+    from penstock.events import Event, HostTimings
     from penstock.histogram import Histogram
-    from penstock.observe.board import CacheCount, Count, Distribution
+    from penstock.observe.board import Metric, Tally
     from penstock.observe.sink import Record
 
-__all__ = ["OpenTelemetry", "Spans", "adopt", "observe", "traceparent"]
+
+__all__ = [
+    "Exporters",
+    "OpenTelemetry",
+    "Providers",
+    "Spans",
+    "adopt",
+    "found",
+    "meter_provider",
+    "observe",
+    "telemetry_sink",
+    "traceparent",
+    "tracer_provider",
+]
+
+K = TypeVar("K")
+
+_STAND_INS = ("opentelemetry.trace", "opentelemetry.metrics")  # the SDK's are in opentelemetry.sdk
+_FLUSH_MS = 1500  # of a worker's two seconds
+
+
+@dataclass(frozen=True)
+class Providers:
+    """The providers of traces and of metrics; None: that signal is not recorded.
+
+    Attributes:
+        own: Whether they were made here, and are shut down with the sink.
+
+    """
+
+    traces: TracerProvider | None
+    metrics: MeterProvider | None
+    own: bool
+
+    def close(self) -> None:
+        """Export the remaining data; shut down providers that were made here."""
+        for each in (self.traces, self.metrics):
+            if each is not None and hasattr(each, "force_flush"):  # only the SDK's have it
+                each.force_flush(_FLUSH_MS)
+            if each is not None and self.own and hasattr(each, "shutdown"):
+                each.shutdown()
+
+
+def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
+    """Return the program's providers if it has set any and ``endpoint`` is empty; else new providers.
+
+    New providers export by OTLP over HTTP to ``endpoint``, or as the variables ``OTEL_EXPORTER_OTLP_…`` specify.
+
+    Raises:
+        MissingExtra: OpenTelemetry, its SDK or its exporter is not installed.
+
+    """
+    try:
+        from opentelemetry.metrics import get_meter_provider
+        from opentelemetry.trace import get_tracer_provider
+
+        if not endpoint:
+            tracer, meter = get_tracer_provider(), get_meter_provider()
+            given = Providers(tracer if traces else None, meter if metrics else None, own=False)
+            if any(_set(each) for each in (given.traces, given.metrics)):
+                return given
+        return Providers(
+            tracer_provider(_span_exporter(_collector(endpoint, "traces"))) if traces else None,
+            meter_provider(_metric_exporter(_collector(endpoint, "metrics"))) if metrics else None,
+            own=True,
+        )
+    except ImportError as error:
+        raise MissingExtra(f"OpenTelemetry needs pip install 'penstock[otel]' ({error})") from error
+
+
+def _set(provider: object) -> bool:
+    """Return whether the program has set a provider: the API's default providers record nothing."""
+    return provider is not None and not type(provider).__module__.startswith(_STAND_INS)
+
+
+def _resource() -> Any:  # noqa: ANN401  the SDK is optional
+    from opentelemetry.sdk.resources import Resource
+
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "penstock"}
+    rank = {"penstock.rank": os.environ["RANK"]} if os.environ.get("RANK") else {}
+    return Resource.create({**named, **rank, "process.pid": os.getpid(), "penstock.version": VERSION})
+
+
+def tracer_provider(exporter: Any) -> TracerProvider:  # noqa: ANN401  the SDK is optional
+    """Return a new provider that exports spans by ``exporter``; raise ``ImportError`` without the SDK."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def meter_provider(exporter: Any, **options: Any) -> MeterProvider:  # noqa: ANN401  the SDK is optional
+    """Return a new provider that exports metrics by ``exporter``, with ``options`` of OpenTelemetry's periodic reader.
+
+    Raises:
+        ImportError: The SDK is not installed.
+
+    """
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    reader = PeriodicExportingMetricReader(exporter, **options)
+    return MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)
 
 
 @dataclass(frozen=True)
@@ -149,10 +257,14 @@ def observe(meter: Meter, namespace: str, attributes: Mapping[str, str] | None =
     state = _State(attributes or {})
     for count in COUNTS:
         name = f"{namespace}.{count.name}"
-        meter.create_observable_counter(name, [_count(count, state)], unit=count.unit, description=count.help)
+        meter.create_observable_counter(
+            name, [_count(count, state, "server.address", attrgetter("hosts"))], unit=count.unit, description=count.help
+        )
     for of in CACHE_COUNTS:
         name = f"{namespace}.{of.name}"
-        meter.create_observable_counter(name, [_cache_count(of, state, namespace)], unit=of.unit, description=of.help)
+        meter.create_observable_counter(
+            name, [_count(of, state, f"{namespace}.cache", attrgetter("caches"))], unit=of.unit, description=of.help
+        )
     for each in DISTRIBUTIONS:
         name = f"{namespace}.{each.name}"
         meter.create_observable_gauge(name, [_quantiles(each, state)], unit=each.unit, description=each.help)
@@ -174,32 +286,19 @@ class _State:
         return self.ended or self.pid != os.getpid()
 
 
-def _count(count: Count, state: _State) -> Callable[[Any], Iterable[Any]]:
+def _count(
+    of: Metric[K, float], state: _State, label: str, rows: Callable[[Tally], Mapping[str, K]]
+) -> Callable[[Any], Iterable[Any]]:
     def ask(_options: object) -> Iterable[Any]:
         from opentelemetry.metrics import Observation
 
-        hosts = {} if state.silent else counted().hosts
-        return [
-            Observation(count.value(host), {**state.attributes, "server.address": name}) for name, host in hosts.items()
-        ]
+        found = {} if state.silent else rows(counted())
+        return [Observation(of.value(each), state.attributes | {label: name}) for name, each in found.items()]
 
     return ask
 
 
-def _cache_count(of: CacheCount, state: _State, namespace: str) -> Callable[[Any], Iterable[Any]]:
-    def ask(_options: object) -> Iterable[Any]:
-        from opentelemetry.metrics import Observation
-
-        caches = {} if state.silent else counted().caches
-        return [
-            Observation(of.value(cache), state.attributes | {f"{namespace}.cache": name})
-            for name, cache in caches.items()
-        ]
-
-    return ask
-
-
-def _quantiles(each: Distribution, state: _State) -> Callable[[Any], Iterable[Any]]:
+def _quantiles(each: Metric[HostTimings, Histogram], state: _State) -> Callable[[Any], Iterable[Any]]:
     before: dict[str, Histogram] = {}
 
     def ask(_options: object) -> Iterable[Any]:
@@ -379,3 +478,83 @@ def adopt(parent: bytes) -> Context | None:
     context = set_span_in_context(NonRecordingSpan(remote), Context())
     attach(context)
     return context
+
+
+_NUMBERS: Final = ("timeout", "export_interval_millis", "export_timeout_millis")
+_READER: Final = _NUMBERS[1:]
+
+
+def telemetry_sink(settings: tuple[tuple[str, str], ...]) -> OpenTelemetry:
+    """Return the sink of a profile's ``telemetry`` (see ``stores/profiles/telemetry``), under the old names."""
+    named = dict(settings)
+    return OpenTelemetry(
+        traces="traces.exporter" in named,
+        metrics="metrics.exporter" in named,
+        setup=Exporters(settings),
+        namespace="multistorageclient",
+        attributes=_below(named, "attributes"),
+    )
+
+
+@dataclass(frozen=True)
+class Exporters:
+    """A function that makes the providers of a process; pickled for spawned processes.
+
+    Attributes:
+        settings: Pairs of a name such as ``metrics.endpoint`` and its value. Headers may be secrets: the repr does not
+            show them.
+
+    """
+
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def __call__(self) -> tuple[TracerProvider | None, MeterProvider | None]:
+        """Return the providers of traces and metrics; None for a signal that is not exported."""
+        named = dict(self.settings)
+        metrics, traces = _below(named, "metrics"), _below(named, "traces")
+        try:
+            return (
+                tracer_provider(_span_exporter(traces)) if traces else None,
+                meter_provider(_metric_exporter(metrics), **_options(metrics, _READER)) if metrics else None,
+            )
+        except ImportError as error:
+            raise MissingExtra(f"OpenTelemetry needs pip install 'penstock[otel]' ({error})") from error
+
+
+def _span_exporter(named: dict[str, str]) -> Any:  # noqa: ANN401  the SDK is optional
+    if named["exporter"] == "console":
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        return ConsoleSpanExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(**_otlp(named))
+
+
+def _metric_exporter(named: dict[str, str]) -> Any:  # noqa: ANN401  the SDK is optional
+    if named["exporter"] == "console":
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+
+        return ConsoleMetricExporter()
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(**_otlp(named))
+
+
+def _collector(endpoint: str, signal: str) -> dict[str, str]:
+    """Return an exporter's settings for a collector; without an endpoint, OTEL_EXPORTER_OTLP_… specify it."""
+    return {"exporter": "otlp"} | ({"endpoint": f"{endpoint.rstrip('/')}/v1/{signal}"} if endpoint else {})
+
+
+def _otlp(named: dict[str, str]) -> dict[str, Any]:
+    own = [name for name in named if name not in (*_READER, "exporter") and not name.startswith("headers.")]
+    headers = _below(named, "headers")
+    return _options(named, own) | ({"headers": headers} if headers else {})
+
+
+def _options(named: dict[str, str], names: Iterable[str]) -> dict[str, Any]:
+    return {name: float(named[name]) if name in _NUMBERS else named[name] for name in names if name in named}
+
+
+def _below(named: dict[str, str], table: str) -> dict[str, str]:
+    return {key.partition(".")[2]: value for key, value in named.items() if key.startswith(f"{table}.")}

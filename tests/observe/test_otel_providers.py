@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from penstock.errors import MissingExtra
-from penstock.observe.providers import Providers, found
+from penstock.observe.otel_sink import Providers, found
 from tests.children import python
 
 
@@ -69,7 +69,7 @@ def test_the_programs_own_providers_are_used_and_live_on():
     script = """
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.trace import set_tracer_provider
-        from penstock.observe.providers import found
+        from penstock.observe.otel_sink import found
         mine = TracerProvider()
         set_tracer_provider(mine)
         ends = []

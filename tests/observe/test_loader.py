@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 def clock(monkeypatch):
     """Move the clock by hand: ``clock[0] += seconds``."""
     now = [100.0]
-    monkeypatch.setattr("penstock.observe.gain.monotonic", lambda: now[0])
+    monkeypatch.setattr("penstock.observe.loader.monotonic", lambda: now[0])
     return now
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import Unusable
 from penstock.observe import Scalars
-from penstock.observe import scalars as room
+from penstock.observe import loader as room
 
 
 @dataclass

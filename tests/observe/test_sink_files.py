@@ -7,7 +7,7 @@ import os
 import pytest
 
 from penstock.errors import Unusable
-from penstock.observe.files import AppendedFile, named_path
+from penstock.observe.sink import AppendedFile, named_path
 from tests.children import forked
 
 
