@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.testing.drivers.trial import KEYS
+from penstock.testing.drivers import KEYS
 from penstock.testing.faults import FaultServer, Settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Emulator:
             ``replace-parts`` by the end of an upload in parts.
         provider: The name of the provider whose contract is tested on it (``tests/stores/test_contract.py``); empty
             where the provider's promises are not to be kept there.
-        promises: What differs of ``penstock.testing.drivers.contract.Setting``.
+        promises: What differs of ``penstock.testing.drivers.Setting``.
         form: The form of conditions that the driver would learn (``Abilities.form``).
 
     """

@@ -25,8 +25,8 @@ from penstock.source import Source, open_source
 from penstock.stores.direct import direct
 from penstock.stores.s3.options import S3Options
 from penstock.stores.urls import parse
+from penstock.testing.faults.amazon import check_signature
 from penstock.testing.faults.message import Refused, Request
-from penstock.testing.faults.signature import check_signature
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
 from tests.children import forked, python

@@ -15,7 +15,7 @@ from penstock.stores.oss.options import OSSOptions
 from penstock.stores.s3.options import S3Options
 from penstock.stores.web.options import HTTPOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from penstock.testing.faults.dialects import spoken
+from penstock.testing.faults.dialect import spoken
 from penstock.values import ObjectMeta, Span
 from tests.limits import limited
 

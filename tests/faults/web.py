@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 from urllib.parse import quote, unquote
 
 from penstock.stores.web.options import HTTPOptions
-from penstock.testing.faults import FAULTS
-from penstock.testing.faults.dialect import get
-from penstock.testing.faults.dialects.words import Words
+from penstock.testing.faults.dialect import Words, get
 from penstock.testing.faults.message import Answer, Refused
+from penstock.testing.faults.script import WITHOUT_REGIONS
 
 __all__ = ["WORDS"]
 
@@ -55,8 +53,6 @@ def _nothing(*_anything):
     return None
 
 
-_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}  # no regions
-
 WORDS = Words(
     scheme="http",
     prefix="x-web-",
@@ -72,7 +68,7 @@ WORDS = Words(
     listed=_described,
     refused=_refused,
     verbs={"get": _get, "head": _get, "list": lambda _shelves, bucket, _request: _index(bucket, "")},
-    faults=_NEVER,
+    faults=WITHOUT_REGIONS,
     store=lambda _settings, _endpoint: HTTPOptions(),
     environment=lambda _settings, _endpoint: {},
 )

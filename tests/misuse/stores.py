@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.testing.faults import Match
-from penstock.testing.faults.kinds import FAULTS
+from penstock.testing.faults.script import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

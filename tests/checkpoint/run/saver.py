@@ -13,7 +13,7 @@ import torch
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.options import StoreOptions, TransportOptions
 from penstock.testing.faults import Settings
-from penstock.testing.faults.dialects import spoken
+from penstock.testing.faults.dialect import spoken
 from tests.children import killing
 from tests.faults.cases import small_limits, small_parts
 

@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.cli.demo.story import borrowed, embedded
 from penstock.errors import ConfigError, NotFound
 from penstock.testing.faults import FaultServer
-from penstock.testing.faults.dialects import DIALECTS
+from penstock.testing.faults.dialect import DIALECTS
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.faults import FAULTS, FaultServer, Match
-from penstock.testing.faults.dialects import spoken
+from penstock.testing.faults.dialect import spoken
 from tests.emulators import EMULATORS
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()", "demo"]

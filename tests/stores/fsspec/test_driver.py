@@ -12,8 +12,7 @@ from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import Damaged, InvalidURL, Transient, Unsupported
 from penstock.stores.fsspec.driver import Fsspec, Instances
-from penstock.testing.drivers import KEYS, DriverContract, Trial
-from penstock.testing.drivers.contract import Reading
+from penstock.testing.drivers import KEYS, DriverContract, Reading, Trial
 from tests.servers.folder import WEB_KEYS, Folder
 
 # What a path of any filesystem may be: no empty component, none of dots.

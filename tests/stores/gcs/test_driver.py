@@ -21,7 +21,7 @@ from penstock.source import open_source
 from penstock.stores.gcs.driver import GCS, google
 from penstock.stores.gcs.options import GCSOptions
 from penstock.stores.s3.vocabulary import Bucket
-from penstock.testing.drivers.trial import Trial
+from penstock.testing.drivers import Trial
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 
 SETTINGS = Settings(dialect="gcs", tokens=("good",))

@@ -12,8 +12,8 @@ from penstock.errors import Unsupported
 from penstock.stores.gcs.signing import ServiceToken, bearer, google_query, hmac_keys
 from penstock.stores.s3.signing import Address
 from penstock.stores.s3.vocabulary import Bucket
+from penstock.testing.faults.amazon import Scheme, check_signature
 from penstock.testing.faults.message import Refused, Request
-from penstock.testing.faults.signature import Scheme, check_signature
 from tests.stores.gcs.keys import EMAIL, new_key
 
 BUCKET = Bucket("b", None, virtual=False)

@@ -17,8 +17,7 @@ from penstock.errors import Changed, ConfigError, Damaged, Forbidden, Unsupporte
 from penstock.options import TransportOptions
 from penstock.source import open_source
 from penstock.stores.web.driver import Web
-from penstock.testing.drivers import DriverContract, Trial
-from penstock.testing.drivers.contract import Listing
+from penstock.testing.drivers import DriverContract, Listing, Trial
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
 from tests.servers.folder import WEB_KEYS, Folder

@@ -24,7 +24,7 @@ from penstock.cli.demo.train import SEED
 from penstock.errors import ConfigError, MissingExtra, NotFound, PenstockError
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer, Settings
-from penstock.testing.faults.dialects import DIALECTS
+from penstock.testing.faults.dialect import DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

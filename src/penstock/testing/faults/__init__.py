@@ -11,13 +11,15 @@
 
 The server speaks S3, or the dialect that ``Settings(dialect=…)`` names. ``python -m penstock.testing.faults`` serves on
 a port, for a training program that must not be changed.
+
+A request in order: ``server`` receives it (``message``), asks ``script`` for a fault, and has its dialect check and
+answer it (``dialect``; ``amazon``, ``google``, ``alibaba``, ``azure`` and ``hierarchical`` hold the differences); the
+fault changes the answer, or breaks it off; ``server`` records the outcome.
 """
 
 from __future__ import annotations
 
-from penstock.testing.faults.engine import Seen
-from penstock.testing.faults.kinds import FAULTS, VERBS, Fault
-from penstock.testing.faults.script import Match, Settings
-from penstock.testing.faults.server import FaultServer
+from penstock.testing.faults.script import FAULTS, VERBS, Fault, Match, Settings
+from penstock.testing.faults.server import FaultServer, Seen
 
 __all__ = ["FAULTS", "VERBS", "Fault", "FaultServer", "Match", "Seen", "Settings"]

@@ -7,15 +7,14 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.testing.faults.dialects import DIALECTS, spoken
-from penstock.testing.faults.engine import Engine
-from penstock.testing.faults.kinds import FAULTS
-from penstock.testing.faults.script import Match, Settings
+from penstock.testing.faults.dialect import DIALECTS, spoken
+from penstock.testing.faults.script import FAULTS, Match, Settings
+from penstock.testing.faults.server import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.testing.faults.engine import Seen
+    from penstock.testing.faults.server import Seen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

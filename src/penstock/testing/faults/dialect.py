@@ -1,4 +1,8 @@
-"""The verbs of S3-like dialects on in-memory buckets: each returns an answer to a request, or raises ``Refused``."""
+"""S3-like dialects on the server's side: in-memory buckets, the verbs on them, and the differences of each dialect.
+
+``Words`` holds names, headers and checks of one dialect, independent of Penstock's own drivers; ``spoken`` finds them
+by name. ``Dialect`` answers a request, or raises ``Refused``.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,285 @@ import base64
 import re
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from hashlib import md5
+from importlib import import_module
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree as ET
 
-from penstock.testing.faults.dialects.words import Access
 from penstock.testing.faults.message import Answer, Refused, Request, document
-from penstock.testing.faults.shelf import Bucket, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.testing.faults.dialects.words import Shelves, Verb, Words
-    from penstock.testing.faults.script import Settings
+    from penstock.options import StoreOptions
+    from penstock.testing.faults.script import Fault, Settings
 
-__all__ = ["Dialect", "get", "iso", "listing"]
+
+__all__ = [
+    "DIALECTS",
+    "Access",
+    "Bucket",
+    "Dialect",
+    "Listing",
+    "Shelves",
+    "Stored",
+    "Upload",
+    "Verb",
+    "Words",
+    "get",
+    "iso",
+    "listing",
+    "spoken",
+]
+
+# Name -> module of this folder that defines WORDS; imported when a server first speaks the dialect.
+DIALECTS = {"s3": "amazon", "gcs": "google", "oss": "alibaba", "azure": "azure", "azure-hns": "hierarchical"}
+
+
+def spoken(dialect: str) -> Words:
+    """Return the ``WORDS`` of a dialect, by its name in ``DIALECTS`` or by a module's full name, with dots."""
+    found: Words = import_module(dialect if "." in dialect else f"{__package__}.{DIALECTS[dialect]}").WORDS
+    return found
+
+
+_MOST_PARTS = 10_000
+# As Google counts: the number of an object is never used again.
+_generations = count(time.time_ns() // 1000)
+
+
+def _md5(data: bytes) -> bytes:
+    return md5(data, usedforsecurity=False).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored object."""
+
+    data: bytes
+    etag: str
+    headers: dict[str, str]  # Content-Type and metadata, as received
+    modified: float = field(default_factory=time.time)
+    generation: int = field(default_factory=lambda: next(_generations))
+
+    @classmethod
+    def of(cls, data: bytes, headers: dict[str, str]) -> Stored:
+        """Return the object that a PUT stores."""
+        return cls(data, _md5(data).hex(), headers)
+
+
+@dataclass(slots=True)
+class Upload:
+    """An unfinished upload: its parts by number."""
+
+    key: str
+    headers: dict[str, str]
+    parts: dict[int | str, Stored] = field(default_factory=dict)  # by number, or by block name
+    began: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
+class Listing:
+    """A page of a listing: objects by key, common prefixes, and the token of the next page."""
+
+    entries: list[tuple[str, Stored]] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    token: str = ""
+
+
+class Bucket:
+    """Objects and uploads; callers hold the server's lock."""
+
+    def __init__(self, least_part_bytes: int) -> None:
+        """Start empty; all parts but the last must have at least ``least_part_bytes``."""
+        self.objects: dict[str, Stored] = {}
+        self.uploads: dict[str, Upload] = {}
+        # By key, the blocks that an object was made of (Azure).
+        self.committed: dict[str, dict[int | str, Stored]] = {}
+        # By path, when folders were made, in a hierarchical namespace (Azure).
+        self.folders: dict[str, float] = {}
+        self._least_part_bytes = least_part_bytes
+        self._names = count(1)
+
+    def find(self, key: str) -> Stored:
+        """Return an object; ``NoSuchKey`` if it does not exist."""
+        if key not in self.objects:
+            raise Refused(404, "NoSuchKey")
+        return self.objects[key]
+
+    def create(self, key: str, headers: dict[str, str]) -> str:
+        """Begin an upload and return its id, which needs escaping in a query and in XML."""
+        name = f"upload+{next(self._names)}/&<é>"
+        self.uploads[name] = Upload(key, headers)
+        return name
+
+    def upload(self, name: str, key: str) -> Upload:
+        """Return an unfinished upload; ``NoSuchUpload`` if it does not exist or belongs to another key."""
+        found = self.uploads.get(name)
+        if found is None or found.key != key:
+            raise Refused(404, "NoSuchUpload")
+        return found
+
+    def part(self, upload: Upload, number: int, data: bytes) -> Stored:
+        """Keep a part; a part that is sent again replaces the earlier one."""
+        if not 1 <= number <= _MOST_PARTS:
+            raise Refused(400, "InvalidArgument", "part numbers are 1 to 10,000")
+        part = upload.parts[number] = Stored.of(data, {})
+        return part
+
+    def complete(self, name: str, key: str, listed: list[tuple[int, str]]) -> Stored:
+        """Publish the listed parts (number, ETag) together, in one step."""
+        upload = self.upload(name, key)
+        numbers = [number for number, _ in listed]
+        if not numbers or numbers != sorted(set(numbers)):
+            raise Refused(400, "InvalidPartOrder" if numbers else "MalformedXML")
+        for number, etag in listed:
+            if number not in upload.parts or upload.parts[number].etag != etag:
+                raise Refused(400, "InvalidPart")
+        parts = [upload.parts[number] for number in numbers]
+        if any(len(part.data) < self._least_part_bytes for part in parts[:-1]):
+            raise Refused(400, "EntityTooSmall")
+        digest = _md5(b"".join(bytes.fromhex(part.etag) for part in parts)).hex()
+        data = b"".join(part.data for part in parts)
+        self.objects[key] = Stored(data, f"{digest}-{len(parts)}", upload.headers)
+        del self.uploads[name]
+        return self.objects[key]
+
+    def page(self, prefix: str, delimiter: str, after: str, most: int) -> Listing:
+        """List ``most`` keys and common prefixes from ``after`` (exclusive), in the order of UTF-8 bytes.
+
+        ``after`` is a key or a page's token: a key, or a common prefix with NUL before it, whose keys are all skipped.
+        """
+        page, last = Listing(), ""
+        passed = after[1:] if after.startswith("\0") else ""
+        least = (passed or after).encode()
+        for key in sorted(self.objects, key=str.encode):
+            if not key.startswith(prefix) or key.encode() <= least or (passed and key.startswith(passed)):
+                continue
+            head, found, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
+            common = prefix + head + found if found else ""
+            if common and "\0" + common == last:
+                continue
+            if len(page.entries) + len(page.prefixes) >= most:
+                page.token = last
+                break
+            last = "\0" + common if common else key
+            if common:
+                page.prefixes.append(common)
+            else:
+                page.entries.append((key, self.objects[key]))
+        return page
+
+
+class Shelves(Protocol):
+    """The parts of the server that a verb may use, besides its bucket."""
+
+    @property
+    def words(self) -> Words:
+        """The dialect in use."""
+
+    @property
+    def access(self) -> Access:
+        """The accepted keys, regions and tokens."""
+
+    def bucket(self, name: str) -> Bucket:
+        """Return a bucket."""
+
+    def kept(self, request: Request) -> dict[str, str]:
+        """Return the headers of a request that its object keeps."""
+
+    def origin(self, request: Request) -> Stored:
+        """Return the source of a copy."""
+
+
+Verb = Callable[[Shelves, Bucket, Request], Answer]
+
+
+@dataclass(slots=True)
+class Access:
+    """The accepted keys, regions and tokens.
+
+    Attributes:
+        keys: Secrets by key id.
+        regions: Regions that requests may be signed for; a service without regions ignores them.
+        tokens: Tokens of bearers, if the dialect has them, and of temporary keys.
+
+    """
+
+    keys: Mapping[str, str]
+    regions: frozenset[str]
+    tokens: frozenset[str] = frozenset()
+
+
+def _as_it_came(_request: Request) -> None:
+    """Keep bucket and key as they were parsed from a path, ``/bucket/key``."""
+
+
+def _etag(found: Stored) -> str:
+    return found.etag
+
+
+def _no_digests(_found: Stored, _request: Request) -> dict[str, str]:
+    return {}
+
+
+def _in_xml(error: Refused, _request: Request) -> Answer:
+    return error.answer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """The definition of a dialect. Functions that refuse raise ``Refused``.
+
+    Attributes:
+        scheme: Scheme of its URLs in Penstock.
+        prefix: Prefix of the headers that the dialect adds to HTTP's.
+        version: The header that names an object's version.
+        check: Refuses a request that is not signed with accepted credentials (at a time, in seconds since the epoch),
+            or whose body does not match the digests that came with it.
+        locate: Reads bucket, key and verb if they are not in the path alone, and sets them on the request.
+        hold: Refuses a write (any verb that has a condition) whose conditions do not hold; the last argument is
+            ``Settings.conditions``.
+        pin: Refuses to read a version of an object different from the requested one.
+        pin_source: The same for the source of a copy.
+        described: The headers of an answer with an object, or a part of it: version, digests.
+        digests: Further headers of an answer with a whole object.
+        written: The headers of an answer to a write.
+        listed: The elements of an entry of a listing, after its key and date.
+        refused: Returns the answer for a refusal.
+        named: Returns an object's version as Penstock names it.
+        missing_deleted: Deleting a missing object is a success.
+        verbs: Verbs that S3 lacks, or that differ from S3's.
+        faults: Faults of ``script.FAULTS`` that differ here, by name; a fault without verbs cannot happen.
+        store: Returns the options that connect to a server at an endpoint.
+        environment: Returns the environment variables that connect to it.
+
+    """
+
+    scheme: str
+    prefix: str
+    version: str
+    check: Callable[[Request, Access, float], None]
+    locate: Callable[[Request], None] = _as_it_came
+    hold: Callable[[Bucket, Request, str], None]
+    pin: Callable[[Stored, Request], None]
+    pin_source: Callable[[Stored, Request], None]
+    described: Callable[[Stored], dict[str, str]]
+    digests: Callable[[Stored, Request], dict[str, str]] = _no_digests
+    written: Callable[[Stored], dict[str, str]]
+    listed: Callable[[Stored], dict[str, str]]
+    refused: Callable[[Refused, Request], Answer] = _in_xml
+    named: Callable[[Stored], str] = _etag
+    missing_deleted: bool = True
+    verbs: Mapping[str, Verb] = field(default_factory=dict)
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    store: Callable[[Settings, str], StoreOptions]
+    environment: Callable[[Settings, str], dict[str, str]]
+
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _KEPT = ("content-type", "content-encoding", "cache-control")

@@ -1,23 +1,199 @@
-"""Rules that assign faults to requests, applied in the order in which they were added.
+"""Faults as values, rules that assign them to requests, and the settings of a fault server.
 
-Settings of a fault server.
+``FAULTS`` lists all faults. Rules apply in the order in which they were added.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.testing.faults.kinds import Fault
     from penstock.testing.faults.message import Request
 
 
-__all__ = ["Match", "Script", "Settings"]
+__all__ = ["FAULTS", "VERBS", "WITHOUT_REGIONS", "Fault", "Match", "Script", "Settings"]
+
+_STEPS = frozenset({"create", "part", "copy-part", "complete", "abort", "uploads", "move"})
+VERBS = frozenset({"head", "list", "get", "put", "copy", "delete"}) | _STEPS
+_WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads", "move"})  # in the answer
+_WITH_XML = _WITH_BODY - {"get"}
+_MOVED_TO = "eu-penstock-1"
+# libcurl 8 refuses a header line beyond 100 KiB, and more than 300 KiB of header lines in all.
+_LINE_BYTES = 8 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault of one request; ``dataclasses.replace`` makes a variant.
+
+    Attributes:
+        name: Short name, as on the command line and in the records.
+        about: Description in one sentence.
+        verbs: Requests it can happen to (names in ``VERBS``); others are left alone.
+        ranged: The fault can happen to a ``Range`` only.
+        reused: The fault can happen only on a connection that has served another request before.
+        region: The fault happens to requests signed for a region different from this one, which the answer names.
+        status: Refuse with this and ``code``, and do nothing; 0 to do what is requested. 200 also refuses.
+        code: S3's code for the refusal; without one the body is 100 KB of HTML, as proxies send.
+        headers: Headers added to the answer.
+        undone: Fail before anything is done; otherwise only the answer fails.
+        change: Change to the answer: a different ``etag``; a byte ``corrupt`` (of an upload: on its way to the server);
+            for a range the ``whole`` object, or the ``part`` but with status 200, or the ``next`` range, labelled as
+            such; ``garbage`` instead of XML.
+        longer: How many bytes too many ``Content-Length`` promises; negative for too few.
+        unsized: Send no ``Content-Length``: the end of the connection is the end of the body.
+        copies: How often the answer is sent.
+        cut: Break off before the first byte (``start``), or half-way through the ``headers`` or the ``body``.
+        how: Break off with a ``reset`` of the connection, by a ``close`` in good order, or with a ``stall`` that lasts
+            until the client goes away.
+        bytes_per_s: Speed of the answer, in bytes per second; 0 for full speed.
+
+    """
+
+    name: str
+    about: str
+    verbs: frozenset[str] = VERBS
+    ranged: bool = False
+    reused: bool = False
+    region: str = ""
+    status: int = 0
+    code: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    undone: bool = False
+    change: Literal["", "etag", "corrupt", "whole", "part", "next", "garbage"] = ""
+    longer: int = 0
+    unsized: bool = False
+    copies: int = 1
+    cut: Literal["", "start", "headers", "body"] = ""
+    how: Literal["reset", "close", "stall"] = "close"
+    bytes_per_s: int = 0
+
+
+def _padding(lines: int, line_bytes: int = _LINE_BYTES) -> tuple[tuple[str, str], ...]:
+    return tuple((f"x-padding-{number}", "x" * line_bytes) for number in range(lines))
+
+
+_ALL = (
+    Fault(name="reset", about="the connection is reset, nothing was done", undone=True, cut="start", how="reset"),
+    Fault(name="empty", about="the connection is closed without an answer, nothing was done", undone=True, cut="start"),
+    Fault(
+        name="idle",
+        about="a kept-alive connection is closed just as the next request arrives",
+        reused=True,
+        undone=True,
+        cut="start",
+    ),
+    Fault(name="lost", about="the request is carried out, then the connection is reset", cut="start", how="reset"),
+    Fault(name="reset-headers", about="reset half-way through the answer's headers", cut="headers", how="reset"),
+    Fault(
+        name="reset-body", about="reset half-way through the answer's body", verbs=_WITH_BODY, cut="body", how="reset"
+    ),
+    Fault(name="truncate", about="closed half-way through the body", verbs=_WITH_BODY, cut="body"),
+    Fault(
+        name="truncate-unsized",
+        about="closed half-way through a body without Content-Length",
+        verbs=_WITH_BODY,
+        unsized=True,
+        cut="body",
+    ),
+    Fault(name="stall", about="no answer at all, nothing was done", undone=True, cut="start", how="stall"),
+    Fault(name="stall-body", about="silence half-way through the body", verbs=_WITH_BODY, cut="body", how="stall"),
+    Fault(name="slow", about="the answer comes at 100 kB/s", bytes_per_s=100_000),
+    Fault(name="drip", about="the answer drips at 5 bytes/s", bytes_per_s=5),
+    Fault(name="500", about="500 InternalError", status=500, code="InternalError"),
+    Fault(name="502", about="502 with 100 KB of HTML from a proxy", status=502),
+    Fault(name="503", about="503 SlowDown", status=503, code="SlowDown"),
+    Fault(
+        name="503-after",
+        about="503 SlowDown with Retry-After: 1",
+        status=503,
+        code="SlowDown",
+        headers=(("Retry-After", "1"),),
+    ),
+    Fault(name="504", about="504 with 100 KB of HTML from a proxy", status=504),
+    Fault(name="429", about="429 TooManyRequests", status=429, code="TooManyRequests"),
+    Fault(name="408", about="408 RequestTimeout", status=408, code="RequestTimeout"),
+    Fault(name="expired", about="403 ExpiredToken", status=403, code="ExpiredToken"),
+    Fault(name="skewed", about="403 RequestTimeTooSkewed", status=403, code="RequestTimeTooSkewed"),
+    Fault(name="denied", about="403 AccessDenied", status=403, code="AccessDenied"),
+    Fault(
+        name="301",
+        about="301 PermanentRedirect: the bucket is in another region, which the answer names",
+        region=_MOVED_TO,
+        status=301,
+        code="PermanentRedirect",
+    ),
+    Fault(
+        name="307",
+        about="307 TemporaryRedirect: the bucket is in another region, which the answer names",
+        region=_MOVED_TO,
+        status=307,
+        code="TemporaryRedirect",
+    ),
+    Fault(
+        name="malformed",
+        about="400 AuthorizationHeaderMalformed: signed for the wrong region; the answer names the right one",
+        region=_MOVED_TO,
+        status=400,
+        code="AuthorizationHeaderMalformed",
+    ),
+    Fault(
+        name="error-200",
+        about="status 200 with an <Error> in the body, nothing was done",
+        verbs=frozenset({"complete", "copy", "copy-part"}),
+        status=200,
+        code="InternalError",
+    ),
+    Fault(name="longer", about="Content-Length promises 7 bytes too many", verbs=_WITH_BODY, longer=7),
+    Fault(name="shorter", about="Content-Length promises 7 bytes too few", verbs=_WITH_BODY, longer=-7),
+    Fault(
+        name="etag",
+        about="the answer names another ETag",
+        verbs=frozenset({"get", "put", "part", "complete", "copy", "copy-part"}),
+        change="etag",
+    ),
+    Fault(
+        name="corrupt",
+        about="one byte of the object (of an upload: on its way to the server) is another",
+        verbs=frozenset({"get", "put", "part", "complete"}),
+        change="corrupt",
+    ),
+    Fault(
+        name="range-whole",
+        about="a range is answered with 200 and the whole object",
+        verbs=frozenset({"get"}),
+        ranged=True,
+        change="whole",
+    ),
+    Fault(
+        name="range-200",
+        about="a range is answered with 200, Content-Range and just the part",
+        verbs=frozenset({"get"}),
+        ranged=True,
+        change="part",
+    ),
+    Fault(
+        name="range-other",
+        about="a range is answered with 206 and another range",
+        verbs=frozenset({"get"}),
+        ranged=True,
+        change="next",
+    ),
+    Fault(name="duplicate", about="the answer is sent twice on a kept-alive connection", copies=2),
+    Fault(name="garbage", about="HTML instead of the XML of the answer", verbs=_WITH_XML, change="garbage"),
+    Fault(name="headers", about="280 KiB of headers, just below libcurl's bound", headers=_padding(35)),
+    Fault(name="headers-many", about="320 KiB of headers, beyond libcurl's bound", headers=_padding(40)),
+    Fault(name="headers-long", about="one header of 110 KiB, beyond libcurl's bound", headers=_padding(1, 110 << 10)),
+)
+
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
+# For a dialect's ``Words.faults`` where no answer names another region: these faults cannot happen.
+WITHOUT_REGIONS = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +304,7 @@ class Settings:
     """Settings of a fault server.
 
     Attributes:
-        dialect: The dialect that it speaks: a name in ``dialects.DIALECTS``, or the full name of a module that defines
+        dialect: The dialect that it speaks: a name in ``dialect.DIALECTS``, or the full name of a module that defines
             ``WORDS``.
         port: Port on loopback; 0 for any free port.
         access_key: The only key id that it accepts.

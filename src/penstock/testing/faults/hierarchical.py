@@ -12,15 +12,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.testing.faults.dialect import get
-from penstock.testing.faults.dialects import azure
+from penstock.testing.faults import azure
+from penstock.testing.faults.dialect import Bucket, Stored, get
 from penstock.testing.faults.message import Answer, Refused, Request
-from penstock.testing.faults.shelf import Bucket, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.testing.faults.dialects.words import Shelves, Verb
+    from penstock.testing.faults.dialect import Shelves, Verb
 
 __all__ = ["WORDS"]
 

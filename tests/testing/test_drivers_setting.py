@@ -4,9 +4,8 @@ import pytest
 
 from penstock.engine.contracts.driver import Attributes
 from penstock.stores.memory.driver import Memory
-from penstock.testing.drivers import DriverContract
-from penstock.testing.drivers.contract import Setting
-from tests.testing.drivers.broken import NOTICED, trial_of
+from penstock.testing.drivers import DriverContract, Setting
+from tests.testing.broken_drivers import NOTICED, trial_of
 
 
 class Careless(Memory):

@@ -1,8 +1,7 @@
-"""Verification that a request is signed with a known key, and that its body is the signed one.
+"""The dialect of Amazon S3, and SigV4 with its variants, in headers or (a presigned URL) in the query.
 
-SigV4 and its variants, in headers or (a presigned URL) in the query.
-
-Written from the standard's text and deliberately without ``penstock.stores.s3.signing``, which it checks.
+The checks of signatures are written from the standard's text and deliberately without ``penstock.stores.s3.signing``,
+which they check.
 """
 
 from __future__ import annotations
@@ -17,14 +16,20 @@ from hashlib import md5, sha1, sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from penstock.testing.faults.message import Refused
+from penstock.stores.s3.options import S3Options
+from penstock.testing.faults.dialect import Access, Words
+from penstock.testing.faults.message import Refused, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.options import StoreOptions
+    from penstock.testing.faults.dialect import Bucket, Stored
     from penstock.testing.faults.message import Request
+    from penstock.testing.faults.script import Settings
 
-__all__ = ["Scheme", "check_age", "check_body", "check_query", "check_signature"]
+
+__all__ = ["WORDS", "Scheme", "check_age", "check_body", "check_query", "check_signature", "check_version"]
 
 _SKEW_S = 15 * 60
 _FORM = re.compile(
@@ -76,7 +81,7 @@ def check_signature(
     if key not in keys:
         raise Refused(403, "InvalidAccessKeyId")
     stamp = headers.get(f"{scheme.prefix}date", "")
-    if stamp[:8] != day or abs(_seconds(stamp) - now) > _SKEW_S:
+    if stamp[:8] != day or abs(seconds(stamp) - now) > _SKEW_S:
         raise Refused(403, "RequestTimeTooSkewed")
     signed = names.split(";")
     owed = {"host", *(name for name in headers if name.startswith(scheme.prefix))}
@@ -131,7 +136,7 @@ def check_age(stamp: str, day: str, expires: str, now: float) -> None:
     """Raise ``Refused`` unless a URL that was signed at ``stamp``, for ``expires`` seconds, is still valid."""
     if not expires.isdigit() or not 0 < int(expires) <= _MOST_S:
         raise Refused(400, "AuthorizationQueryParametersError", "an address expires within a week")
-    age_s = now - _seconds(stamp)
+    age_s = now - seconds(stamp)
     if stamp[:8] != day or age_s < -_SKEW_S:
         raise Refused(403, "RequestTimeTooSkewed")
     if age_s > int(expires):
@@ -178,8 +183,88 @@ def _encoded(text: str, safe: str) -> str:
     return quote_from_bytes(unquote_to_bytes(text), safe=safe)
 
 
-def _seconds(stamp: str) -> float:
+def seconds(stamp: str) -> float:
+    """Return a signature's time in seconds since the epoch; 0 for any other text."""
     try:
         return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0
+
+
+def _check(request: Request, access: Access, now: float) -> None:
+    if not check_query(request, access.keys, access.regions, now):
+        check_signature(request, access.keys, access.regions, now)
+        token = request.headers.get("x-amz-security-token")
+        if token is not None and token not in access.tokens:
+            raise Refused(400, "ExpiredToken", "The provided token has expired.")
+        check_body(request)
+
+
+def _hold(bucket: Bucket, request: Request, how: str) -> None:
+    new, old = request.headers.get("if-none-match", ""), request.headers.get("if-match", "")
+    if request.verb not in ("put", "complete"):
+        return
+    if how == "refused" and (new or old):
+        raise Refused(501, "NotImplemented", "a header you provided implies functionality that is not implemented")
+    if how in ("ignored", "refused") or (how == "bare" and request.verb == "complete"):
+        return
+    if new == "*" and request.key in bucket.objects:
+        raise Refused(412, "PreconditionFailed")
+    if old:
+        check_version(bucket.find(request.key), old, bare=how == "bare")
+
+
+def check_version(found: Stored, wanted: str, *, bare: bool = False) -> None:
+    """Raise ``Refused`` unless the object's ETag is ``wanted``, with or (``bare``) without quotes."""
+    if wanted != "*" and (wanted if bare else wanted.strip('"')) != found.etag:
+        raise Refused(412, "PreconditionFailed")
+
+
+def _pin(found: Stored, request: Request) -> None:
+    check_version(found, request.headers.get("if-match", "*"))
+
+
+def _pin_source(found: Stored, request: Request) -> None:
+    check_version(found, request.headers.get("x-amz-copy-source-if-match", "*"))
+
+
+def _etag(found: Stored) -> dict[str, str]:
+    return {"ETag": f'"{found.etag}"'}
+
+
+def _digests(found: Stored, request: Request) -> dict[str, str]:
+    if request.headers.get("x-amz-checksum-mode", "").upper() != "ENABLED":
+        return {}
+    return {"x-amz-checksum-crc32": base64.b64encode(zlib.crc32(found.data).to_bytes(4, "big")).decode()}
+
+
+def _store(settings: Settings, endpoint: str) -> StoreOptions:
+    return S3Options(
+        endpoint=endpoint, region=settings.region, access_key=settings.access_key, secret_key=settings.secret_key
+    )
+
+
+def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": settings.access_key,
+        "AWS_SECRET_ACCESS_KEY": settings.secret_key,
+        "AWS_REGION": settings.region,
+    }
+
+
+WORDS = Words(
+    scheme="s3",
+    prefix="x-amz-",
+    version="ETag",
+    check=_check,
+    hold=_hold,
+    pin=_pin,
+    pin_source=_pin_source,
+    described=_etag,
+    digests=_digests,
+    written=_etag,
+    listed=_etag,
+    store=_store,
+    environment=_environment,
+)

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from penstock.stores.gcs.options import GCSOptions
-from penstock.testing.faults.dialect import get
-from penstock.testing.faults.dialects.words import Access, Words
-from penstock.testing.faults.kinds import FAULTS
+from penstock.testing.faults.amazon import Scheme, check_query, check_signature
+from penstock.testing.faults.dialect import Access, Bucket, Stored, Words, get
 from penstock.testing.faults.message import Answer, Refused, Request
-from penstock.testing.faults.shelf import Bucket, Stored
-from penstock.testing.faults.signature import Scheme, check_query, check_signature
+from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialects.words import Shelves
+    from penstock.testing.faults.dialect import Shelves
     from penstock.testing.faults.script import Settings
 
 __all__ = ["WORDS", "crc32c"]
@@ -123,10 +121,6 @@ def _described(found: Stored) -> dict[str, str]:
     }
 
 
-def _no_digests(_found: Stored, _request: Request) -> dict[str, str]:
-    return {}
-
-
 def _written(found: Stored) -> dict[str, str]:
     return {"ETag": f'"{found.etag}"', "x-goog-generation": str(found.generation), "x-goog-metageneration": "1"}
 
@@ -186,8 +180,6 @@ def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
     return {"STORAGE_EMULATOR_HOST": endpoint, **keys}
 
 
-_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}  # no regions
-
 WORDS = Words(
     scheme="gs",
     prefix="x-goog-",
@@ -198,14 +190,13 @@ WORDS = Words(
     pin=_pin,
     pin_source=_pin_source,
     described=_described,
-    digests=_no_digests,
     written=_written,
     listed=_listed,
     refused=_refused,
     named=lambda found: str(found.generation),
     missing_deleted=False,
     verbs={"get": _get, "head": _get, "move": _move, "copy-part": _no_part_copies},
-    faults={**_NEVER, "expired": replace(FAULTS["expired"], status=401, code="AuthenticationRequired")},
+    faults={**WITHOUT_REGIONS, "expired": replace(FAULTS["expired"], status=401, code="AuthenticationRequired")},
     store=_store,
     environment=_environment,
 )

@@ -13,17 +13,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 from penstock.stores.azure.options import AzureOptions
-from penstock.testing.faults.dialect import get
-from penstock.testing.faults.dialects.words import Words
-from penstock.testing.faults.kinds import FAULTS, Fault
+from penstock.testing.faults.dialect import Bucket, Stored, Upload, Words, get
 from penstock.testing.faults.message import Answer, Refused, Request, document
-from penstock.testing.faults.shelf import Bucket, Stored, Upload
+from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialects.words import Access, Shelves
+    from penstock.testing.faults.dialect import Access, Shelves
     from penstock.testing.faults.script import Settings
 
 __all__ = ["WORDS", "entry", "listing"]
@@ -403,7 +401,6 @@ _REFUSALS = {
     "skewed": (403, "AuthenticationFailed"),
     "denied": (403, "AuthorizationPermissionMismatch"),
 }
-_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}  # no regions
 _VERSIONED = frozenset({"get", "put", "complete", "copy"})
 
 WORDS = Words(
@@ -434,7 +431,7 @@ WORDS = Words(
         "uploads": _uploads,
     },
     faults={
-        **_NEVER,
+        **WITHOUT_REGIONS,
         **{name: _coded(name, *refusal) for name, refusal in _REFUSALS.items()},
         "etag": replace(FAULTS["etag"], verbs=_VERSIONED),
     },

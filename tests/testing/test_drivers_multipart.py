@@ -4,8 +4,8 @@ import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.stores.memory.driver import Memory
-from penstock.testing.drivers.contract import Uploading
-from tests.testing.drivers.broken import NOTICED, altered, trial_of
+from penstock.testing.drivers import Uploading
+from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
 class Early(Memory):

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.stores.memory.driver import Memory
-from penstock.testing.drivers.contract import Copying
-from tests.testing.drivers.broken import NOTICED, trial_of
+from penstock.testing.drivers import Copying
+from tests.testing.broken_drivers import NOTICED, trial_of
 
 
 class Unpinned(Memory):

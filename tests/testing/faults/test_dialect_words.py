@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from penstock.testing.faults import FAULTS, Settings
-from penstock.testing.faults.dialects import DIALECTS, spoken
+from penstock.testing.faults.dialect import DIALECTS, spoken
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.stores.memory.driver import Memory
-from penstock.testing.drivers.contract import Listing
-from tests.testing.drivers.broken import NOTICED, altered, trial_of
+from penstock.testing.drivers import Listing
+from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
 class Reversed(Memory):

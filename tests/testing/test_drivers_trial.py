@@ -11,10 +11,10 @@ from penstock.engine.contracts.exchange import Exchange, Work
 from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound, Throttled
 from penstock.stores.memory.driver import Memory
-from penstock.testing.drivers import KEYS, Trial, trial
-from penstock.testing.drivers.trial import octets
+from penstock.testing import drivers
+from penstock.testing.drivers import KEYS, Trial, octets
 from tests.readonly import ReadOnly
-from tests.testing.drivers.broken import trial_of
+from tests.testing.broken_drivers import trial_of
 
 
 def test_a_failure_that_may_pass_is_raised_after_one_attempt():
@@ -43,7 +43,7 @@ def test_an_exchange_without_an_answer_fails_the_test_and_does_not_hang_it(monke
         def submit(self, calls):
             """Take them, and never answer."""
 
-    monkeypatch.setattr(trial, "WAIT_S", 0.01)
+    monkeypatch.setattr(drivers, "WAIT_S", 0.01)
     driver = Memory(uuid.uuid4().hex)
     with pytest.raises(AssertionError, match="no answer within"):
         Trial(driver, Silent()).head("key")

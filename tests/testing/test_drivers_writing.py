@@ -7,8 +7,8 @@ import pytest
 from penstock.engine.contracts.driver import Payload
 from penstock.stores.direct import direct
 from penstock.stores.memory.driver import Memory
-from penstock.testing.drivers.contract import Writing
-from tests.testing.drivers.broken import NOTICED, trial_of
+from penstock.testing.drivers import Writing
+from tests.testing.broken_drivers import NOTICED, trial_of
 
 
 class Joining(Memory):

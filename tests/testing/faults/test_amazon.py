@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.testing.faults.dialects.amazon import WORDS
+from penstock.testing.faults.amazon import WORDS
+from penstock.testing.faults.dialect import Bucket, Stored
 from penstock.testing.faults.message import Refused, Request
-from penstock.testing.faults.shelf import Bucket, Stored
 
 ETAG = "e1"
 

@@ -6,23 +6,20 @@ import base64
 import hmac
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 from hashlib import md5, sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
 from penstock.stores.oss.options import OSSOptions
-from penstock.testing.faults.dialect import get, listing
-from penstock.testing.faults.dialects.words import Access, Words
-from penstock.testing.faults.kinds import FAULTS
+from penstock.testing.faults.amazon import check_age, seconds
+from penstock.testing.faults.dialect import Access, Words, get, listing
 from penstock.testing.faults.message import Answer, Refused, Request, document
-from penstock.testing.faults.signature import check_age
+from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialects.words import Shelves
+    from penstock.testing.faults.dialect import Bucket, Shelves, Stored
     from penstock.testing.faults.script import Settings
-    from penstock.testing.faults.shelf import Bucket, Stored
 
 __all__ = ["WORDS"]
 
@@ -74,17 +71,12 @@ def _check_header(request: Request, access: Access, now: float) -> None:
     if token is not None and token not in access.tokens:
         raise Refused(403, "SecurityTokenExpired", "The security token you provided has expired.")
     stamp = headers.get("x-oss-date", "")
-    if stamp[:8] != day or abs(_seconds(stamp) - now) > _SKEW_S:
+    if stamp[:8] != day or abs(seconds(stamp) - now) > _SKEW_S:
         raise Refused(403, "RequestTimeTooSkewed")
     if headers.get("x-oss-content-sha256") != "UNSIGNED-PAYLOAD":
         raise Refused(400, "InvalidArgument", "x-oss-content-sha256 is UNSIGNED-PAYLOAD")
-    canonical = sha256(_canonical(request, (names or "").split(";") if names else [])).hexdigest()
-    text = f"OSS4-HMAC-SHA256\n{stamp}\n{day}/{region}/oss/aliyun_v4_request\n{canonical}"
-    secret = f"aliyun_v4{access.keys[key]}".encode()
-    for word in (day, region, "oss", "aliyun_v4_request", text):
-        secret = hmac.digest(secret, word.encode(), "sha256")
-    if not hmac.compare_digest(secret.hex(), signature):
-        raise Refused(403, "SignatureDoesNotMatch")
+    canonical = _canonical(request, (names or "").split(";") if names else [])
+    _check_signed(canonical, signature, access.keys[key], stamp, region)
 
 
 def _check_query(request: Request, access: Access, now: float) -> None:
@@ -100,12 +92,18 @@ def _check_query(request: Request, access: Access, now: float) -> None:
         raise Refused(403, "SecurityTokenExpired", "The security token you provided has expired.")
     check_age(given.get("x-oss-date", ""), day, given.get("x-oss-expires", ""), now)
     rest = "&".join(pair for pair in request.query.split("&") if not pair.startswith("x-oss-signature="))
-    canonical = sha256(_canonical(replace(request, query=rest), [])).hexdigest()
-    text = f"OSS4-HMAC-SHA256\n{given['x-oss-date']}\n{day}/{region}/oss/aliyun_v4_request\n{canonical}"
-    secret = f"aliyun_v4{access.keys[key]}".encode()
+    canonical = _canonical(replace(request, query=rest), [])
+    _check_signed(canonical, given["x-oss-signature"], access.keys[key], given["x-oss-date"], region)
+
+
+def _check_signed(canonical: bytes, signature: str, secret: str, stamp: str, region: str) -> None:
+    """Raise ``Refused`` unless ``signature`` is that of the canonical request, at the time of ``stamp``."""
+    day = stamp[:8]
+    text = f"OSS4-HMAC-SHA256\n{stamp}\n{day}/{region}/oss/aliyun_v4_request\n{sha256(canonical).hexdigest()}"
+    derived = f"aliyun_v4{secret}".encode()
     for word in (day, region, "oss", "aliyun_v4_request", text):
-        secret = hmac.digest(secret, word.encode(), "sha256")
-    if not hmac.compare_digest(secret.hex(), given["x-oss-signature"]):
+        derived = hmac.digest(derived, word.encode(), "sha256")
+    if not hmac.compare_digest(derived.hex(), signature):
         raise Refused(403, "SignatureDoesNotMatch")
 
 
@@ -128,13 +126,6 @@ def _canonical(request: Request, additional: list[str]) -> bytes:
 
 def _encoded(text: str) -> str:
     return quote_from_bytes(unquote_to_bytes(text), safe="-_.~")
-
-
-def _seconds(stamp: str) -> float:
-    try:
-        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _check_body(request: Request) -> None:
@@ -167,10 +158,6 @@ def _same(found: Stored, wanted: str | None) -> None:
 
 def _described(found: Stored) -> dict[str, str]:
     return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data), "x-oss-object-type": "Normal"}
-
-
-def _no_digests(_found: Stored, _request: Request) -> dict[str, str]:
-    return {}
 
 
 def _written(found: Stored) -> dict[str, str]:
@@ -226,9 +213,6 @@ def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
     return {"OSS_ENDPOINT": endpoint, "OSS_REGION": settings.region, **keys}
 
 
-# OSS names the right region in another way, and sends no redirects.
-_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}
-
 WORDS = Words(
     scheme="oss",
     prefix="x-oss-",
@@ -239,12 +223,12 @@ WORDS = Words(
     pin=_pin,
     pin_source=_pin_source,
     described=_described,
-    digests=_no_digests,
     written=_written,
     listed=_listed,
     refused=_refused,
     verbs={"get": _get, "head": _get, "list": _list, "part": _part},
-    faults={**_NEVER, "expired": replace(FAULTS["expired"], status=403, code="SecurityTokenExpired")},
+    # OSS names the right region in another way, and sends no redirects.
+    faults={**WITHOUT_REGIONS, "expired": replace(FAULTS["expired"], status=403, code="SecurityTokenExpired")},
     store=_store,
     environment=_environment,
 )

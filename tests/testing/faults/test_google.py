@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from penstock.testing.faults.dialects.google import crc32c
+from penstock.testing.faults.google import crc32c
 
 SETTINGS = Settings(dialect="gcs", tokens=("good",), least_part_bytes=4)
 BEARER = {"authorization": "Bearer good"}

@@ -4,8 +4,8 @@ from hashlib import md5
 
 import pytest
 
+from penstock.testing.faults.dialect import Bucket, Stored
 from penstock.testing.faults.message import Refused
-from penstock.testing.faults.shelf import Bucket, Stored
 
 KEYS = ["B", "a.x", "a/1", "a/2", "a0", "b/c/d", "b/e", "é", "\uffee", "🐶", "z"]
 
