@@ -4,13 +4,13 @@ import json
 import pickle
 
 import pytest
-from tests.observe.test_providers import Collector, collector  # noqa: F401  a fixture
 
 from penstock.errors import MissingExtra
 from penstock.observe.otel_sink import Exporters, telemetry_sink
 from penstock.observe.subscription import to
 from tests.children import python
 from tests.observe.reads import keys_of, read_one, source_of
+from tests.observe.test_otel_providers import Collector, collector  # noqa: F401  a fixture
 
 
 def test_metrics_go_to_the_endpoint_as_it_is_named_with_its_headers(collector, monkeypatch, tmp_path):  # noqa: F811
