@@ -22,8 +22,6 @@ _hold.restype = _drop.restype = None
 _object_at: Callable[[ctypes.c_void_p], Any] = ctypes.py_object.from_buffer
 # Up to this size, a copy takes less time than handing memory over.
 _COPIED_BYTES = 16 << 10
-# Up to this size, a call through ctypes takes longer than zeroing.
-_ZEROED_BYTES = 16 << 10
 _OWN: Final = object()  # pin of a whole allocated buffer
 # A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
 _BYTES_HEADER = bytes.__basicsize__ - 1
@@ -95,8 +93,22 @@ class Buffer:
             # CPython shares the empty and the one-byte objects: those must never be written to.
             scratch = bytearray(size)
             return cls.borrow(scratch)
-        owner = bytes(size) if size <= _ZEROED_BYTES else _new_bytes(None, _ssize(size))
+        if size <= _COPIED_BYTES:
+            # Without memory: its bytes come as a copy, see ``renew``. ``__getattr__`` makes memory for all other uses.
+            small = cls.__new__(cls)
+            small.size, small._pin = size, _OWN  # noqa: SLF001  of this class
+            return small
+        owner = _new_bytes(None, _ssize(size))
         return cls(owner, id(owner) + _BYTES_HEADER, size, _OWN)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  of the missing attribute
+        """Make the memory of a small allocated buffer; called only while ``owner`` and ``address`` are missing."""
+        if name not in ("owner", "address"):
+            raise AttributeError(name)
+        # For so few bytes, a call through ctypes takes longer than zeroing.
+        owner = self.owner = bytes(self.size)
+        self.address = id(owner) + _BYTES_HEADER
+        return owner if name == "owner" else self.address
 
     @classmethod
     def borrow(cls, buffer: object) -> Buffer:

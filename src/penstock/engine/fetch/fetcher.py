@@ -173,8 +173,13 @@ class Fetcher:
             ranged := [span for span, _ in wanted if not span.whole or (span.stop or 0) > most_bytes]
         ):
             self._learn_ranges(ranged)
-        read = self._read
-        reads = [read(span, buffer, owner) for span, buffer in wanted]
+        read, policy = self._read, self._policy
+        reads = [
+            SpanRead(policy, span, owner)  # nearly all
+            if buffer is None and (stop := span.stop) is not None and stop - span.start <= most_bytes
+            else read(span, buffer, owner)
+            for span, buffer in wanted
+        ]
         # With several reads, the others of the object would need all of it anyway.
         if len(wanted) == 1 and wanted[0][1] is not None:
             reads[0].front = wanted[0][0].start == 0
@@ -211,8 +216,6 @@ class Fetcher:
 
     def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
         size_bytes = None if span.stop is None else span.stop - span.start
-        if buffer is None and size_bytes is not None and size_bytes <= self.options.split_bytes:  # nearly all
-            return SpanRead(self._policy, span, owner)
         if buffer is not None and buffer.size != size_bytes:
             message = f"{size_bytes} bytes were to be read into a buffer of {buffer.size}"
             raise Unusable(message, url=self.driver.url(span.key))

@@ -53,7 +53,7 @@ CUT: Final = -1  # not a libcurl code: a transfer that we ended
 _WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS, _USERAGENT = 10001, 10002, 10004, 10010, 10015, 10018
 _HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 10318
 _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
-_SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
+_HTTPGET, _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 80, 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
 _SHARE, _POSTFIELDSIZE_LARGE = 10100, 30120
 _RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
@@ -129,13 +129,21 @@ def _open_public(refused: ctypes._Pointer[ctypes.c_int], _purpose: int, address:
 
 
 class Easy:
-    """A reusable transfer, configured once per store and loaded with one request at a time."""
+    """A reusable transfer, configured once per store and loaded with one request at a time.
+
+    Attributes:
+        collected: Stream of a body without a target, while it is in flight.
+        guarded: Whether it opens sockets to public addresses only.
+        handle: libcurl's handle.
+        pointer: Number of the handle.
+        request: Request that it is loaded with.
+
+    """
 
     __slots__ = (
         *(
             "_elsewhere",
             "_errors",
-            "_guarded",
             "_inward",
             "_found",
             "_found_at",
@@ -146,7 +154,18 @@ class Easy:
             "_nodes",
             "_options",
         ),
-        *("_reused", "_status", "_status_at", "_stream", "_takes", "collected", "handle", "pointer", "request"),
+        *(
+            "_reused",
+            "_status",
+            "_status_at",
+            "_stream",
+            "_takes",
+            "collected",
+            "guarded",
+            "handle",
+            "pointer",
+            "request",
+        ),
     )
 
     def __init__(self, options: TransportOptions, pool: Pool | None = None) -> None:
@@ -164,8 +183,8 @@ class Easy:
         self._reused: Reused | None = None  # made for the first small body
         self._takes: Pointer | None = None  # the stream that the handle is set to write to
         self.collected: Collected | None = None
-        # Whether it opens only public sockets, and whether it refused a socket.
-        self._guarded, self._inward = False, ctypes.c_int()
+        # ``_inward``: whether it refused a socket.
+        self.guarded, self._inward = False, ctypes.c_int()
         self._lines: tuple[str, ...] = ()  # content of the nodes
         self._nodes: list[Line] = []
         self._kept: object = None
@@ -206,7 +225,7 @@ class Easy:
             _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
         self._lines, self._nodes = (), []
         self._takes = None
-        self._guarded = False
+        self.guarded = False
         self._method = "GET"
 
     def close(self) -> None:
@@ -215,14 +234,15 @@ class Easy:
         if self._reused is not None:
             self._reused.close()
 
-    def load(self, request: Request, *, fresh: str | bool) -> None:
+    def load(self, request: Request, *, fresh: str | bool) -> None:  # noqa: C901  calls cost too much here
         """Load the next request. ``fresh`` demands a new connection, to that address if it is one."""
         handle = self.handle
         method = request.method
         if fresh or method != self._method:
             self._load_method(method, fresh=fresh)
         self.request = request
-        self._guard(wanted=request.public)
+        if request.public is not self.guarded:
+            self._guard(wanted=request.public)
         if method not in _WITHOUT_BODY:
             self._load_body(request.body if request.body is not None else b"")
         lines = request.headers
@@ -260,7 +280,8 @@ class Easy:
             self._chain(len(lines))
             changed = zip(self._nodes, lines, strict=True)
         for node, line in changed:
-            if "\n" in line or "\r" in line or "\0" in line:  # for example, an ETag from a manifest
+            # For example, an ETag from a manifest. The first test is the quickest, and nearly always enough.
+            if not line.isprintable() and ("\n" in line or "\r" in line or "\0" in line):
                 raise Unusable("a header cannot hold a line break or a NUL")
             node.data = line.encode("latin-1")
         self._lines = lines
@@ -275,7 +296,10 @@ class Easy:
     def _load_method(self, method: str, *, fresh: str | bool) -> None:
         """Set up the handle for a method; nothing is inherited from a request with another method or with ``fresh``."""
         handle, before, self._method = self.handle, self._method, ""
-        if before != "GET":
+        if before == "HEAD":
+            # The only option that a HEAD sets; this one unsets it.
+            _set(handle, _HTTPGET, _long(1))
+        elif before != "GET":
             easy_reset(handle)
             self._configure()
         self._method = ""  # until it is all set
@@ -295,17 +319,13 @@ class Easy:
 
         A name may resolve to any address, and to a different one each time.
         """
-        if wanted is self._guarded:
-            return
         self._inward.value = 0
         _set(self.handle, _OPENSOCKETFUNCTION, _open_public if wanted else None)
         _set(self.handle, _OPENSOCKETDATA, ctypes.byref(self._inward) if wanted else None)
-        self._guarded = wanted
+        self.guarded = wanted
 
     def went_inward(self) -> bool:
         """Return whether a request for public addresses led, or would have led, to an address that is not public."""
-        if not self._guarded:
-            return False
         inward, self._inward.value = self._inward.value, 0
         # Another request may have opened this connection.
         address = self.address()

@@ -270,24 +270,27 @@ class _Loop:
     def _finish(self, pointer: int, code: int) -> Session:
         # The transfer stays in _busy until its outcome is known: see _end.
         transfer = self._busy[pointer]
-        session = transfer.session
         response = transfer.response(code)
         self._multi.remove(transfer.easy, unfinished=code == CUT)
+        session, call = self._release(pointer)
         session.ended += 1
-        _, call = self._release(pointer)
         # As in _deliver; a function call costs too much here.
-        if (delay_s := deliver(call, response)) is not None:
-            self._backlog.again(session, call, response, delay_s)
+        try:
+            delay_s = call.done(response)
+        except Exception as error:  # noqa: BLE001  see deliver
+            with suppress(Exception):
+                call.done(Response(fault=ours(error)))
+        else:
+            if delay_s is not None:
+                self._backlog.again(session, call, response, delay_s)
         return session
 
     def _release(self, pointer: int) -> tuple[Session, Call]:
         """Free a transfer for another call; return its session and the call that it carried."""
         transfer = self._busy.pop(pointer)
-        call = transfer.call
-        # Only the caller may keep the data of the call alive.
-        del transfer.call
-        session = transfer.session
-        del transfer.session  # see Transfer.free
+        call, session = transfer.call, transfer.session
+        # Only the caller may keep the data of the call alive; for the session see Transfer.free.
+        del transfer.call, transfer.session
         handles = session.handles
         handles.free.append(transfer)
         handles.active -= 1

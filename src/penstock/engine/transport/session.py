@@ -169,7 +169,7 @@ class Transfer:
         limit, sampling = session.limit, session.sampling
         try:
             response = easy.unload(code)
-            if easy.went_inward():
+            if easy.guarded and easy.went_inward():
                 return Response(fault=ConfigError(_INWARD))
             if 300 <= response.status < 400:  # noqa: PLR2004  a redirect
                 response.address = easy.address()
