@@ -178,6 +178,13 @@ class PenstockError(Exception):
         retry_after_s: Delay in seconds that the server asked for; None if it did not.
         code: The store's own error code, if it gave one.
 
+    Example:
+        >>> try:
+        ...     ps.stat("s3://bucket/missing")
+        ... except ps.PenstockError as error:
+        ...     print(error.url)
+        s3://bucket/missing
+
     """
 
     retries = 0
@@ -215,23 +222,58 @@ def _rebuild(kind: type[PenstockError], message: str) -> PenstockError:
 
 
 class Unusable(PenstockError):
-    """The call cannot succeed as written and must be changed."""
+    """The call cannot succeed as written and must be changed.
+
+    Example:
+        >>> ps.Place(rank=2, world=2)
+        Traceback (most recent call last):
+        penstock.errors.Unusable: ...
+
+    """
 
 
 class InvalidURL(Unusable, ValueError):
-    """A URL that cannot be parsed, or lacks its bucket or key."""
+    """A URL that cannot be parsed, or lacks its bucket or key.
+
+    Example:
+        >>> ps.stat("s3://bucket")
+        Traceback (most recent call last):
+        penstock.errors.InvalidURL: this names a bucket, not an object in it [s3://bucket/]
+
+    """
 
 
 class ConfigError(Unusable):
-    """An option, profile or environment variable with a value that cannot work."""
+    """An option, profile or environment variable with a value that cannot work.
+
+    Example:
+        >>> ps.S3Options(access_key="id")
+        Traceback (most recent call last):
+        penstock.errors.ConfigError: ...
+
+    """
 
 
 class UnknownScheme(Unusable):
-    """No driver is registered for the URL's scheme."""
+    """No driver is registered for the URL's scheme.
+
+    Example:
+        >>> ps.open("gopher://bucket/key")
+        Traceback (most recent call last):
+        penstock.errors.UnknownScheme: ...
+
+    """
 
 
 class MissingExtra(Unusable, ImportError):
-    """An optional library is not installed; the text names the extra to install."""
+    """An optional library is not installed; the text names the extra to install.
+
+    Example:
+        >>> from penstock.errors import MissingExtra
+        >>> issubclass(MissingExtra, ImportError)
+        True
+
+    """
 
 
 @contextmanager
@@ -261,7 +303,14 @@ def needing(need: str, **extras: str) -> Iterator[None]:
 
 
 class Unsupported(Unusable, NotImplementedError):
-    """The store does not support this verb (list, put, multipart, copy, delete); nothing was changed."""
+    """The store does not support this verb (list, put, multipart, copy, delete); nothing was changed.
+
+    Example:
+        >>> ps.open("https://example.com/notes.txt", "w")
+        Traceback (most recent call last):
+        penstock.errors.Unsupported: ...
+
+    """
 
 
 class NotFound(PenstockError, FileNotFoundError):
@@ -270,97 +319,260 @@ class NotFound(PenstockError, FileNotFoundError):
     Attributes:
         missing: The missing thing, if the store reports it: ``object`` or ``bucket``.
 
+    Example:
+        >>> ps.stat("s3://bucket/missing")
+        Traceback (most recent call last):
+        penstock.errors.NotFound: ...
+
     """
 
     missing = ""
 
 
 class Denied(PenstockError, PermissionError):
-    """The store understands the request and refuses it."""
+    """The store understands the request and refuses it.
+
+    Example:
+        >>> from penstock.errors import Denied
+        >>> issubclass(Denied, PermissionError)
+        True
+
+    """
 
 
 class Unauthenticated(Denied):
-    """Credentials are missing, unknown, expired, or signed wrongly."""
+    """Credentials are missing, unknown, expired, or signed wrongly.
+
+    Example:
+        >>> from penstock.errors import Denied, Unauthenticated
+        >>> issubclass(Unauthenticated, Denied)
+        True
+
+    """
 
 
 class Forbidden(Denied):
-    """The credentials are valid but do not permit this operation."""
+    """The credentials are valid but do not permit this operation.
+
+    Example:
+        >>> from penstock.errors import Denied, Forbidden
+        >>> issubclass(Forbidden, Denied)
+        True
+
+    """
 
 
 class NoSpace(PenstockError, OSError):
-    """A disk is full, or a quota is used up: make room. Nothing of the failed write remains."""
+    """A disk is full, or a quota is used up: make room. Nothing of the failed write remains.
+
+    Example:
+        >>> from penstock.errors import NoSpace
+        >>> issubclass(NoSpace, OSError)
+        True
+
+    """
 
     ERRNOS = (ENOSPC, EDQUOT)
 
 
 class Conflict(PenstockError):
-    """Another writer wrote in the meantime."""
+    """Another writer wrote in the meantime.
+
+    Example:
+        >>> from penstock.errors import AlreadyExists, Changed, Conflict, PreconditionFailed
+        >>> all(issubclass(each, Conflict) for each in (AlreadyExists, Changed, PreconditionFailed))
+        True
+
+    """
 
 
 class AlreadyExists(Conflict, FileExistsError):
-    """A create-only write found an object in its place."""
+    """A create-only write found an object in its place.
+
+    Example:
+        >>> with ps.open("s3://bucket/train/3/0000.png", "xb") as file:
+        ...     file.write(b"new")
+        Traceback (most recent call last):
+        penstock.errors.AlreadyExists: ...
+
+    """
 
 
 class PreconditionFailed(Conflict):
-    """A conditional request's condition did not hold."""
+    """A conditional request's condition did not hold.
+
+    Example:
+        >>> from penstock.errors import Conflict, PreconditionFailed
+        >>> issubclass(PreconditionFailed, Conflict)
+        True
+
+    """
 
 
 class Changed(Conflict):
-    """The object is no longer the one that was listed or opened."""
+    """The object is no longer the one that was listed or opened.
+
+    Example:
+        >>> ps.copy("s3://bucket/train/3/0000.png", "s3://bucket/a.png")
+        >>> reader = ps.open("s3://bucket/a.png")
+        >>> ps.copy("s3://bucket/train/3/0001.png", "s3://bucket/a.png")
+        >>> reader.read()
+        Traceback (most recent call last):
+        penstock.errors.Changed: ...
+
+    """
 
 
 class DatasetChanged(Changed):
-    """The source of all samples changed after it was opened, such as an array deleted during the read."""
+    """The source of all samples changed after it was opened, such as an array deleted during the read.
+
+    Example:
+        >>> from penstock.errors import Changed, DatasetChanged
+        >>> issubclass(DatasetChanged, Changed)
+        True
+
+    """
 
 
 class Transient(PenstockError):
-    """A temporary failure, after Penstock's own retries: try later."""
+    """A temporary failure, after Penstock's own retries: try later.
+
+    Example:
+        >>> from penstock.errors import Transient
+        >>> try:
+        ...     size = ps.stat("s3://bucket/train/3/0000.png").size
+        ... except Transient:
+        ...     size = None  # unknown: ask again later
+
+    """
 
     retries = sys.maxsize
 
 
 class Throttled(Transient):
-    """The store asked for fewer requests (429, 503 SlowDown)."""
+    """The store asked for fewer requests (429, 503 SlowDown).
+
+    Example:
+        >>> from penstock.errors import Throttled, Transient
+        >>> issubclass(Throttled, Transient)
+        True
+
+    """
 
 
 class TimedOut(Transient, TimeoutError):
-    """No progress for too long; never raised for a slow transfer that makes progress."""
+    """No progress for too long; never raised for a slow transfer that makes progress.
+
+    Example:
+        >>> from penstock.errors import TimedOut, Transient
+        >>> issubclass(TimedOut, Transient), issubclass(TimedOut, TimeoutError)
+        (True, True)
+
+    """
 
 
 class Unreachable(Transient, ConnectionError):
-    """No connection, or one that broke."""
+    """No connection, or one that broke.
+
+    Example:
+        >>> closed = ps.S3Options(endpoint="http://127.0.0.1:1", retry=ps.RetryOptions(attempts=1))
+        >>> ps.stat("s3://bucket/train/3/0000.png", store=closed)
+        Traceback (most recent call last):
+        penstock.errors.Unreachable: ...
+
+    """
 
 
 class Damaged(PenstockError):
-    """The bytes are wrong: do not use them."""
+    """The bytes are wrong: do not use them.
+
+    Example:
+        >>> from penstock.errors import CheckpointError, ChecksumMismatch, Damaged, Truncated
+        >>> all(issubclass(each, Damaged) for each in (CheckpointError, ChecksumMismatch, Truncated))
+        True
+
+    """
 
 
 class Truncated(Damaged):
-    """Fewer bytes arrived than promised, repeatedly."""
+    """Fewer bytes arrived than promised, repeatedly.
+
+    Example:
+        >>> from penstock.errors import Damaged, Truncated
+        >>> issubclass(Truncated, Damaged)
+        True
+
+    """
 
 
 class ChecksumMismatch(Damaged):
-    """A digest of the bytes differs from the one recorded for them."""
+    """A digest of the bytes differs from the one recorded for them.
+
+    Example:
+        >>> from penstock.errors import ChecksumMismatch, Damaged
+        >>> issubclass(ChecksumMismatch, Damaged)
+        True
+
+    """
 
     # Damage in transit rarely repeats; data damaged three times is damaged at rest.
     retries = 2
 
 
 class ManifestError(Damaged, ValueError):
-    """A manifest that cannot be parsed; the message names the line."""
+    """A manifest that cannot be parsed; the message names the line.
+
+    Example:
+        >>> with ps.open("list.jsonl", "w") as file:
+        ...     file.write("{")
+        1
+        >>> ps.MapDataset.from_manifest("list.jsonl", base="s3://bucket/")
+        Traceback (most recent call last):
+        penstock.errors.ManifestError: ...list.jsonl, line 1: not JSON (...)
+
+    """
 
 
 class CheckpointError(Damaged):
-    """A checkpoint that is incomplete or inconsistent."""
+    """A checkpoint that is incomplete or inconsistent.
+
+    Example:
+        >>> ps.load("s3://bucket/train/3/0000.png")
+        Traceback (most recent call last):
+        penstock.errors.CheckpointError: ...
+
+    """
 
 
 class StateMismatch(PenstockError, ValueError):
-    """A resume state that does not match in shape, version or catalog."""
+    """A resume state that does not match in shape, version or catalog.
+
+    Example:
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=8)
+        >>> loader.load_state_dict({"epoch": 1})
+        Traceback (most recent call last):
+        penstock.errors.StateMismatch: ...
+
+    """
 
 
 class Cancelled(PenstockError):
-    """The operation was cancelled by this process (Ctrl-C, ``close``, ``break``)."""
+    """The operation was cancelled by this process (Ctrl-C, ``close``, ``break``).
+
+    Example:
+        >>> from penstock.errors import Cancelled, Transient
+        >>> issubclass(Cancelled, Transient)  # never retried
+        False
+
+    """
 
 
 class Bug(PenstockError):
-    """A violated internal assumption of Penstock: please report it with the traceback."""
+    """A violated internal assumption of Penstock: please report it with the traceback.
+
+    Example:
+        >>> from penstock.errors import Bug
+        >>> issubclass(Bug, ps.PenstockError)
+        True
+
+    """

@@ -145,6 +145,11 @@ class ObjectMeta:
         content_type: ``Content-Type``; for a file derived from its name; empty if unknown; only ``head`` fills it.
         checksum: Checksum of the whole object; None if unknown; only ``head`` fills it, if the store reports one.
 
+    Example:
+        >>> meta = ps.stat("s3://bucket/train/3/0000.png")
+        >>> meta.key, meta.url
+        ('train/3/0000.png', 's3://bucket/train/3/0000.png')
+
     """
 
     key: str
@@ -225,7 +230,24 @@ class Presigned:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a process: rank ``rank`` of ``world``, and in it worker ``worker`` of ``workers``."""
+    """The place of a process: rank ``rank`` of ``world``, and in it worker ``worker`` of ``workers``.
+
+    Attributes:
+        rank: Number of the rank, from 0.
+        world: Number of ranks.
+        worker: Number of the worker process in its rank, from 0.
+        workers: Number of worker processes of the rank.
+
+    Raises:
+        Unusable: No such place exists, such as rank 2 of 2.
+
+    Example:
+        >>> place = ps.Place(rank=1, world=2)
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/3/", place=place)
+        >>> sum(1 for sample in dataset)
+        30
+
+    """
 
     rank: int = 0
     world: int = 1
@@ -247,6 +269,10 @@ class Place:
 
         Raises:
             Unusable: Only one of the two is set, or one is not a number.
+
+        Example:
+            >>> ps.Place.from_environment()  # without RANK and WORLD_SIZE
+            Place(rank=0, world=1, worker=0, workers=1)
 
         """
         rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")

@@ -33,6 +33,14 @@ class CacheOptions(Part):
             cache, even if ``PENSTOCK_CACHE`` names one.
         ttl_s: Seconds, for the mode ``ttl`` only. Use ``math.inf`` for objects that are never replaced.
 
+    Example:
+        >>> cache = ps.CacheOptions(path="cache", size_bytes=100 << 30, mode="revalidate")
+        >>> with ps.open("s3://bucket/train/3/0000.png", store=ps.S3Options(cache=cache)) as file:
+        ...     file.read()[1:4]
+        b'PNG'
+        >>> ps.open_cache("cache").usage().entries
+        1
+
     """
 
     path: str = field(default="", metadata=PUBLIC)

@@ -54,6 +54,11 @@ class TransportOptions(Private):
             logs; printable ASCII.
         idle_s: Seconds an unused connection is kept. Below the 60 s after which common load balancers drop it.
 
+    Example:
+        >>> options = ps.S3Options(transport=ps.TransportOptions(connections=64, connect_timeout_s=2))
+        >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
+        'train/3/0000.png'
+
     """
 
     connections: int = 256
@@ -95,6 +100,11 @@ class RetryOptions(Part):
             token. Without tokens every delay is drawn from ``[0, cap_s]``. This token bucket stops a retry storm, as in
             the AWS SDKs' standard mode; there an empty bucket ends the operation, here it slows the operation down.
 
+    Example:
+        >>> options = ps.S3Options(retry=ps.RetryOptions(attempts=3, patience_s=30))
+        >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
+        'train/3/0000.png'
+
     """
 
     base_s: float = 0.1
@@ -126,6 +136,11 @@ class ReadOptions(Part):
             ``Content-Length``, or an fsspec filesystem that does not know it); a longer object raises ``Damaged``. Each
             such read may hold this many bytes, and briefly twice as many at its end.
 
+    Example:
+        >>> options = ps.S3Options(read=ps.ReadOptions(ahead_bytes=1 << 30, hedge=False))
+        >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
+        'train/3/0000.png'
+
     """
 
     split_bytes: int = 16 * _MIB
@@ -146,8 +161,17 @@ class WriteOptions(Part):
     Attributes:
         part_bytes: Size of a part, within the store's limits (S3: 5 MiB to 5 GiB); an object that fits in one part is
             sent as a single PUT. Parts grow automatically, so that S3's 10,000 parts hold 5 TiB.
-        buffer_bytes: Bytes held by one open writer: the part being filled plus the parts in flight.
+        buffer_bytes: Bytes held by one open writer: the part being filled plus the parts in flight; two
+            parts at least.
         content_type: ``Content-Type`` of the object.
+
+    Example:
+        >>> options = ps.S3Options(write=ps.WriteOptions(part_bytes=8 << 20, content_type="text/plain"))
+        >>> with ps.open("s3://bucket/a.txt", "w", store=options) as file:
+        ...     file.write("a")
+        1
+        >>> ps.stat("s3://bucket/a.txt").content_type
+        'text/plain'
 
     """
 
@@ -177,6 +201,11 @@ class NodeOptions(Part):
             (``ReadOptions.ahead_bytes`` is the limit of each process); 0: a quarter of the memory of the machine or of
             the container.
 
+    Example:
+        >>> options = ps.S3Options(node=ps.NodeOptions(connections=512, ahead_bytes=8 << 30))
+        >>> options.node.connections
+        512
+
     """
 
     share: bool = True
@@ -204,6 +233,11 @@ class StoreOptions(Private):
         write: Writing options.
         cache: Cache of objects on this machine, so that reading them again needs no request.
         node: Limits shared with other processes of the machine.
+
+    Example:
+        >>> options = ps.StoreOptions(retry=ps.RetryOptions(attempts=3))  # for a store of any kind
+        >>> [each.key for each in ps.list("s3://bucket/train/3/", store=options)][0]
+        'train/3/0000.png'
 
     """
 

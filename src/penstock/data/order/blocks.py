@@ -64,6 +64,12 @@ class BlockShuffle:
         Unusable: An argument is out of range; or, when a dataset is given the order, the sizes do not add up to its
             samples.
 
+    Example:
+        >>> order = ps.BlockShuffle(block_samples=2, window_blocks=1)
+        >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
+        array([2, 3, 0, 1, 5, 4, 7, 6])
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.BlockShuffle(60))
+
     """
 
     block_samples: int | Sequence[int]
@@ -83,7 +89,7 @@ class BlockShuffle:
         return f"blocks 1: {sizes_text(self.block_samples)}, window {self.window_blocks}"
 
     def positions(self, samples: int) -> int:
-        """Check the sizes of blocks, and return ``samples``."""
+        """Return ``samples``, after a check of the sizes of blocks."""
         check_sizes(self.block_samples, samples)
         return samples
 

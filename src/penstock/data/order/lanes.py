@@ -60,6 +60,12 @@ class Lanes:
         Unusable: An argument is out of range; or, when a dataset is given the order, the sizes do not add up to its
             samples; or, when an iteration begins, the ranks cannot share the lanes evenly.
 
+    Example:
+        >>> order = ps.Lanes(block_samples=2, window_blocks=1, lanes=2, shuffle=False)
+        >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
+        array([0, 4, 1, 5, 2, 6, 3, 7])
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.Lanes(60))
+
     """
 
     block_samples: int | Sequence[int] | NDArray[np.int64]
@@ -95,7 +101,7 @@ class Lanes:
         return hash((self.identity, self.lanes))
 
     def positions(self, samples: int) -> int:
-        """Check the sizes of blocks, and return ``samples``."""
+        """Return ``samples``, after a check of the sizes of blocks."""
         check_sizes(self.block_samples, samples)
         return samples
 

@@ -21,6 +21,12 @@ class Repeat(int):
     """The index of a repeated sample of this epoch, which fills a batch so that all ranks have equally many samples.
 
     A ``Repeat`` behaves like any int; code that counts or measures may check ``isinstance(index, penstock.Repeat)``.
+
+    Example:
+        >>> index = ps.Repeat(3)
+        >>> index + 1, isinstance(index, ps.Repeat)
+        (4, True)
+
     """
 
     __slots__ = ()

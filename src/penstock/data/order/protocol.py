@@ -21,6 +21,18 @@ class Order(Protocol):
 
     An order is pure: in every process, its results depend only on its own arguments and those of the call. It is small
     and can be pickled, since each worker process has a copy. Threads may share it.
+
+    Example:
+        >>> class Reversed:
+        ...     identity = "reversed, version 1"
+        ...     def positions(self, samples):
+        ...         return samples
+        ...     def epoch(self, samples, seed, epoch):
+        ...         return lambda positions: samples - 1 - positions
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/3/", shuffle=Reversed())
+        >>> next(iter(dataset)).key
+        'train/3/0059.png'
+
     """
 
     @property
@@ -55,6 +67,14 @@ class LaneOrder(Order, Protocol):
     """An order in which position p belongs to lane p % lanes, and ranks share the lanes: see ``penstock.Lanes``.
 
     The identity does not include the number of lanes, which a resume state holds separately.
+
+    Example:
+        >>> from penstock.data.order.protocol import LaneOrder
+        >>> isinstance(ps.Lanes(64), LaneOrder), isinstance(ps.BlockShuffle(64), LaneOrder)
+        (True, False)
+        >>> ps.Lanes(64).with_lanes(8).lanes
+        8
+
     """
 
     @property

@@ -25,6 +25,13 @@ def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Ca
     Raises:
         ConfigError: A variable is invalid, a name is empty, or no home directory is known.
 
+    Example:
+        >>> options = ps.S3Options(cache=ps.CacheOptions(path="cache"))
+        >>> ps.warm("s3://bucket/train/3/", store=options).fetched
+        60
+        >>> ps.open_cache("cache").usage().entries
+        60
+
     """
     if isinstance(cache, str) and not cache:
         raise ConfigError("an empty text names no cache: leave it out for the default directory")

@@ -43,14 +43,27 @@ class Cache:
 
     Thread-safe, and safe with any number of processes that share the directory; a forked child resets its state.
 
+    Args:
+        options: The directory and its limits. Nothing is touched before the first use.
+
     Attributes:
         options: The options as given.
         counts: Counters of this process's reads and writes.
 
+    Raises:
+        ConfigError: No directory is known.
+
+    Example:
+        >>> ps.warm("s3://bucket/train/3/", store=ps.S3Options(cache=ps.CacheOptions(path="cache"))).fetched
+        60
+        >>> cache = ps.open_cache("cache")
+        >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
+        (0, 60)
+
     """
 
     def __init__(self, options: CacheOptions) -> None:
-        """Prepare the cache without touching the disk; ``ConfigError`` if no directory is known."""
+        """Prepare the cache without touching the disk."""
         if not isinstance(options, CacheOptions):
             raise ConfigError(
                 f"a cache is made from CacheOptions, not {options!r}; penstock.open_cache takes a directory"
@@ -81,8 +94,16 @@ class Cache:
     ) -> files.Hit | None:
         """Return bytes ``[low, high)`` of an entry, or fill ``into`` with them; None without such an entry.
 
-        ``high`` may be ``files.WHOLE`` or ``files.EVERY``. An entry written before ``since_s`` (seconds since the
-        epoch) is ignored. ``ConfigError`` if other users may write to the directory.
+        Args:
+            name: The entry's name.
+            low: First byte.
+            high: End, exclusive; or ``files.WHOLE`` or ``files.EVERY``.
+            into: Memory to fill, of ``high - low`` bytes; default: new memory.
+            since_s: Ignore an entry written before this time, in seconds since the epoch.
+
+        Raises:
+            ConfigError: Other users may write to the directory.
+
         """
         memory = self._memory
         held = None if memory is None else memory.get(name)
@@ -113,14 +134,25 @@ class Cache:
         return None
 
     def look(self, name: bytes) -> Footer | None:
-        """Return an entry's footer; None if the entry is missing or damaged."""
+        """Return an entry's footer; None if the entry is missing or damaged.
+
+        Args:
+            name: The entry's name.
+
+        """
         try:
             return files.footer_of(self._disk.folder(), files.path_of(name), name)[1]
         except (OSError, Damaged):
             return None
 
     def note(self, *, hit: bool, size_bytes: int = 0) -> None:
-        """Count a read as a hit or a miss."""
+        """Count a read as a hit or a miss.
+
+        Args:
+            hit: Whether the read was a hit.
+            size_bytes: Its bytes.
+
+        """
         counts = self.counts
         if hit:
             counts.hits += 1
@@ -139,10 +171,20 @@ class Cache:
                     self._pause(error)
 
     def store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool = False) -> bool:
-        """Write an entry, unless the cache refuses it; return whether it was stored.
+        """Write an entry, unless the cache refuses it.
 
         An existing entry that is not smaller stays, unless ``replace``. After the disk is full or fails, nothing is
         written for 30 s.
+
+        Args:
+            name: The entry's name.
+            data: Its bytes.
+            what: The object and the offset that it belongs to.
+            replace: Replace an existing entry of any size.
+
+        Returns:
+            Whether the entry was stored.
+
         """
         counts = self.counts
         if monotonic() < self._resume_s:
@@ -206,9 +248,18 @@ class Cache:
         return Usage(self._disk.root, self.options.size_bytes, used, entries, share)
 
     def verify(self, tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Verified:
-        """Verify the checksums of all entries and remove damaged ones; call ``tell(1, bytes)`` for each entry.
+        """Verify the checksums of all entries, and remove damaged ones.
 
-        Raises as ``usage`` does.
+        Args:
+            tell: Called with 1 and the bytes of each entry, to show progress; default: nothing.
+
+        Returns:
+            Number of entries, of their bytes, and of damaged ones.
+
+        Raises:
+            ConfigError: The path cannot be a directory.
+            OSError: The directory is unusable.
+
         """
         self._disk.check_place()
         entries = size_bytes = damaged = 0
@@ -228,11 +279,20 @@ class Cache:
         return Verified(entries, size_bytes, damaged)
 
     def clear(self, prefix: str = "", tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Cleared:
-        """Remove the entries of objects whose URLs begin with ``prefix``; call ``tell(1, bytes)`` for each.
+        """Remove the entries of objects whose URLs begin with ``prefix``; other processes may use the cache meanwhile.
 
-        An empty prefix removes all entries, damaged ones too, and the directory if no other process writes. Other
-        processes may use the cache meanwhile. ``ConfigError``: the path cannot be a directory; ``OSError``: it may not
-        be removed.
+        Args:
+            prefix: Beginning of URLs. An empty prefix (default) removes all entries, damaged ones too, and the
+                directory if no other process writes.
+            tell: Called with 1 and the disk space of each entry, to show progress; default: nothing.
+
+        Returns:
+            Number of removed entries, and the disk space that they took.
+
+        Raises:
+            ConfigError: The path cannot be a directory.
+            OSError: An entry may not be removed.
+
         """
         if not isinstance(prefix, str):
             raise ConfigError(f"prefix is what URLs begin with, such as 's3://bucket/train/', not {prefix!r}")

@@ -35,6 +35,12 @@ class Credentials:
         expires_at: Seconds since the epoch; None when they do not expire.
         found_in: Where they were found, for display: names and paths only.
 
+    Example:
+        >>> def fetched():
+        ...     return ps.Credentials("testing", "testing", expires_at=4e9)
+        >>> ps.stat("s3://bucket/train/3/0000.png", store=ps.S3Options(credentials=fetched)).key
+        'train/3/0000.png'
+
     """
 
     access_key: str = field(repr=False)
@@ -52,6 +58,13 @@ class BearerToken:
         token: The text after ``Bearer`` in ``Authorization``.
         expires_at: Seconds since the epoch; None if unknown.
         found_in: Where it was found, for display: names and paths only.
+
+    Example:
+        >>> def fetched():
+        ...     return ps.BearerToken("ya29.token", expires_at=4e9)
+        >>> options = ps.GCSOptions(credentials=fetched)
+        >>> fetched()
+        BearerToken(expires_at=4000000000.0, found_in='')
 
     """
 

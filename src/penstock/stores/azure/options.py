@@ -39,6 +39,11 @@ class AzureOptions(StoreOptions):
         cache: Where objects are kept on this machine, so that reading them again needs no request.
         node: What is shared with other processes of the machine.
 
+    Example:
+        >>> options = ps.AzureOptions(account="name", sas_token="sv=2024-08-04&sig=c2VjcmV0")
+        >>> options.account, "c2VjcmV0" in repr(options)
+        ('name', False)
+
     """
 
     account: str | None = field(default=None, metadata=PUBLIC)

@@ -26,6 +26,13 @@ class FsspecOptions(StoreOptions):
         cache: Where objects are kept on this machine, so that reading them again needs no request.
         node: What is shared with other processes of the machine.
 
+    Example:
+        >>> with ps.open("fsspec+memory://folder/notes.txt", "w", store=ps.FsspecOptions()) as file:
+        ...     file.write("a")
+        1
+        >>> ps.open("fsspec+memory://folder/notes.txt").read()
+        b'a'
+
     """
 
     storage_options: Mapping[str, object] | None = field(default=None, repr=False)

@@ -49,6 +49,11 @@ class GCSOptions(StoreOptions):
         cache: Where objects are kept on this machine, so that reading them again needs no request.
         node: What is shared with other processes of the machine.
 
+    Example:
+        >>> options = ps.GCSOptions(credentials_file="key.json", user_project="billed")
+        >>> options.user_project
+        'billed'
+
     """
 
     endpoint: str | None = field(default=None, metadata=PUBLIC)

@@ -47,6 +47,11 @@ class OSSOptions(StoreOptions):
         cache: Where objects are kept on this machine, so that reading them again needs no request.
         node: What is shared with other processes of the machine.
 
+    Example:
+        >>> options = ps.OSSOptions(region="cn-hangzhou", internal=True, ecs_role="training")
+        >>> options.region
+        'cn-hangzhou'
+
     """
 
     region: str | None = field(default=None, metadata=PUBLIC)

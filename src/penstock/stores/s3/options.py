@@ -56,6 +56,11 @@ class S3Options(StoreOptions):
         cache: Where objects are kept on this machine, so that reading them again needs no request.
         node: What is shared with other processes of the machine.
 
+    Example:
+        >>> options = ps.S3Options(region="us-east-1", access_key="testing", secret_key="testing")
+        >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
+        'train/3/0000.png'
+
     """
 
     endpoint: str | None = field(default=None, metadata=PUBLIC)

@@ -39,6 +39,11 @@ class HTTPOptions(StoreOptions):
         cache: Where objects are kept on this machine, so that reading them again needs no request.
         node: What is shared with other processes of the machine.
 
+    Example:
+        >>> options = ps.HTTPOptions(token="secret-token", headers={"X-Purpose": "training"})
+        >>> "secret-token" in repr(options)
+        False
+
     """
 
     token: str | None = field(default=None, repr=False)
