@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from sys import maxsize
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import Buffer
@@ -63,6 +63,30 @@ class _Store:
     options: StoreOptions
     settings: Hashable
     identity: Hashable
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the hash once: it covers some hundred options."""
+        hashed = hash((self.scheme, self.bucket, self.options, self.settings, self.identity))
+        object.__setattr__(self, "_hash", hashed)
+
+    def __hash__(self) -> int:
+        """Return the hash."""
+        return self._hash
+
+
+class _Known(NamedTuple):
+    """A store that was referred to before, with what stays the same while settings and identity do."""
+
+    given: StoreOptions | str | None
+    provider: Provider
+    taken: StoreOptions
+    variant: Provider
+    store: _Store
+
+
+_known: dict[tuple[str, int], _Known] = {}
+_KNOWN = 64
 
 
 _engines: Engines[_Store] = Engines(_SPARE)
@@ -91,16 +115,21 @@ class Source:
         """
         self._resolve = (provider := location.provider).resolve
         self._given = store
-        if isinstance(store, str):
-            from penstock.stores.profiles.profile_provider import chosen  # few programs have profiles
-
-            store = chosen(location, store)
-        options = provider.take(StoreOptions() if store is None else store)
-        self.options = options = options if location.local else with_cache(options)
+        self.root = root = location.root
+        known = _known.get((root, id(store)))
+        if known is None or known.given is not store or known.provider is not provider or isinstance(store, str):
+            known, taken = None, _taken(location, store)
+        else:
+            taken = known.taken
+        self.options = options = taken if location.local else with_cache(taken)
         settings, identity = self._resolve(options, os.environ)
-        self._provider = provider.variant(settings) or provider
-        self.root = location.root
-        self._store = _Store(location.scheme, location.bucket, options, settings, identity)
+        if known is None or _changed(known.store, options, settings, identity):
+            key = _Store(location.scheme, location.bucket, options, settings, identity)
+            known = _Known(store, provider, taken, provider.variant(settings) or provider, key)
+            if len(_known) >= _KNOWN:
+                _known.clear()
+            _known[root, id(store)] = known
+        self._provider, self._store = known.variant, known.store
         self._engine: tuple[int, Fetcher] | None = None  # with its process id
         self._closed = False
         self._layer = layer
@@ -404,6 +433,22 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = No
     if not key:
         raise InvalidURL("this names a bucket, not an object in it", url=source.root)
     return source, key
+
+
+def _taken(location: Location, store: StoreOptions | str | None) -> StoreOptions:
+    """Return options of the class of the location's provider; a text names the profile that has them."""
+    if isinstance(store, str):
+        from penstock.stores.profiles.profile_provider import chosen  # few programs have profiles
+
+        store = chosen(location, store)
+    return location.provider.take(StoreOptions() if store is None else store)
+
+
+def _changed(store: _Store, options: StoreOptions, settings: Hashable, identity: Hashable) -> bool:
+    """Return whether a store has other options, settings or identity; equal ones are often the same objects."""
+    if store.options is options and store.settings is settings:
+        return store.identity != identity
+    return (store.options, store.settings, store.identity) != (options, settings, identity)
 
 
 def _stat_existing(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:

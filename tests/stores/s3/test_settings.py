@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.options import TransportOptions
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.settings import StoreSettings, resolve
+from penstock.stores.s3.settings import StoreSettings, remembered, resolve
 
 
 @pytest.fixture
@@ -198,3 +199,67 @@ def test_the_proxy_is_kept_and_not_shown(environ):
     settings = resolve(options, environ)
     assert settings.proxy == "http://me:hush@proxy:3128"
     assert "hush" not in repr(settings)
+
+
+def _resolving():
+    calls = []
+
+    def resolved(options, environ):
+        calls.append(options)
+        found = resolve(options, environ)
+        return found, found.identity
+
+    return remembered(resolved), calls
+
+
+def _write(path, region):
+    path.write_text(f"[default]\nregion = {region}\n")
+    os.utime(path, (1_700_000_000, 1_700_000_000 + len(region)))
+
+
+def test_settings_are_resolved_once_while_nothing_changes(monkeypatch, tmp_path):
+    config = tmp_path / "config"
+    _write(config, "eu-west-1")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    resolved, calls = _resolving()
+    options = S3Options()
+    first = resolved(options, os.environ)
+    assert resolved(options, os.environ) is first
+    assert len(calls) == 1
+    assert resolved(options, dict(os.environ)) == first  # another environment
+    assert resolved(S3Options(), os.environ) == first  # other options
+    assert len(calls) == 3
+
+
+def test_settings_are_resolved_again_after_any_change(monkeypatch, tmp_path):
+    config, authority = tmp_path / "config", tmp_path / "ca.pem"
+    _write(config, "eu-west-1")
+    authority.write_text("")
+    os.utime(authority, (1_700_000_000, 1_700_000_000))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
+    resolved, calls = _resolving()
+    options = S3Options()
+    assert resolved(options, os.environ)[0].region == "eu-west-1"
+    _write(config, "us-west-22")
+    assert resolved(options, os.environ)[0].region == "us-west-22"
+    monkeypatch.setenv("AWS_REGION", "us-east-2")
+    assert resolved(options, os.environ)[0].region == "us-east-2"
+    monkeypatch.delenv("AWS_REGION")
+    config.unlink()
+    assert resolved(options, os.environ)[0].region == "us-east-1"
+    assert len(calls) == 4
+    authority.unlink()
+    with pytest.raises(ConfigError, match="AWS_CA_BUNDLE names the CA file"):
+        resolved(options, os.environ)
+
+
+def test_settings_from_a_file_that_just_changed_are_not_kept(monkeypatch, tmp_path):
+    config = tmp_path / "config"
+    config.write_text("[default]\nregion = eu-west-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    resolved, calls = _resolving()
+    options = S3Options()
+    for _ in range(2):
+        assert resolved(options, os.environ)[0].region == "eu-west-1"
+    assert len(calls) == 2

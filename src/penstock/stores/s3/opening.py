@@ -15,7 +15,7 @@ from penstock.stores.provider import Opening, Provider, bucket_names
 from penstock.stores.s3 import services
 from penstock.stores.s3.options import S3Options
 from penstock.stores.s3.services import AWS, auth_token
-from penstock.stores.s3.settings import aws_endpoint, resolve
+from penstock.stores.s3.settings import aws_endpoint, remembered, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -39,6 +39,7 @@ def resolver(service: Service) -> Callable[[S3Options, Mapping[str, str]], tuple
     AWS's variables and files count, too, if they name an endpoint of this very service.
     """
 
+    @remembered
     def resolved(options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
         meant = service
         if options.provider is not None and services.named(options.provider) is not service:

@@ -12,7 +12,7 @@ from penstock.stores.provider import Provider, bucket_names
 from penstock.stores.s3 import services
 from penstock.stores.s3.opening import FAMILY, opener, parted, resolver
 from penstock.stores.s3.services import AWS, SERVICES
-from penstock.stores.s3.settings import resolve
+from penstock.stores.s3.settings import remembered, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -27,6 +27,7 @@ __all__ = ["PRESETS", "PROVIDER", "R2", "opener", "resolver"]
 _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
 
 
+@remembered
 def _resolve(options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
     """Resolve for ``s3://``, with the service that is named or that the endpoint belongs to."""
     word = options.provider
@@ -39,9 +40,8 @@ def _resolve(options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, 
 
 def _variant(settings: StoreSettings) -> Provider | None:
     """Return the preset of the settings' service; None for AWS."""
-    if settings.service == AWS:
+    if settings.service is AWS or settings.service == AWS:  # in most cases the very same: comparing takes longer
         return None
-
     return preset(settings.service.name)
 
 

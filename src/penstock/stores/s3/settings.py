@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from time import time
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.engine import endpoint
@@ -18,11 +20,11 @@ from penstock.stores.s3 import aws_files as shared
 from penstock.stores.s3.services import AWS, Service
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from penstock.stores.s3.options import S3Options
 
-__all__ = ["StoreSettings", "aws_endpoint", "chain_reads", "resolve", "unsigned"]
+__all__ = ["StoreSettings", "aws_endpoint", "chain_reads", "remembered", "resolve", "unsigned"]
 
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
@@ -100,6 +102,66 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service
         own=own,
         identity=_identity(options, environ, profile, service),
     )
+
+
+class _Resolution(NamedTuple):
+    """Settings and identity that were resolved, and all that they depend on."""
+
+    options: S3Options
+    variables: Mapping[Any, Any]
+    files: list[tuple[str, object]]  # paths and stamps
+    found: tuple[Hashable, Hashable]
+
+
+_RESOLUTIONS = 64  # held for each service
+_SETTLED_S = 1.0  # a file that changed later may change again without a new time of change
+
+
+def remembered(
+    resolve: Callable[[S3Options, Mapping[str, str]], tuple[Hashable, Hashable]],
+) -> Callable[[S3Options, Mapping[str, str]], tuple[Hashable, Hashable]]:
+    """Wrap a ``Provider.resolve`` of this dialect: keep its results while options, environment and files are the same.
+
+    A program that opens one object after another by URL would spend half of its time on resolving the same settings.
+    """
+    held: dict[int, _Resolution] = {}
+
+    @wraps(resolve)
+    def resolved(options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+        if environ is not os.environ:
+            return resolve(options, environ)
+        variables, known = _variables(), held.get(id(options))
+        same = known is not None and known.options is options and known.variables == variables
+        if known is not None and same and all(_stamp(path) == stamp for path, stamp in known.files):
+            return known.found
+        variables = dict(variables)
+        # Before they are read: a change during the reading is noticed the next time.
+        files = [(str(path), _stamp(str(path))) for path in shared.files(environ)]
+        found = resolve(options, environ)
+        ca_file = getattr(found[0], "ca_file", None) or ""
+        files.append((ca_file, _stamp(ca_file)))
+        if ca_file and all(stamp is None or time() - stamp[0] / 1e9 > _SETTLED_S for _, stamp in files):
+            if len(held) >= _RESOLUTIONS:
+                held.clear()
+            held[id(options)] = _Resolution(options, variables, [*files], found)
+        return found
+
+    return resolved
+
+
+def _variables() -> Mapping[Any, Any]:
+    """Return the environment in the form in which ``os`` keeps it: decoding it takes 20 times as long as comparing."""
+    raw: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+    return raw
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """Return what tells a changed file; None for a missing file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  a Path takes longer than the call
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def aws_endpoint(options: S3Options, environ: Mapping[str, str]) -> str | None:
