@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Files whose functions run in any thread each time the call is repeated: lower a limit when a file goes.
-MOST = {"open_read": 43, "from_prefix": 53, "loader_epoch": 52, "zarr_open": 72, "zarr_epoch": 61}
+MOST = {"open_read": 35, "from_prefix": 46, "loader_epoch": 52, "zarr_open": 63, "zarr_epoch": 61}
 
 
 @pytest.fixture(scope="module")
