@@ -94,6 +94,7 @@ DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never m
 FACING = {
     *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr")),
     *(("pytest", "testing"), ("hypothesis", "testing")),
+    *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
     *(("torch", "checkpoint.distributed"), ("torch", "checkpoint.dcp"), ("torch", "checkpoint.run.ranks")),
     *(
         ("lightning", "checkpoint.lightning"),

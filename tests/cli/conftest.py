@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from penstock.testing.faults import FaultServer, Settings
 from tests.cli.warm import warm
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
@@ -50,3 +51,18 @@ def start():
     for process in processes:
         with process:
             process.kill()
+
+
+@pytest.fixture
+def strict():
+    with FaultServer.within(Settings()) as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def careless():
+    """Serve as a store does that ignores conditions on writes."""
+    with FaultServer.within(Settings(conditions="ignored")) as server:
+        server.make("bucket")
+        yield server

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock import errors
 from penstock.cli import main
-from penstock.cli.store import Given, settled
+from penstock.cli.options import Given, settled
 from penstock.stores.gcs import driver as gcs_crc
 from penstock.stores.oss import vocabulary as oss_crc
 from penstock.testing.faults import FaultServer, Settings, dialect

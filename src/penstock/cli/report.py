@@ -8,8 +8,7 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from penstock.cli.exits import CODES, write
-from penstock.cli.text import readable
+from penstock.cli.output import code_of, counted, harmless, readable, write
 from penstock.errors import printable
 
 if TYPE_CHECKING:
@@ -59,12 +58,15 @@ class Report:
         self._line({**record, "size": size_bytes, "status": status}, {"note": note} if note else {})
 
     def take(self, outcome: Outcome) -> None:
-        """Count the outcome of one object that was copied, moved or deleted."""
+        """Count the outcome of one object that was copied, moved or deleted; print what was planned."""
         record: dict[str, object] = {"source": outcome.source or None, "dest": outcome.dest or None}
         if outcome.error is not None:
             self.fail(record, outcome.size, outcome.error)
         else:
             self.add(record, outcome.size, outcome.status, outcome.note)
+            if outcome.status == "planned" and not self._as_json:
+                words = f"{outcome.source} -> {outcome.dest}" if outcome.source else f"delete {outcome.dest}"
+                write(harmless(words) + "\n")
 
     def count(self, status: str, number: int) -> None:
         """Add ``number`` objects to a status, without a line for each."""
@@ -74,7 +76,7 @@ class Report:
     def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
         """Count a failed object."""
         self._counts["failed"] += 1
-        self._codes.add(next((code for kind, code in CODES.items() if isinstance(error, kind)), 1))
+        self._codes.add(code_of(error))
         self._remark(str(error))
         self._line({**record, "size": size_bytes, "status": "failed"}, {"error": str(error)})
 
@@ -99,7 +101,7 @@ class Report:
         done = self._counts[self._verb]
         elapsed_s = monotonic() - self._began
         rate = f" in {elapsed_s:.1f} s, {readable(int(self._size_bytes / elapsed_s))}/s"
-        words = [f"{self._verb} {done:,} object{'s' * (done != 1)}, {readable(self._size_bytes)}"]
+        words = [f"{self._verb} {counted(done, 'object')}, {readable(self._size_bytes)}"]
         words[0] += rate if self._verb in ("copied", "moved") else ""
         words += [f"{count:,} {status}" for status, count in self._counts.items() if status != self._verb]
         return "; ".join(words)

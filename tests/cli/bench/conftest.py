@@ -16,5 +16,5 @@ def server():
 def _quick(monkeypatch):
     """Two pieces are an upload in parts, and an object that counts as large; the machine is looked at briefly."""
     monkeypatch.setattr("penstock.cli.bench.run._PIECE_BYTES", 9 << 20)
-    monkeypatch.setattr("penstock.cli.bench.machine._SOCKET_S", 0.02)
-    monkeypatch.setattr("penstock.cli.bench.machine._COPY_BYTES", 1 << 20)
+    monkeypatch.setattr("penstock.cli.bench.limits._SOCKET_S", 0.02)
+    monkeypatch.setattr("penstock.cli.bench.limits._COPY_BYTES", 1 << 20)

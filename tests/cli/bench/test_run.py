@@ -142,7 +142,7 @@ def test_stores_without_a_network_are_measured_too(url, tmp_path):
 
 
 def test_a_transform_is_measured_in_one_thread_and_in_several(server, monkeypatch):
-    monkeypatch.setattr("penstock.cli.bench.machine._cores", lambda: 2.0)
+    monkeypatch.setattr("penstock.cli.bench.limits._cores", lambda: 2.0)
     for number in range(4):
         server.put("bucket", f"train/{number}", bytes(2000))
     options = BenchOptions(seconds=0.05, read_only=True, transform="tests.cli.bench.test_decoding:double")

@@ -13,8 +13,7 @@ from datetime import datetime
 
 import pytest
 
-import penstock as ps
-from penstock.cli.commands.ls import as_url, ls
+from penstock.cli.app import build
 from penstock.events import Listed, subscribe
 from penstock.source import open_source
 
@@ -70,7 +69,7 @@ def test_a_page_is_out_before_the_next_is_asked_for(monkeypatch):
     monkeypatch.setattr(sys, "stdout", written)
     seen = []
     unsubscribe = subscribe(lambda event: isinstance(event, Listed) and seen.append(written.getvalue().count("\n")))
-    ls("memory://pages/", as_url, ps.StoreOptions())
+    build("ls")(["ls", "memory://pages/"], standalone_mode=False)
     unsubscribe()
     assert seen == [0, 1000, 2000]
     assert written.getvalue().count("\n") == 2500

@@ -15,9 +15,8 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.cli.bench.machine import examined
-from penstock.cli.bench.result import step
-from penstock.cli.bench.verdict import binding
+from penstock.cli.bench.limits import binding, examined, step
+from penstock.cli.output import counted
 from penstock.data.datasets.sample import Sample
 from penstock.engine.contracts.driver import Delete, List, Multipart, Put
 from penstock.errors import PenstockError, Unsupported, Unusable
@@ -30,16 +29,13 @@ from penstock.stores.urls import parse
 from penstock.values import ObjectMeta, Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-    from penstock.cli.bench.machine import Machine
-    from penstock.cli.bench.result import Result
+    from penstock.cli.bench.limits import Machine, Result
     from penstock.events import HostTimings
     from penstock.options import StoreOptions
 
     Transform = Callable[[Sample], Any]
-    from collections.abc import Iterable
-
 
 __all__ = ["BenchOptions", "Written", "decoding", "listing", "measure", "named", "read_large", "read_small"]
 
@@ -228,7 +224,7 @@ def decoding(
             result = watch.result
             result.objects, result.size_bytes = made
             result.threads = threads
-            result.detail = f"{len(objects)} objects again and again, in {threads} thread{'s' * (threads != 1)}"
+            result.detail = f"{len(objects)} objects again and again, in {counted(threads, 'thread')}"
         yield watch.result
         if watch.result.outcome == "failed":
             return
@@ -301,7 +297,7 @@ def listing(source: Source, prefix: str, seconds: float) -> tuple[Result, list[O
         watch.stop()
         every = f"{result.elapsed_s / max(pages, 1) * 1000:,.0f} ms a page"
         ended = ", and more" if more else ""
-        result.detail = f"{result.objects:,} key{'s' * (result.objects != 1)}{ended}, {every}"
+        result.detail = f"{counted(result.objects, 'key')}{ended}, {every}"
     return watch.result, found
 
 
@@ -331,7 +327,7 @@ def read_large(source: Source, metas: Sequence[ObjectMeta], seconds: float) -> R
     with step("read large") as watch:
         for _ in _reads(source, chain.from_iterable(map(_ranges, chain.from_iterable(repeat(large)))), watch, seconds):
             pass
-        watch.result.detail = f"of {len(large):,} object{'s' * (len(large) != 1)}, in ranges of 8 MiB"
+        watch.result.detail = f"of {counted(len(large), 'object')}, in ranges of 8 MiB"
     return watch.result
 
 

@@ -1,1 +1,1 @@
-"""Implementations of the commands, without their shared parts."""
+"""One module for each command: options, help and example, and what the command does."""

@@ -1,48 +1,48 @@
 """``penstock cat``: objects to standard output, in bounded memory."""
-
-from __future__ import annotations
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Annotated
 
-from penstock.cli.exits import outgoing
+from typer import Option, Typer
+
+from penstock.cli.options import Store, Urls, with_store
+from penstock.cli.output import outgoing
 from penstock.errors import Unusable
 from penstock.jobs.selection import select_objects
-from penstock.values import Span
+from penstock.values import ObjectMeta, Span
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+__all__ = ["app", "cat"]
 
-    from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
-
-__all__ = ["cat"]
-
+app = Typer()
 _PIECE_BYTES = 8 << 20
 # Number of equal shares of options.read.ahead_bytes (256 MiB); this command uses one of them.
 _READERS = 4
 _RANGE = re.compile(r"(\d*):(\d*)")
 
 
-def cat(urls: Sequence[str], span: str, store: StoreOptions | str) -> None:
-    """Write objects to standard output, one after another; the matches of a glob are in key order.
+@app.command(epilog="Example: penstock cat --range 0:512 s3://bucket/shard-0.tar | xxd")
+@with_store
+def cat(
+    urls: Urls,
+    *,
+    span: Annotated[
+        str, Option("--range", metavar="START:STOP", help="Bytes from START up to, not including, STOP.")
+    ] = ":",
+    store: Store,
+) -> None:
+    """Write objects to standard output, one after another. Exit code 1 at the first object that does not exist.
 
-    64 MiB are read ahead, one request for each 8 MiB.
-
-    ``span`` is the half-open range ``START:STOP`` of bytes of each object; either may be left out, and bytes past the
-    end are ignored. All reads of an object are pinned to its first version. The first error ends the command.
-
-    Raises:
-        Unusable: ``span`` is not a valid range.
-        NotFound: One of ``urls`` matches nothing; the objects before it have been written.
-
+    A glob stands for all matches in key order; an object with exactly this name takes precedence.
     """
     start, stop = _bounds(span)
     for url in urls:
         found = select_objects(url, store)
         spans = (span for meta in found.entries() for span in _spans(meta, start, stop))
+        # 64 MiB are read ahead, one request for each 8 MiB.
         with found.source.lookahead(spans, _READERS) as pieces:
             for piece in pieces:
                 _out(piece)
@@ -56,6 +56,7 @@ def _bounds(span: str) -> tuple[int, int | None]:
 
 
 def _spans(meta: ObjectMeta, start: int, stop: int | None) -> Iterator[Span]:
+    """Yield the pieces of an object, all pinned to the version that was found first."""
     stop = meta.size if stop is None else min(stop, meta.size)
     for at in range(start, stop, _PIECE_BYTES):
         yield Span(meta.key, at, min(at + _PIECE_BYTES, stop), meta.etag)

@@ -1,43 +1,45 @@
 """``penstock doctor``: step-by-step examination of a store, with remedies."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from penstock.cli.doctor import examine
-from penstock.cli.exits import CODES, write
+from typer import Argument, Option, Typer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from penstock.cli.options import JsonLines, Store, with_store
+from penstock.cli.output import code_of, write_row
 
-    from penstock.cli.doctor import Finding
-    from penstock.options import StoreOptions
+__all__ = ["app", "doctor"]
 
-__all__ = ["as_json", "as_text", "doctor"]
-
+app = Typer()
 _SIGNS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
 
 
-def doctor(url: str, shown: Callable[[Finding], str], store: StoreOptions | str, *, read_only: bool) -> None:
-    """Print each finding as soon as it is available; exit with the code of the first failure."""
+@app.command(epilog="Example: penstock doctor s3://bucket/runs/")
+@with_store
+def doctor(
+    url: Annotated[str, Argument(metavar="URL", help="A bucket, or a prefix that may be written below.")],
+    *,
+    read_only: Annotated[bool, Option("--read-only", help="Write nothing; read an object there.")] = False,
+    json: JsonLines = False,
+    store: Store,
+) -> None:
+    """Examine a store step by step: host, TLS, clock, credentials, then each verb. What fails says what to do.
+
+    Writes about 6 MiB into a new folder below URL, and deletes them. The exit code is that of the first failure.
+    """
+    # Imported late: no other command needs the examination.
+    from penstock.cli.doctor import examine
+
     code = 0
     for finding in examine(url, store, read_only=read_only):
-        write(shown(finding))
+        record = asdict(finding)
+        del record["error"]
+        milliseconds = f"{finding.elapsed_s * 1000:>6,.0f} ms"
+        write_row(
+            record, f"{_SIGNS[finding.outcome]} {finding.name:<25} {milliseconds}  {finding.detail}", as_json=json
+        )
         if finding.outcome == "failed" and not code:
-            code = next((number for kind, number in CODES.items() if isinstance(finding.error, kind)), 1)
+            code = code_of(finding.error)
     if code:
         raise SystemExit(code)
-
-
-def as_text(finding: Finding) -> str:
-    """Return a readable line: a sign, the step, milliseconds, and the detail."""
-    return f"{_SIGNS[finding.outcome]} {finding.name:<25} {finding.elapsed_s * 1000:>6,.0f} ms  {finding.detail}\n"
-
-
-def as_json(finding: Finding) -> str:
-    """Return a JSON object on one line."""
-    record = asdict(finding)
-    del record["error"]
-    return json.dumps(record) + "\n"

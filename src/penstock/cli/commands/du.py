@@ -1,24 +1,22 @@
 """``penstock du``: number of objects and bytes, grouped by the next key component."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+from typer import Option, Typer
 
 from penstock.cli.commands.ls import nothing
-from penstock.cli.exits import write
-from penstock.cli.text import harmless
+from penstock.cli.options import JsonLines, Prefix, Store, with_store
+from penstock.cli.output import write_row
 from penstock.jobs.selection import sized
 from penstock.source import open_source
+from penstock.values import ObjectMeta
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+__all__ = ["Row", "app", "du"]
 
-    from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
-
-__all__ = ["Row", "as_json", "as_text", "du"]
+app = Typer()
 
 
 @dataclass(slots=True)
@@ -36,39 +34,35 @@ class Row:
         self.size_bytes += size_bytes
 
 
-def du(url: str, line: Callable[[Row], str], store: StoreOptions | str, *, summary: bool) -> None:
-    """Print sums of the objects whose URL begins with ``url``; one request for each 1,000, memory for one page.
-
-    One line for each prefix up to the next ``/``, one for the objects without such a prefix, and one for all objects.
-    With ``summary``, only the last one.
-
-    Raises:
-        NotFound: No object matches.
-
-    """
+@app.command(epilog="Example: penstock du s3://bucket/train/")
+@with_store
+def du(
+    url: Prefix,
+    *,
+    summary: Annotated[bool, Option("--summary", "-s", help="The total only.")] = False,
+    json: JsonLines = False,
+    store: Store,
+) -> None:
+    """Sum the objects whose URL begins with URL, grouped by key up to the next /. Exit code 1 if there are none."""
     source, prefix = open_source(url, store)
     total = Row("total", source.url(prefix))
     loose = Row("objects", source.url(prefix))
+    # One request for each 1,000 objects, and memory for one page.
     entries = (entry for page in source.pages(prefix) for entry in sized(source, page.entries))
     for group in _groups(entries, len(prefix), source.url, (loose, total)):
         if not summary:
-            write(line(group))
+            _print(group, as_json=json)
     if not total.objects:
         raise nothing(source.url(prefix))
     if loose.objects and not summary:
-        write(line(loose))
-    write(line(total))
+        _print(loose, as_json=json)
+    _print(total, as_json=json)
 
 
-def as_text(row: Row) -> str:
-    """Return bytes, objects and URL, in columns."""
+def _print(row: Row, *, as_json: bool) -> None:
     note = {"objects": "  (in no prefix)", "total": "  (all)"}.get(row.kind, "")
-    return harmless(f"{row.size_bytes:>18} {row.objects:>12} {row.url}{note}") + "\n"
-
-
-def as_json(row: Row) -> str:
-    """Return a JSON object on one line."""
-    return json.dumps({"url": row.url, "kind": row.kind, "objects": row.objects, "size": row.size_bytes}) + "\n"
+    record = {"url": row.url, "kind": row.kind, "objects": row.objects, "size": row.size_bytes}
+    write_row(record, f"{row.size_bytes:>18} {row.objects:>12} {row.url}{note}", as_json=as_json)
 
 
 def _groups(

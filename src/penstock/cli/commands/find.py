@@ -1,37 +1,62 @@
 """``penstock find``: objects by name, size and age."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
+from typing import TYPE_CHECKING, Annotated
 
-from typing import TYPE_CHECKING
+from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.commands.ls import as_json, as_long, as_url, nothing
-from penstock.cli.exits import write
+from penstock.cli.commands.ls import form, nothing
+from penstock.cli.options import JsonUrls, Long, Store, seconds, size_bytes, with_options, with_store
+from penstock.cli.output import write
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.jobs.find import FindKeywords
-    from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
 
-__all__ = ["as_json", "as_long", "as_url", "find"]
+__all__ = ["app", "find"]
+
+app = Typer()
 
 
-def find(url: str, wanted: FindKeywords, line: Callable[[str, ObjectMeta], str], store: StoreOptions | str) -> None:
-    """Print a line for each matching object as soon as it is found.
+def _wanted(
+    *,
+    name: Annotated[list[str] | None, Option(metavar="GLOB", help="Of the last component of a key.")] = None,
+    path: Annotated[list[str] | None, Option(metavar="GLOB", help="Of the key below URL; ** crosses /.")] = None,
+    larger: Annotated[str | None, Option(metavar="SIZE", help="At least so large: 10k, 4MiB.")] = None,
+    smaller: Annotated[str | None, Option(metavar="SIZE", help="At most so large.")] = None,
+    newer: Annotated[str | None, Option(metavar="TIME", help="Changed within this time: 90, 15m, 7d.")] = None,
+    older: Annotated[str | None, Option(metavar="TIME", help="Changed before that.")] = None,
+) -> "FindKeywords":
+    return {
+        "name": name or (),
+        "path": path or (),
+        "larger_bytes": None if larger is None else size_bytes(larger, "--larger"),
+        "smaller_bytes": None if smaller is None else size_bytes(smaller, "--smaller"),
+        "newer_s": None if newer is None else seconds(newer, "--newer"),
+        "older_s": None if older is None else seconds(older, "--older"),
+    }
 
-    Raises:
-        NotFound: No object matches.
-        PenstockError: Errors of ``ps.find``.
 
-    """
-    found = False
-    for meta in ps.find(url, store=store, **wanted):
+@app.command(epilog="Example: penstock find --name '*.tmp' --older 7d s3://bucket/runs")
+@with_store
+@with_options("wanted", _wanted)
+def find(
+    url: Annotated[str, Argument(metavar="URL", help="A directory, a prefix or a bucket.")],
+    *,
+    kind: Annotated[str, Option("--type", metavar="object|marker|folder", help="What to find.")] = "object",
+    long: Long = False,
+    json: JsonUrls = False,
+    wanted: "FindKeywords",
+    store: Store,
+) -> None:
+    """Find objects below URL by name, size and age, one per line. Exit code 1 if there are none."""
+    line, found = form(long=long, json=json), False
+    everything: FindKeywords = {**wanted, "kind": kind}  # type: ignore[typeddict-item]  # ps.find validates it
+    for meta in ps.find(url, store=store, **everything):
         write(line(meta.url, meta) + "\n")
         found = True
     if not found:
-        if any(value for name, value in wanted.items() if name != "kind"):
+        if any(wanted.values()):
             raise NotFound("no object there has the name, size and age that are asked for", url=url)
         raise nothing(url)

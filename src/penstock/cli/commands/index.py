@@ -1,58 +1,76 @@
 """``penstock index``: write the catalog of a prefix, and continue an interrupted run."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
+from typing import TYPE_CHECKING, Annotated
 
-import json
-import os
-from typing import TYPE_CHECKING
+from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.exits import write
-from penstock.cli.text import harmless, readable
-from penstock.data.catalog.storage.saved import load
+from penstock.cli.options import JsonOne, Store, with_options, with_store
+from penstock.cli.output import counted, readable, write_row
 from penstock.errors import Damaged
 from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
     from penstock.data.catalog.index import IndexKeywords
-    from penstock.options import StoreOptions
 
-__all__ = ["index"]
+__all__ = ["app", "index"]
+
+app = Typer()
 
 
+def _how(
+    *,
+    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below URL like this.")] = None,
+    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
+    labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
+    restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
+) -> "IndexKeywords":
+    return {"include": include or [], "exclude": exclude or [], "labels": labels, "restart": restart}
+
+
+@app.command(epilog="Example: penstock index s3://bucket/train/ train.catalog")
+@with_store
+@with_options("how", _how)
 def index(
-    url: str, to: str, how: IndexKeywords, store: StoreOptions | str, *, refresh: bool = False, as_json: bool = False
+    url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket.")],
+    to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
+    *,
+    refresh: Annotated[
+        bool, Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
+    ] = False,
+    json: JsonOne = False,
+    how: "IndexKeywords",
+    store: Store,
 ) -> None:
-    """Write the catalog of ``url`` to ``to`` as ``ps.index`` does, and print a summary.
+    """List the objects below URL in parallel and write a catalog, which datasets open without listing.
 
-    ``refresh`` reads the existing catalog and lists only the keys that sort after its last key.
-
-    Raises:
-        NotFound: No object exists; with ``refresh``, the catalog does not exist.
-        Unusable: With ``refresh``, the catalog is not of ``url``.
-        PenstockError: Errors of ``ps.index``.
-
+    Repeat an interrupted command to continue its listing. Exit code 1 if there are no objects.
     """
-    if refresh:
-        its = None if parse(to).local else store
-        known = _saved(to, its)
-        include, exclude, labels = how.get("include", ()), how.get("exclude", ()), how.get("labels")
-        catalog = known.refresh(url, include=include, exclude=exclude, labels=labels, store=store)
-        if catalog is not known:
-            catalog.save(to, store=its)
-    else:
-        catalog = ps.index(url, to, store=store, **how)
+    catalog = _refreshed(url, to, how, store) if refresh else ps.index(url, to, store=store, **how)
     size = catalog.total_bytes
-    if as_json:
-        told = {"url": url, "catalog": os.fspath(to), "objects": len(catalog), "size": None if size < 0 else size}
-        write(json.dumps({**told, "digest": catalog.digest}) + "\n")
-    else:
-        much = "" if size < 0 else f", {readable(size)}"
-        write(harmless(f"{to}: {len(catalog):,} object{'s' * (len(catalog) != 1)}{much}") + "\n")
+    record = {"url": url, "catalog": to, "objects": len(catalog), "size": None if size < 0 else size}
+    much = "" if size < 0 else f", {readable(size)}"
+    text = f"{to}: {counted(len(catalog), 'object')}{much}"
+    write_row({**record, "digest": catalog.digest}, text, as_json=json)
 
 
-def _saved(to: str, store: StoreOptions | str | None) -> ps.Catalog:
+def _refreshed(url: str, to: str, how: "IndexKeywords", store: Store) -> "ps.Catalog":
+    """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
+    its = None if parse(to).local else store
+    known = _saved(to, its)
+    include, exclude, labels = how.get("include", ()), how.get("exclude", ()), how.get("labels")
+    catalog = known.refresh(url, include=include, exclude=exclude, labels=labels, store=store)
+    if catalog is not known:
+        catalog.save(to, store=its)
+    return catalog
+
+
+def _saved(to: str, store: Store | None) -> "ps.Catalog":
     """Return a saved catalog with the URL where its objects were listed, which ``refresh`` compares."""
+    # Imported late: it needs numpy, and the help of all commands does not.
+    from penstock.data.catalog.storage.saved import load
+
     try:
         with ps.open(to, "rb", store=store) as file:
             found = load(file)

@@ -1,42 +1,33 @@
 """``penstock ls``: list objects, one per line, page by page."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from json import dumps
 
-from penstock.cli.exits import write
-from penstock.cli.text import harmless, moment, readable
+from typer import Typer
+
+from penstock.cli.options import JsonUrls, Long, Prefix, Store, with_store
+from penstock.cli.output import counted, harmless, moment, readable, write
 from penstock.errors import NotFound
 from penstock.jobs.selection import elsewhere
 from penstock.progress import tally
 from penstock.source import open_source
-from penstock.values import UNKNOWN_SIZE
+from penstock.values import UNKNOWN_SIZE, ObjectMeta
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["app", "form", "ls", "nothing"]
 
-    from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
-
-    Line = Callable[[str, ObjectMeta], str]
-
-__all__ = ["as_json", "as_long", "as_url", "ls", "nothing"]
+app = Typer()
 
 
-def ls(url: str, line: Line, store: StoreOptions | str) -> None:
-    """Print a line for each object whose URL begins with ``url``; memory for one page, one request for each 1,000.
-
-    On a terminal, standard error shows the progress and, at the end, the number of objects and bytes.
-
-    Raises:
-        NotFound: No object matches.
-
-    """
+@app.command()
+@with_store
+def ls(url: Prefix, *, long: Long = False, json: JsonUrls = False, store: Store) -> None:
+    """List the objects whose URL begins with URL, one per line. Exit code 1 if there are none."""
+    line = form(long=long, json=json)
     source, prefix = open_source(url, store)
     count = size_bytes = 0
-    # Lines on the same terminal already show the progress.
+    # Memory for one page. Lines on the same terminal already show the progress.
     with tally("listing", shown=False if sys.stdout.isatty() else None) as tell:
         for page in source.pages(prefix):
             write("".join(f"{line(source.url(entry.key), entry)}\n" for entry in page.entries))
@@ -46,7 +37,7 @@ def ls(url: str, line: Line, store: StoreOptions | str) -> None:
     if not count:
         raise nothing(source.url(prefix))
     if sys.stderr.isatty():
-        print(f"{count:,} object{'s' * (count != 1)}, {readable(size_bytes)}", file=sys.stderr)
+        print(f"{counted(count, 'object')}, {readable(size_bytes)}", file=sys.stderr)
 
 
 def nothing(url: str) -> NotFound:
@@ -55,19 +46,24 @@ def nothing(url: str) -> NotFound:
     return NotFound(f"nothing there begins with this URL{glob}{elsewhere(url)}", url=url)
 
 
-def as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature for all three
+def form(*, long: bool, json: bool) -> Callable[[str, ObjectMeta], str]:
+    """Return the function that makes the line of an object from its URL and metadata."""
+    return _as_json if json else _as_long if long else _as_url
+
+
+def _as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature for all three
     """Return the URL; control characters are escaped where they would reach a terminal."""
     return harmless(url)
 
 
-def as_long(url: str, entry: ObjectMeta) -> str:
+def _as_long(url: str, entry: ObjectMeta) -> str:
     """Return size in bytes, time of the last change (UTC) and URL."""
     size = "-" if entry.size == UNKNOWN_SIZE else entry.size
     return f"{size:>15} {moment(entry.modified) or '-':>20} {harmless(url)}"
 
 
-def as_json(url: str, entry: ObjectMeta) -> str:
+def _as_json(url: str, entry: ObjectMeta) -> str:
     """Return a JSON object on one line; special characters in a key are escaped."""
     modified = moment(entry.modified)
     size = None if entry.size == UNKNOWN_SIZE else entry.size
-    return json.dumps({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})
+    return dumps({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})

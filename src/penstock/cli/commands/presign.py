@@ -1,53 +1,52 @@
 """``penstock presign``: a URL to read or write one object without credentials."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
 import sys
-from typing import TYPE_CHECKING
+from json import dumps
+from typing import Annotated
+
+from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.exits import write
-from penstock.cli.text import moment
-from penstock.cli.units import seconds
+from penstock.cli.options import Store, seconds, with_store
+from penstock.cli.output import moment, write
 from penstock.errors import Unusable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["app", "presign"]
 
-    from penstock.options import StoreOptions
-    from penstock.values import Presigned
-
-__all__ = ["as_json", "as_text", "presign"]
+app = Typer()
 
 
+@app.command(
+    epilog="Examples: penstock presign --expires 7d s3://bucket/model.pt; curl -T model.pt "
+    '"$(penstock presign --method PUT s3://bucket/model.pt)"'
+)
+@with_store
 def presign(
-    url: str, method: str, expires: str | None, shown: Callable[[Presigned], str], store: StoreOptions | str
+    url: Annotated[str, Argument(metavar="URL", help="One object; it need not exist.")],
+    *,
+    method: Annotated[str, Option(metavar="GET|PUT", help="What the address allows.")] = "GET",
+    expires: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Seconds, or 15m, 12h, 7d. Default: 1h, or what the credentials have."),
+    ] = None,
+    json: Annotated[bool, Option("--json", help="One JSON object, with what to send and when it ends.")] = False,
+    store: Store,
 ) -> None:
-    """Print a presigned URL; the headers to send, and a note on earlier expiry, go to standard error.
+    """Print an address at which anybody may read or write one object, for a time. No request is made.
 
-    Raises:
-        Unusable: Errors of ``ps.presign``; ``expires`` is not a valid time.
-
+    It needs keys that sign: S3's and OSS's, an HMAC key or a service account's file for Google Cloud Storage, the
+    account's key for Azure. Tokens and shared access signatures are refused.
     """
     expires_s = None if expires is None else seconds(expires, "--expires")
     verb = method.upper()
     if verb not in ("GET", "PUT"):
         raise Unusable(f"--method {method}: GET or PUT")
     signed = ps.presign(url, method="GET" if verb == "GET" else "PUT", expires_s=expires_s, store=store)
-    write(shown(signed))
+    record = {"url": signed.url, "method": signed.method, "expires": moment(signed.expires_at)}
+    # A URL has no control characters, and is written as it is: it is signed.
+    write((dumps({**record, "headers": signed.headers, "note": signed.note}) if json else str(signed)) + "\n")
     for name, value in signed.headers.items():
         print(f"send with it: {name}: {value}", file=sys.stderr)
     if signed.note:
         print(f"note: {signed.note}", file=sys.stderr)
-
-
-def as_text(signed: Presigned) -> str:
-    """Return the URL."""
-    return f"{signed}\n"
-
-
-def as_json(signed: Presigned) -> str:
-    """Return a JSON object on one line."""
-    record = {"url": signed.url, "method": signed.method, "expires": moment(signed.expires_at)}
-    return json.dumps({**record, "headers": signed.headers, "note": signed.note}) + "\n"

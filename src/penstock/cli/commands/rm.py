@@ -1,41 +1,40 @@
-"""``penstock rm``: delete objects, and ask first if that may be a mistake."""
+"""``penstock rm``: delete objects, and ask first if that may be a mistake; abort unfinished uploads."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
 import sys
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING
+from time import time
+from typing import Annotated
 
-from penstock.cli.exits import write
+from typer import Argument, Option, Typer
+
+from penstock.cli.options import JsonObjects, Store, with_options, with_store
+from penstock.cli.output import counted, harmless, moment, readable, write_row
 from penstock.cli.report import Report
-from penstock.cli.text import harmless, readable
 from penstock.engine.contracts.driver import Delete
-from penstock.errors import Cancelled, PenstockError, printable
+from penstock.errors import Cancelled, NotFound, PenstockError, Unusable, printable
 from penstock.jobs import steps
-from penstock.jobs.guard import check_tree, link
+from penstock.jobs.guard import check_tree, clock_beside, link
 from penstock.jobs.pool import run_jobs
-from penstock.jobs.selection import require, select
+from penstock.jobs.selection import local, require, select
 from penstock.progress import tally
+from penstock.source import Source, open_source
+from penstock.values import ObjectMeta, Upload
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+__all__ = ["app", "rm"]
 
-    from penstock.options import StoreOptions
-    from penstock.source import Source
-    from penstock.values import ObjectMeta
+Victim = tuple[Source, ObjectMeta]
 
-    Victim = tuple[Source, ObjectMeta]
-
-__all__ = ["How", "rm"]
+app = Typer()
+_HOUR_S = 3600
+_SHOWN = 20  # uploads named as left
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """The options of ``rm``."""
-
+class _How:
     recursive: bool = False
     dry_run: bool = False
     yes: bool = False
@@ -43,20 +42,49 @@ class How:
     json: bool = False
 
 
-def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
-    """Delete the objects that ``urls`` name; one request for each 1,000 listed, and one for each object.
+def _how(
+    *,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Delete whole trees.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, one per line.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow emptying a whole bucket.")] = False,
+    json: JsonObjects = False,
+) -> _How:
+    return _How(recursive, dry_run, yes, whole_bucket, json)
 
-    On a terminal, the user must confirm the deletion of more than one object, unless ``yes``. A failure does not stop
-    the other deletions. A link itself is deleted, not its target.
 
-    Raises:
-        NotFound: Nothing matches one of ``urls``.
-        Unusable: A whole bucket, without ``whole_bucket``; the home or working directory, or a directory above them; a
-            link with a ``/`` at the end.
-        Cancelled: The answer was no; nothing was deleted.
-        SystemExit: Some objects could not be deleted: the code of the worst error.
+def _hours(
+    *,
+    incomplete: Annotated[bool, Option("--incomplete", help="Instead of objects, abort unfinished uploads.")] = False,
+    older_than: Annotated[
+        float, Option(min=0, metavar="HOURS", help="With --incomplete: only uploads older than this.")
+    ] = 24.0,
+) -> float | None:
+    return older_than if incomplete else None
 
+
+@app.command(
+    epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/",
+)
+@with_store
+@with_options("how", _how)
+@with_options("hours", _hours)
+def rm(
+    urls: Annotated[list[str], Argument(metavar="URL", help="Objects, trees (with -r), or globs in quotes.")],
+    *,
+    how: _How,
+    hours: float | None,
+    store: Store,
+) -> None:
+    """Delete objects. Exit code 1 if nothing matches.
+
+    On a terminal, rm asks before it deletes more than one object. A whole bucket, or a glob of everything in it,
+    needs --whole-bucket. The working directory, the home directory and directories above them are refused. A link
+    itself is deleted, not its target. Local directories stay.
     """
+    if hours is not None:
+        _abort(urls, hours, store, how)
+        return
     for url in urls:
         require(url, store, Delete)
     selections = [link(url, store) or select(url, store, recursive=how.recursive) for url in urls]
@@ -66,18 +94,13 @@ def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
     victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
     if how.dry_run:
         for source, meta in victims:
-            write(_planned(source.url(meta.key), meta.size, as_json=how.json))
+            url = source.url(meta.key)
+            write_row({"url": url, "size": meta.size, "status": "planned"}, url, as_json=how.json)
         return
     if not how.yes and sys.stdin.isatty() and sys.stderr.isatty():
         victims = list(victims)
         _ask(victims)
     _delete(victims, as_json=how.json)
-
-
-def _planned(url: str, size_bytes: int, *, as_json: bool) -> str:
-    if as_json:
-        return json.dumps({"url": url, "size": size_bytes, "status": "planned"}) + "\n"
-    return harmless(url) + "\n"
 
 
 def _ask(victims: Sequence[Victim]) -> None:
@@ -110,3 +133,50 @@ def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
 async def _deleted(victim: Victim) -> None:
     source, meta = victim
     await steps.delete(source, meta.key)
+
+
+def _abort(urls: Sequence[str], hours: float, store: Store, how: _How) -> None:
+    """Abort uploads to keys that begin with one of ``urls`` and were started more than ``hours`` ago.
+
+    Nothing shows whether the process of an upload still runs, so ``hours`` must be longer than any upload takes.
+    Uploads whose age the store does not report are left, and named on standard error. One request for each 1,000
+    uploads, and one for each aborted upload.
+
+    Raises:
+        NotFound: No upload matches.
+
+    """
+    found, ageless = 0, []
+    for source, upload in _old(urls, hours, store):
+        url = source.url(upload.key)
+        if upload.begun is None:
+            ageless.append(harmless(url))
+            continue
+        record = {"url": url, "begun": moment(upload.begun), "status": "planned" if how.dry_run else "aborted"}
+        write_row(record, url, as_json=how.json)
+        if not how.dry_run:
+            source.abort(upload)
+        found += 1
+    if ageless:
+        shown, more = ageless[:_SHOWN], f" and {len(ageless) - _SHOWN:,} more" if len(ageless) > _SHOWN else ""
+        why = "the store does not say how old they are (Azure deletes them after a week)"
+        print(f"left {len(ageless):,}, {why}: {', '.join(shown)}{more}", file=sys.stderr)
+    if not found:
+        raise NotFound(f"no upload there is unfinished after {hours:g} hours", url=urls[0])
+    print(f"{'would abort' if how.dry_run else 'aborted'} {counted(found, 'upload')}", file=sys.stderr)
+
+
+def _old(urls: Sequence[str], hours: float, store: Store) -> Iterator[tuple[Source, Upload]]:
+    for url in urls:
+        source, prefix = open_source(url, store)
+        if local(source) and not prefix:
+            raise Unusable("this is every file of this machine: name a directory", url=source.root)
+        # List all uploads first: a page token may become invalid when the upload that it names is aborted.
+        for upload in list(source.unfinished(prefix)):
+            now = time()
+            if local(source):
+                # If nothing can be written there, nothing can be removed either.
+                with suppress(OSError):
+                    now = clock_beside(upload.id)
+            if upload.begun is None or upload.begun <= now - hours * _HOUR_S:
+                yield source, upload

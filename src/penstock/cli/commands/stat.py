@@ -1,49 +1,43 @@
 """``penstock stat``: metadata of objects, one by one."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
 from itertools import islice
-from typing import TYPE_CHECKING
+from json import dumps
 
-from penstock.cli.exits import write
-from penstock.cli.text import harmless, readable
-from penstock.cli.text import moment as time
+from typer import Typer
+
+from penstock.cli.options import JsonLines, Store, Urls, with_store
+from penstock.cli.output import harmless, moment, readable, write
 from penstock.jobs.selection import select_objects
+from penstock.values import ObjectMeta
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+__all__ = ["app", "stat"]
 
-    from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
-
-__all__ = ["as_json", "as_text", "stat"]
-
+app = Typer()
 _AT_ONCE = 256
 
 
-def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: StoreOptions | str) -> None:
-    """Print the metadata of each object, in the order of ``urls`` and of a glob's keys; the first error ends it.
+@app.command(epilog="Example: penstock stat --json s3://bucket/train/0.png")
+@with_store
+def stat(urls: Urls, *, json: JsonLines = False, store: Store) -> None:
+    """Print size, time, ETag and metadata of objects. Exit code 1 at the first object that does not exist.
 
-    One request for each object, 256 in parallel; a glob also takes one for each 1,000 listed objects.
-
-    Raises:
-        NotFound: One of ``urls`` matches nothing. Objects before it have been printed, of a glob all but up to 255.
-
+    A glob stands for all matches in key order; an object with exactly this name takes precedence.
     """
+    form = _as_json if json else _as_text
     for url in urls:
         found = select_objects(url, store)
         entries = found.entries()
+        # One request for each object, 256 in parallel; a glob also takes one for each 1,000 listed objects.
         while some := list(islice(entries, _AT_ONCE)):
             for meta in [found.meta] if found.meta else found.source.stat_many([entry.key for entry in some]):
-                write(shown(found.source.url(meta.key), meta))
+                write(form(found.source.url(meta.key), meta))
 
 
-def as_text(url: str, meta: ObjectMeta) -> str:
-    """Return readable lines."""
+def _as_text(url: str, meta: ObjectMeta) -> str:
     rows = {
         "size": f"{meta.size} bytes" + (f" ({readable(meta.size)})" if meta.size >= 1024 else ""),  # noqa: PLR2004  KiB
-        "modified": time(meta.modified) or "-",
+        "modified": moment(meta.modified) or "-",
         "etag": meta.etag or "-",
         "type": meta.content_type or "-",
         **{f"metadata {name}": value for name, value in sorted(meta.metadata.items())},
@@ -52,7 +46,6 @@ def as_text(url: str, meta: ObjectMeta) -> str:
     return "".join(f"{harmless(line)}\n" for line in lines)
 
 
-def as_json(url: str, meta: ObjectMeta) -> str:
-    """Return a JSON object on one line."""
-    record = {"url": url, "key": meta.key, "size": meta.size, "etag": meta.etag, "modified": time(meta.modified)}
-    return json.dumps({**record, "type": meta.content_type, "metadata": meta.metadata}) + "\n"
+def _as_json(url: str, meta: ObjectMeta) -> str:
+    record = {"url": url, "key": meta.key, "size": meta.size, "etag": meta.etag, "modified": moment(meta.modified)}
+    return dumps({**record, "type": meta.content_type, "metadata": meta.metadata}) + "\n"

@@ -1,51 +1,98 @@
 """``penstock sync``: make one tree of objects equal to another."""
-
-from __future__ import annotations
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Annotated, NamedTuple
 
-from penstock.cli.exits import write
+from typer import Argument, Option, Typer
+
+from penstock.cli.options import DryRun, JsonObjects, Processes, Store, with_options, with_store
 from penstock.cli.report import Report
-from penstock.cli.text import harmless
+from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.outcome import ledger
 from penstock.jobs.sync import Run
 
-if TYPE_CHECKING:
-    from penstock.jobs.mirror import SyncOptions
-    from penstock.jobs.outcome import Outcome
-    from penstock.options import StoreOptions
+__all__ = ["app", "sync"]
 
-__all__ = ["sync"]
+app = Typer()
+_TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
 
 
-def sync(
-    urls: tuple[str, str],
-    options: SyncOptions,
-    store: StoreOptions | str,
+def _how(
     *,
-    report: str | None,
-    json: bool,
-    processes: int | None,
+    delete: Annotated[bool, Option("--delete", help="Then delete in DEST what SOURCE does not have.")] = False,
+    checksum: Annotated[bool, Option("--checksum", help="Compare contents, not times.")] = False,
+    dry_run: DryRun = False,
+    allow_empty: Annotated[bool, Option("--allow-empty", help="Allow a SOURCE with nothing in it.")] = False,
+    whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow --delete in a whole bucket.")] = False,
+) -> SyncOptions:
+    return SyncOptions(delete, checksum, (), (), dry_run, allow_empty, whole_bucket)
+
+
+class _Globs(NamedTuple):
+    include: list[str]
+    exclude: list[str]
+
+
+def _globs(
+    *,
+    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
+    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this; in DEST they stay.")] = None,
+) -> _Globs:
+    return _Globs(include or [], exclude or [])
+
+
+class _Output(NamedTuple):
+    report: str | None
+    json: bool
+    processes: int | None
+
+
+def _output(
+    *,
+    report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
+    json: JsonObjects = False,
+    processes: Processes = None,
+) -> _Output:
+    return _Output(report, json, processes)
+
+
+@app.command(
+    epilog="Examples: penstock sync data s3://bucket/data; penstock sync --delete --exclude '**/*.tmp' "
+    "s3://bucket/data gs://other/data"
+)
+@with_store
+@with_options("how", _how)
+@with_options("globs", _globs)
+@with_options("output", _output)
+def sync(
+    source: Annotated[str, Argument(metavar="SOURCE", help=_TREES)],
+    dest: Annotated[str, Argument(metavar="DEST", help=_TREES)],
+    *,
+    globs: _Globs,
+    output: _Output,
+    how: SyncOptions,
+    store: Store,
 ) -> None:
-    """Make the tree at the second URL equal to the first: see ``ps.sync``. ``report`` is the path of a file.
+    """Make what lies below DEST equal to what lies below SOURCE: directories, prefixes, of any two stores.
 
-    Raises:
-        PenstockError: One of the two URLs is not usable as given; nothing was done.
-        SystemExit: Some objects failed: the code of the worst error.
+    An object is copied unless DEST has it: the same size, and the same content or time. An interrupted sync is
+    repeated and goes on where it was. --delete deletes after all copies, only if none failed, and only what is as
+    it was compared.
 
+    Links to local files are followed; links to directories are left out and reported. Errors do not stop the other
+    objects, and the worst one decides the exit code.
     """
-    run = Run(*urls, options, store)
-    shown = Report("planned" if options.dry_run else "copied", as_json=json)
-    with shown, ledger(report, run.mirror) as note, closing(run.outcomes(processes=processes)) as outcomes:
-        for outcome in outcomes:
-            note(outcome)
-            shown.take(outcome)
-            if outcome.status == "planned" and not json:
-                write(harmless(_planned(outcome)) + "\n")
+    run = Run(source, dest, replace(how, **globs._asdict()), store)
+    shown = Report("planned" if how.dry_run else "copied", as_json=output.json)
+    with (
+        shown,
+        ledger(output.report, run.mirror) as note,
+        closing(run.outcomes(processes=output.processes)) as outcomes,
+    ):
+        for each in outcomes:
+            note(each)
+            shown.take(each)
     shown.count("unchanged", run.unchanged)
     shown.end()
-
-
-def _planned(outcome: Outcome) -> str:
-    return f"{outcome.source} -> {outcome.dest}" if outcome.source else f"delete {outcome.dest}"

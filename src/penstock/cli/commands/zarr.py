@@ -1,41 +1,95 @@
 """``penstock zarr``: copy an array or group into other chunks, shards and codecs; estimate the cost of an epoch."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from __future__ import annotations
-
-import json
 import os
 import sys
+from json import dumps
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from penstock.cli.exits import INTERRUPTED, write
-from penstock.cli.page import save
-from penstock.cli.text import harmless, readable
+from typer import Argument, Option, Typer
+
+import penstock as ps
+from penstock.cli.options import JsonOne, Store, size_bytes, with_options, with_store
+from penstock.cli.output import INTERRUPTED, counted, readable, save_page, write, write_row
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from penstock.data.zarr.plan import ZarrPlan
     from penstock.interop.zarr.documents import Form
-    from penstock.interop.zarr.rechunk import ArrayCopy, CopyOptions
-    from penstock.options import StoreOptions
+    from penstock.interop.zarr.rechunk import ArrayCopy
 
-__all__ = ["copy", "plan"]
+__all__ = ["app"]
+
+app = Typer()
+zarr = Typer(no_args_is_help=True, help="Plan an epoch on zarr arrays; copy them into other chunks, shards, codecs.")
+app.add_typer(zarr, name="zarr")
+_FORMAT = 3
 
 
-def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str, *, as_json: bool) -> None:
-    """Copy an array or group: see ``penstock.interop.zarr.copy``.
+def _form(
+    *,
+    chunks: Annotated[
+        list[str] | None, Option(metavar="SIZES", help="1,180,360; time=1,lat=all; tas:1,180,360. Default: as is.")
+    ] = None,
+    shards: Annotated[list[str] | None, Option(metavar="SIZES", help="Likewise; or none. Default: as is.")] = None,
+    codec: Annotated[
+        str | None, Option(help="zstd, zstd:5, gzip, blosc-lz4, blosc-zstd:3, none. Default: as is.")
+    ] = None,
+    zarr_format: Annotated[int | None, Option(metavar="3", help="Make format 3 of format 2.")] = None,
+    memory: Annotated[str, Option(metavar="SIZE", help="The most memory for data.")] = "1GiB",
+) -> dict[str, Any]:
+    """Return the fields of ``CopyOptions`` that describe the copy."""
+    from penstock.interop.zarr.documents import parsed
 
-    A dry run or ``as_json`` prints a line for each array. Otherwise a summary goes to standard error.
+    if zarr_format not in (None, _FORMAT):
+        raise Unusable(f"--zarr-format {zarr_format}: only 3 can be made, of format 2")
+    return {
+        "chunks": parsed(chunks or (), "--chunks"),
+        "shards": parsed(shards or (), "--shards"),
+        "codec": codec,
+        "zarr_format": zarr_format,
+        "memory_bytes": size_bytes(memory, "--memory"),
+    }
 
-    Raises:
-        PenstockError: Errors of ``penstock.interop.zarr.copy``.
 
+def _manner(
+    *,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, a line for each array.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Go on with an unfinished copy, if there is one.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="First delete what is at DEST.")] = False,
+) -> dict[str, Any]:
+    """Return the fields of ``CopyOptions`` that say how to treat an existing destination."""
+    return {"dry_run": dry_run, "resume": resume, "overwrite": overwrite}
+
+
+@zarr.command(
+    epilog="Examples: penstock zarr copy s3://bucket/era5.zarr s3://bucket/train.zarr --chunks time=1 "
+    "--shards time=64; penstock zarr copy data.zarr gs://bucket/data.zarr --codec zstd:5"
+)
+@with_store
+@with_options("form", _form)
+@with_options("manner", _manner)
+def copy(
+    source: Annotated[str, Argument(metavar="SOURCE", help="An array or a group: s3://bucket/era5.zarr.")],
+    dest: Annotated[str, Argument(metavar="DEST", help="Where it goes; nothing may be there.")],
+    *,
+    json: Annotated[bool, Option("--json", help="One JSON object per line, for each array.")] = False,
+    manner: dict[str, Any],
+    form: dict[str, Any],
+    store: Store,
+) -> None:
+    """Copy a zarr array or group into other chunks, shards and codecs, within a bounded memory.
+
+    Every region is read back and compared bit for bit. The metadata is written last, so no reader sees a part of
+    the copy as an array. A copy that was interrupted goes on with --resume.
     """
-    from penstock.interop.zarr.rechunk import Run
+    from penstock.interop.zarr.rechunk import CopyOptions, Run
 
     began = monotonic()
+    options = CopyOptions(**form, **manner)
     run = Run(source, dest, options, store)
     if options.dry_run:
-        _lines(run.result.arrays, "planned", as_json=as_json)
+        _print(run.result.arrays, "planned", as_json=json)
         return
     try:
         run.execute()
@@ -44,45 +98,22 @@ def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str
         # now is safe: readers see only whole objects, and the journal is written.
         sys.stderr.flush()
         os._exit(INTERRUPTED)
-    if as_json:
-        _lines(run.result.arrays, "copied", as_json=True)
+    if json:
+        _print(run.result.arrays, "copied", as_json=True)
         return
     done, elapsed_s = run.result, monotonic() - began
-    words = [f"copied {_count(len(done.arrays), 'array')}, {readable(done.size_bytes)} decoded, in {elapsed_s:.1f} s"]
+    words = [f"copied {counted(len(done.arrays), 'array')}, {readable(done.size_bytes)} decoded, in {elapsed_s:.1f} s"]
     words += ["every region was read back and is equal"] if done.resumed < done.regions else []
     words += [f"{done.resumed:,} of {done.regions:,} regions were done before"] if done.resumed else []
     print("; ".join(words), file=sys.stderr)
 
 
-def plan(found: ZarrPlan, html: str | None, *, as_json: bool) -> None:
-    """Print a plan and, with ``html``, write it as a page. Raises ``Unusable`` if the file cannot be written."""
-    if html is not None:
-        save(html, found.to_html())
-    write((json.dumps(found.as_record()) if as_json else repr(found)) + "\n")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def _lines(arrays: tuple[ArrayCopy, ...], status: str, *, as_json: bool) -> None:
+def _print(arrays: "tuple[ArrayCopy, ...]", status: str, *, as_json: bool) -> None:
     for each in arrays:
-        write((json.dumps(_record(each, status)) if as_json else harmless(_text(each))) + "\n")
+        write_row(_record(each, status), _text(each), as_json=as_json)
 
 
-def _text(array: ArrayCopy) -> str:
-    shape = "x".join(map(str, array.shape)) or "scalar"
-    regions = f"{_count(len(array.regions), 'region')} of {'x'.join(map(str, array.regions.box)) or '1'}"
-    cost = f"{regions}, {readable(array.region_bytes)} of memory each, every source object read {array.reads:.3g} times"
-    return f"{array.path or '/'} {shape} {array.dtype}: {_form(array.before)} -> {_form(array.after)}; {cost}"
-
-
-def _form(form: Form) -> str:
-    shards = f" in shards {'x'.join(map(str, form.shards))}" if form.shards else ""
-    return f"chunks {'x'.join(map(str, form.chunks)) or '1'}{shards} {form.codecs}"
-
-
-def _record(array: ArrayCopy, status: str) -> dict[str, object]:
+def _record(array: "ArrayCopy", status: str) -> dict[str, object]:
     return {
         "array": array.path,
         "shape": array.shape,
@@ -96,3 +127,128 @@ def _record(array: ArrayCopy, status: str) -> dict[str, object]:
         "memory": array.region_bytes,
         "status": status,
     }
+
+
+def _text(array: "ArrayCopy") -> str:
+    shape = "x".join(map(str, array.shape)) or "scalar"
+    regions = f"{counted(len(array.regions), 'region')} of {'x'.join(map(str, array.regions.box)) or '1'}"
+    cost = f"{regions}, {readable(array.region_bytes)} of memory each, every source object read {array.reads:.3g} times"
+    return f"{array.path or '/'} {shape} {array.dtype}: {_layout(array.before)} -> {_layout(array.after)}; {cost}"
+
+
+def _layout(form: "Form") -> str:
+    shards = f" in shards {'x'.join(map(str, form.shards))}" if form.shards else ""
+    return f"chunks {'x'.join(map(str, form.chunks)) or '1'}{shards} {form.codecs}"
+
+
+def _samples(
+    *,
+    dims: Annotated[str | None, Option(help="Samples are numbered along these: time,member. Default: first.")] = None,
+    offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a sample: -1,0; or 0:4.")] = "0",
+    stride: Annotated[int | None, Option(min=1, help="From one sample to the next.")] = None,
+    patch: Annotated[str | None, Option(metavar="SIZES", help="Of patches: lat=64,lon=64.")] = None,
+    halo: Annotated[int, Option(min=0, help="Elements around a patch.")] = 0,
+    shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Permute the samples.")] = True,
+) -> dict[str, Any]:
+    """Return the arguments of ``ps.ZarrDataset`` that describe a sample."""
+    return {
+        "dims": None if dims is None else dims.split(","),
+        "offsets": _numbers(offsets, "--offsets"),
+        "stride": stride,
+        "patch": None if patch is None else _sizes(patch, "--patch"),
+        "halo": halo,
+        "shuffle": shuffle,
+    }
+
+
+def _rest(
+    *,
+    targets: Annotated[str | None, Option(metavar="URL", help="Of targets: an array or a group.")] = None,
+    target_offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a target.")] = "0",
+    align: Annotated[
+        str | None,
+        Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates."),
+    ] = None,
+    window: Annotated[str, Option(metavar="SIZE", help="Chunks whose samples are mixed.")] = "256MiB",
+    memory: Annotated[str, Option(metavar="SIZE", help="What a process may hold.")] = "1GiB",
+) -> dict[str, Any]:
+    """Return the other arguments of ``ps.ZarrDataset``: targets and memory."""
+    return {
+        "targets": targets,
+        "target_offsets": _numbers(target_offsets, "--target-offsets"),
+        "align": align,
+        "window_bytes": size_bytes(window, "--window"),
+        "memory_bytes": size_bytes(memory, "--memory"),
+    }
+
+
+def _training(
+    *,
+    batch: Annotated[int, Option(min=1, help="Samples of a batch, per rank.")] = 32,
+    ranks: Annotated[int, Option(min=1, help="Processes that train.")] = 1,
+    workers: Annotated[int, Option(min=0, help="Worker processes of each; 0: threads.")] = 0,
+    latency: Annotated[float, Option(metavar="MS", min=0, help="To the first byte of an answer.")] = 30.0,
+    bandwidth: Annotated[str, Option(metavar="SIZE", help="Per second and rank.")] = "1.25GB",
+    threads: Annotated[int, Option(min=1, help="That decode, in each process.")] = 4,
+) -> dict[str, Any]:
+    """Return the arguments of ``ZarrDataset.plan``."""
+    return {
+        "batch_size": batch,
+        "ranks": ranks,
+        "workers": workers,
+        "latency_s": latency / 1000,
+        "bandwidth": max(size_bytes(bandwidth, "--bandwidth"), 1),
+        "threads": threads,
+    }
+
+
+def _output(
+    *,
+    html: Annotated[str | None, Option(metavar="FILE", help="Write a page with the plan, too.")] = None,
+    json: JsonOne = False,
+) -> tuple[str | None, bool]:
+    return html, json
+
+
+@zarr.command(epilog="Example: penstock zarr plan s3://bucket/era5.zarr/t2m --dims time --batch 32 --ranks 4")
+@with_store
+@with_options("samples", _samples)
+@with_options("training", _training)
+@with_options("rest", _rest)
+@with_options("output", _output)
+def plan(
+    url: Annotated[str, Argument(metavar="URL", help="An array or a group.")],
+    *,
+    output: tuple[str | None, bool],
+    rest: dict[str, Any],
+    training: dict[str, Any],
+    samples: dict[str, Any],
+    store: Store,
+) -> None:
+    """Estimate an epoch of ps.ZarrDataset: requests, bytes, memory, rate, and what would be faster.
+
+    Reads the metadata and eight chunks.
+    """
+    found = ps.ZarrDataset(url, store=store, **samples, **rest).plan(**training)
+    html, json = output
+    if html is not None:
+        save_page(html, found.to_html())
+    write((dumps(found.as_record()) if json else repr(found)) + "\n")
+
+
+def _numbers(text: str, flag: str) -> int | list[int]:
+    try:
+        if ":" in text:
+            start, stop = text.split(":")
+            return [*range(int(start), int(stop))]
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        raise Unusable(f"{flag} {text}: write a number, several as -1,0, or a range as 0:4") from None
+    return found[0] if len(found) == 1 else found
+
+
+def _sizes(text: str, flag: str) -> dict[str, int]:
+    try:
+        return {name.strip(): int(size) for name, size in (each.split("=") for each in text.split(","))}
+    except ValueError:
+        raise Unusable(f"{flag} {text}: write the size along each dimension, as lat=64,lon=64") from None

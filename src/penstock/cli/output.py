@@ -1,0 +1,186 @@
+"""Output of commands: lines for people and programs, pages in files, errors as one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, Unusable, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "CODES",
+    "INTERRUPTED",
+    "MEANINGS",
+    "check_page",
+    "code_of",
+    "counted",
+    "exit_on_error",
+    "harmless",
+    "moment",
+    "outgoing",
+    "readable",
+    "save_page",
+    "write",
+    "write_row",
+]
+
+MEANINGS = {
+    0: "done",
+    1: "nothing found, or another failure",
+    2: "wrong usage or settings",
+    3: "denied",
+    4: "try later",
+    5: "damaged data",
+    6: "no space left",
+    130: "interrupted",
+    141: "the output's reader has gone",
+}
+CODES: dict[type[PenstockError], int] = {Unusable: 2, Denied: 3, Transient: 4, Damaged: 5, NoSpace: 6}
+INTERRUPTED = 130
+# 130 and 141 as in a shell after a signal: 128 + the number of the signal.
+_OTHER, _PIPE_CLOSED = 1, 141
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Print errors of Penstock in one line on standard error and exit with their code.
+
+    ``PENSTOCK_DEBUG=1`` shows the traceback.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            # Help texts of rich and typer do not go through ``write``.
+            raise SystemExit(_PIPE_CLOSED) from None
+        raise
+    except PenstockError as error:
+        if os.environ.get("PENSTOCK_DEBUG") == "1":
+            raise
+        print(f"penstock: {error}", file=sys.stderr)
+        raise SystemExit(code_of(error)) from None
+
+
+def code_of(error: object) -> int:
+    """Return the exit code of a failure."""
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), _OTHER)
+
+
+def write(text: str) -> None:
+    """Write to standard output and flush; if its reader has closed it, exit quietly, like other programs on SIGPIPE.
+
+    Raises:
+        NoSpace: Standard output goes to a full disk.
+        Unusable: Standard output cannot be written.
+
+    """
+    with outgoing():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def write_row(record: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Write one line to standard output: the record as JSON, or the text. Raises as ``write`` does."""
+    write((dumps(record) if as_json else harmless(text)) + "\n")
+
+
+@contextmanager
+def outgoing() -> Iterator[None]:
+    """Handle errors as ``write`` does, for a block that writes to standard output in a different way."""
+    try:
+        yield
+    except OSError as error:
+        # Discard buffered output; otherwise the interpreter would report an error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(_PIPE_CLOSED) from None
+        kind = NoSpace if error.errno in NoSpace.ERRNOS else Unusable
+        raise kind(f"cannot write to standard output: {error.strerror}") from error
+
+
+def moment(seconds: float | None) -> str | None:
+    """Return a time as ISO 8601 in UTC; None for None, and for a time that no calendar has."""
+    try:
+        return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def harmless(text: str) -> str:
+    """Escape control characters if standard output is a terminal; output to a file or program stays unchanged."""
+    return printable(text) if sys.stdout.isatty() else text
+
+
+def readable(size_bytes: int) -> str:
+    """Return a readable number of bytes: ``1.5 GiB``."""
+    size = float(size_bytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:  # noqa: PLR2004  factor between units
+            return f"{size:.3g} {unit}" if unit != "bytes" else f"{size_bytes} bytes"
+        size /= 1024
+    return f"{size:,.3g} PiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 object``, ``1,000 objects``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def check_page(path: str) -> None:
+    """Refuse a file that ``save_page`` could not write; leave no file behind, and an existing file unchanged.
+
+    Raises:
+        Unusable: The directory does not exist, or the directory or the file cannot be written.
+
+    """
+    with _page_errors(path):
+        page = Path(path).resolve()
+        if page.is_dir() or page.is_file():
+            page.open("ab").close()
+        if page.is_file() or not page.exists():
+            _begun(page).unlink()
+
+
+def save_page(path: str, text: str) -> None:
+    """Write a page into a pipe or device, or replace any other file. Raises ``Unusable`` as ``check_page`` does."""
+    with _page_errors(path):
+        page = Path(path).resolve()
+        if page.exists() and not page.is_file():
+            page.write_text(text, "utf-8")
+            return
+        aside = _begun(page)
+        try:
+            aside.write_text(text, "utf-8")
+            with suppress(FileNotFoundError):
+                shutil.copymode(page, aside)
+            aside.replace(page)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def _begun(page: Path) -> Path:
+    """Create an empty temporary file in the directory of ``page``."""
+    aside = page.with_name(f".penstock-{uuid4().hex}")
+    aside.touch(exist_ok=False)
+    return aside
+
+
+@contextmanager
+def _page_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unusable(f"cannot write the page: {error.strerror}", url=path) from error

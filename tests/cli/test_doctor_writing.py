@@ -1,0 +1,46 @@
+"""Writing steps leave nothing once they are cleared, and see an upload in parts and a copy that are not whole."""
+
+from penstock.cli.doctor import body, clear, deleting, writing
+from penstock.options import WriteOptions
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS, Match
+
+
+def opened(server):
+    from dataclasses import replace
+
+    store = replace(server.store, write=WriteOptions(part_bytes=5 << 20))
+    return open_source("s3://bucket", store)[0]
+
+
+def test_what_was_written_is_deleted_and_unfinished_uploads_are_freed(strict):
+    source = opened(strict)
+    found = list(writing(source, "a/stem-"))
+    assert {each.outcome for each in found} == {"passed"}, found
+    assert strict.objects("bucket")["a/stem-object"] == body()
+    assert deleting(source, "a/stem-").outcome == "passed"
+    assert strict.objects("bucket") == {}
+    clear(source, "a/stem-")
+
+
+def test_an_upload_that_the_store_refuses_is_told_and_its_parts_are_freed(strict):
+    source = opened(strict)
+    strict.fail(*[FAULTS["denied"]] * 10, when=Match(verb="complete"))
+    found = {each.name: each for each in writing(source, "stem-")}
+    assert found["write in parts"].outcome == "failed"
+    assert found["copy"].outcome == "passed", "the steps after it go on"
+    clear(source, "stem-")
+    assert strict.uploads("bucket") == []
+
+
+def test_a_failed_write_ends_the_steps(strict):
+    strict.fail(*[FAULTS["denied"]] * 10, when=Match(verb="put"))
+    (written,) = writing(opened(strict), "stem-")
+    assert (written.name, written.outcome) == ("write", "failed")
+
+
+def test_a_deletion_that_is_refused_is_told(strict):
+    source = opened(strict)
+    list(writing(source, "stem-"))
+    strict.fail(*[FAULTS["denied"]] * 10, when=Match(verb="delete"))
+    assert deleting(source, "stem-").outcome == "failed"
