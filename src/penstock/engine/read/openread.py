@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED, Beginning, Ending, Suffix
@@ -16,34 +17,114 @@ from penstock.events import RangeRead, emit
 from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
-    from penstock.engine.contracts.exchange import Response, Work
+    from penstock.engine.contracts.exchange import Exchange, Response, Work
     from penstock.engine.fetch.policy import RetryPolicy
     from penstock.engine.read.spanread import Owner
 
 __all__ = ["OpenRead", "SuffixRead", "ending"]
 
 
-class OpenRead(SpanRead):
-    """A whole object of unknown size. If its buffer is too small, the rest of the same version is requested."""
+class _UnsizedRead(SpanRead):
+    """A read whose first answer says where it begins and ends; the rest is then read as a span of that version.
 
-    __slots__ = ("_grows", "_learns", "_scratch", "_told_bytes", "_wanted")
+    While ``span.stop`` is None, the bounds are unknown: a subclass asks for them (``_ask``) and takes the answer
+    (``_take``), which completes the read, or sets ``span``, ``target`` and what was reached.
+    """
+
+    __slots__ = ("_wanted",)
 
     def __init__(self, policy: RetryPolicy, span: Span, owner: Owner) -> None:
         super().__init__(policy, span, owner)
         self._wanted = span
-        self._grows = False  # read it without a buffer
-        self._told_bytes = 0  # its size, from a response without a version
-        self._learns = False
-        self._scratch: Buffer | None = None
+
+    @property
+    def _bounded(self) -> bool:
+        return self.span.stop is not None
+
+    @abstractmethod
+    def _ask(self) -> Exchange[Any]:
+        """Return the exchange that tells the bounds."""
+
+    @abstractmethod
+    def _take(self, got: Any, response: Response) -> float | None:  # noqa: ANN401  the result of what ``_ask`` returned
+        """Take the answer; return the delay before the next request, or None at the end."""
+
+    def _release(self) -> None:
+        """Give back what ``_ask`` has taken, once its answer was parsed."""
 
     def request(self) -> Request | Work:
-        """Return the request for the object or, once its size is known, for the missing rest."""
-        if self.span.stop is not None:
+        """Return the request for the bounds or, once they are known, for the missing rest."""
+        if self._bounded:
             return super().request()
         self._begin_attempt()
         if self.called_off:
             self._exchange = None
             raise Cancelled("called off")
+        exchange = self._exchange = self._ask()
+        return self._traced(exchange.request)
+
+    def done(self, response: Response) -> float | None:
+        """Take the bytes, or continue with what is known so far."""
+        if self._bounded:
+            return super().done(response)
+        if self._trace is not None:
+            self._trace.answer(response)
+        try:
+            got = self._exchange.parse(response) if self._exchange is not None else self._raise(response)
+        except PenstockError as error:
+            return self._failed(error)
+        except Exception as error:  # noqa: BLE001  see SpanRead.done
+            return self._failed(bug(error))
+        finally:
+            self._release()
+        return self._take(got, response)
+
+    def _ended(self) -> None:
+        if self._trace is not None:
+            self._trace.end(None)
+
+    def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
+        """Return another read of the same bytes, or of the missing rest."""
+        if self._bounded:
+            return super().twin(policy, owner)
+        return type(self)(policy, self._wanted, owner).beside(self)
+
+    def fits(self, twin: SpanRead) -> bool:
+        """Return whether ``twin`` has read what is in flight: the whole, or the rest."""
+        if not self._bounded and isinstance(twin, _UnsizedRead):
+            return self._exchange is not None
+        return self._bounded and not isinstance(twin, _UnsizedRead) and super().fits(twin)
+
+    def hand_over(self, twin: SpanRead) -> object:
+        """Take the bytes of ``twin``."""
+        if self._bounded:
+            return super().hand_over(twin)
+        self._superseded()
+        return self._answer_of(cast("Self", twin))
+
+    @abstractmethod
+    def _answer_of(self, twin: Self) -> object:
+        """Return the bytes of ``twin`` as the result of what ``_ask`` returned."""
+
+    def end(self, error: PenstockError | None) -> None:
+        """Complete the read."""
+        self.span = self._wanted
+        super().end(error)
+
+
+class OpenRead(_UnsizedRead):
+    """A whole object of unknown size. If its buffer is too small, the rest of the same version is requested."""
+
+    __slots__ = ("_grows", "_learns", "_scratch", "_told_bytes")
+
+    def __init__(self, policy: RetryPolicy, span: Span, owner: Owner) -> None:
+        super().__init__(policy, span, owner)
+        self._grows = False  # read it without a buffer
+        self._told_bytes = 0  # its size, from a response without a version
+        self._learns = False
+        self._scratch: Buffer | None = None
+
+    def _ask(self) -> Exchange[Any]:
         policy, span = self.policy, self.span
         if self._told_bytes:
             exchange = policy.driver.get(span.key, span.etag, buffer=Buffer.allocate(self._told_bytes))
@@ -52,29 +133,16 @@ class OpenRead(SpanRead):
         else:
             self._scratch = scratch
             exchange = policy.driver.get(span.key, span.etag, buffer=scratch)
-        self._exchange = exchange
         self._learns = isinstance(exchange.request, Request)  # a ``Work`` needs no buffer
-        return self._traced(exchange.request)
+        return exchange
 
-    def done(self, response: Response) -> float | None:
-        """Take the object, or take its beginning and continue with the rest."""
-        if self.span.stop is not None:
-            return super().done(response)
-        if self._trace is not None:
-            self._trace.answer(response)
-        try:
-            got: bytes | Beginning
-            got = self._exchange.parse(response) if self._exchange is not None else self._raise(response)
-        except PenstockError as error:
-            return self._failed(error)
-        except Exception as error:  # noqa: BLE001  see SpanRead.done
-            return self._failed(bug(error))
-        finally:
-            scratch, self._scratch = self._scratch, None
-            if scratch is not None:
-                self.policy.scratch.give(scratch)
-        if self._trace is not None:
-            self._trace.end(None)
+    def _release(self) -> None:
+        scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            self.policy.scratch.give(scratch)
+
+    def _take(self, got: bytes | Beginning, response: Response) -> float | None:
+        self._ended()
         self._count(response, len(got.data) if isinstance(got, Beginning) else len(got))
         if isinstance(got, Beginning):
             self._note(response)
@@ -85,25 +153,7 @@ class OpenRead(SpanRead):
         self.end(None)
         return None
 
-    def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
-        """Return another read of the object, or of its missing rest."""
-        return (
-            super().twin(policy, owner)
-            if self.span.stop is not None
-            else OpenRead(policy, self._wanted, owner).beside(self)
-        )
-
-    def fits(self, twin: SpanRead) -> bool:
-        """Return whether ``twin`` has read what is in flight: the object, or the rest of it."""
-        if self.span.stop is None or isinstance(twin, OpenRead):
-            return self.span.stop is None and isinstance(twin, OpenRead) and self._exchange is not None
-        return super().fits(twin)
-
-    def hand_over(self, twin: SpanRead) -> object:
-        """Take the bytes of ``twin``."""
-        if self.span.stop is not None:
-            return super().hand_over(twin)
-        self._superseded()
+    def _answer_of(self, twin: Self) -> object:
         return twin.take()
 
     def _go_on(self, beginning: Beginning) -> float | None:
@@ -132,18 +182,13 @@ class OpenRead(SpanRead):
         return 0.0
 
     def _failed(self, error: PenstockError) -> float | None:
-        if error.code == RANGE_IGNORED and self.span.stop is not None:
+        if error.code == RANGE_IGNORED and self._bounded:
             # Request the whole object again.
             self.span, self.target, self._reached = self._wanted, None, 0
             if self._trace is not None:
                 self._trace.end(error)
             return 0.0
         return super()._failed(error)
-
-    def end(self, error: PenstockError | None) -> None:
-        """Complete the read."""
-        self.span = self._wanted
-        super().end(error)
 
 
 def ending(span: Span, meta: ObjectMeta, url: str) -> Span:
@@ -159,51 +204,29 @@ def ending(span: Span, meta: ObjectMeta, url: str) -> Span:
     return Span(span.key, start, meta.size, span.etag or meta.etag, whole=not start)
 
 
-class SuffixRead(SpanRead):
+class SuffixRead(_UnsizedRead):
     """The last bytes of an object, or all of a shorter one.
 
     Takes one request. If the store has no suffix ranges, ignores ``Range``, or refuses it (as for an empty object), it
     takes a HEAD and the range itself. A body that breaks off is continued as for any span.
     """
 
-    __slots__ = ("_begins", "_looks", "_wanted")
+    __slots__ = ("_begins", "_looks")
 
     def __init__(self, policy: RetryPolicy, span: Span, owner: Owner) -> None:
         super().__init__(policy, span, owner)
-        self._wanted = span
         self._begins = 0  # offset in the object, once known
         self._looks = not supports(policy.driver, Suffix)
 
-    def request(self) -> Request | Work:
-        """Return the request for the last bytes; or for the object's size, and then for the missing rest."""
-        if self.span.stop is not None:
-            return super().request()
-        self._begin_attempt()
-        if self.called_off:
-            self._exchange = None
-            raise Cancelled("called off")
+    def _ask(self) -> Exchange[Any]:
         driver, span = self.policy.driver, self.span
         self._looks = self._looks or driver.abilities.ranges is False
         if self._looks:
-            self._exchange = driver.head(span.key)
-        else:
-            self.target = Buffer.allocate(-span.start)
-            self._exchange = cast("Suffix", driver).suffix(span.key, span.etag, self.target)
-        return self._traced(self._exchange.request)
+            return driver.head(span.key)
+        self.target = Buffer.allocate(-span.start)
+        return cast("Suffix", driver).suffix(span.key, span.etag, self.target)
 
-    def done(self, response: Response) -> float | None:
-        """Take the bytes, or continue with what is known so far."""
-        if self.span.stop is not None:
-            return super().done(response)
-        if self._trace is not None:
-            self._trace.answer(response)
-        try:
-            got: ObjectMeta | Ending | None
-            got = self._exchange.parse(response) if self._exchange is not None else self._raise(response)
-        except PenstockError as error:
-            return self._failed(error)
-        except Exception as error:  # noqa: BLE001  see SpanRead.done
-            return self._failed(bug(error))
+    def _take(self, got: ObjectMeta | Ending | None, response: Response) -> float | None:
         if not isinstance(got, Ending):
             self.policy.timings.carried(self._exchange.request.url if self._exchange is not None else "", 0)
             return self._looked(got)
@@ -213,30 +236,20 @@ class SuffixRead(SpanRead):
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
         """Return another read of the last bytes, or of the missing rest; None while the size is looked up."""
-        if self.span.stop is not None:
-            return super().twin(policy, owner)
-        return None if self._looks else SuffixRead(policy, self._wanted, owner).beside(self)
+        return None if self._looks and not self._bounded else super().twin(policy, owner)
 
     def fits(self, twin: SpanRead) -> bool:
-        """Return whether ``twin`` has read what is in flight."""
-        if self.span.stop is None or isinstance(twin, SuffixRead):
-            known = self.span.stop is not None or self._looks or self._exchange is None
-            return isinstance(twin, SuffixRead) and not known
-        return super().fits(twin)
+        """Return whether ``twin`` has read what is in flight, and that is no look-up of the size."""
+        return (self._bounded or not self._looks) and super().fits(twin)
 
-    def hand_over(self, twin: SpanRead) -> object:
-        """Take the bytes of ``twin``."""
-        if not isinstance(twin, SuffixRead):
-            return super().hand_over(twin)
+    def _answer_of(self, twin: Self) -> object:
         data, target = twin.take(), cast("Buffer", self.target)
         target.fill(data)
-        self._superseded()
-        return Ending(twin._begins, twin._begins + len(data), "", len(data))  # noqa: SLF001  one of this class
+        return Ending(twin._begins, twin._begins + len(data), "", len(data))
 
     def _looked(self, meta: ObjectMeta | None) -> float | None:
         """Look the object up, or continue with the range that its size determines; an empty object has no range."""
-        if self._trace is not None:
-            self._trace.end(None)
+        self._ended()
         self.target = None
         if meta is None:
             self._looks = True
@@ -256,8 +269,7 @@ class SuffixRead(SpanRead):
         target, length = cast("Buffer", self.target), size - begins
         self._begins, self.target = begins, None
         if received == length:
-            if self._trace is not None:
-                self._trace.end(None)
+            self._ended()
             self.value = target.take() if length == target.size else target.cut(length)
             self.end(None)
             return None
@@ -273,11 +285,6 @@ class SuffixRead(SpanRead):
             return self._failed(bug(error))
         self.span = Span(self.span.key, begins, size, etag)
         return self._cut_short(received, fault)
-
-    def end(self, error: PenstockError | None) -> None:
-        """Complete the read."""
-        self.span = self._wanted
-        super().end(error)
 
     def _tell(self) -> None:
         url, elapsed_s = self.policy.driver.url(self.span.key), monotonic() - self._began
