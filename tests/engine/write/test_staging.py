@@ -10,7 +10,8 @@ import pytest
 from penstock.engine.contracts.driver import Abilities, Attributes, Conditions
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
-from penstock.engine.write.upload import Writer, needs_staging, staging_key
+from penstock.engine.write.publish import needs_staging, staging_key
+from penstock.engine.write.upload import Writer
 from penstock.errors import AlreadyExists, Bug, PreconditionFailed, Transient
 from penstock.options import ReadOptions, WriteOptions
 from penstock.stores.direct import direct

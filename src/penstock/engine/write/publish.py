@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+from uuid import uuid4
 
 from penstock.engine.buffer import flat
-from penstock.engine.contracts.driver import Payload, Put
+from penstock.engine.contracts.driver import STAGED, Delete, Move, Payload, Put
 from penstock.engine.read.reader import read_many
-from penstock.engine.support import require
+from penstock.engine.support import require, supports
+from penstock.engine.waiting import Inbox
 from penstock.errors import (
     AlreadyExists,
     Changed,
@@ -35,7 +39,18 @@ if TYPE_CHECKING:
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.values import ObjectMeta
 
-__all__ = ["Publication", "check_metadata", "payload", "publish", "put", "single"]
+__all__ = [
+    "Publication",
+    "check_metadata",
+    "needs_staging",
+    "payload",
+    "publish",
+    "publish_staged",
+    "put",
+    "single",
+    "staging_key",
+    "unconditional",
+]
 
 
 def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
@@ -241,3 +256,63 @@ class Publication:
     @property
     def _url(self) -> str:
         return self.fetcher.driver.url(self.key)
+
+
+# Neither a published object nor an error on its way out needs to wait longer for this deletion.
+_DELETE_S = 5.0
+
+
+def needs_staging(fetcher: Fetcher, attributes: Attributes) -> bool:
+    """Return whether the store honours the condition of such a write only in a move, not at a completion."""
+    heeded = fetcher.driver.abilities.complete
+    unmet = (attributes.create_only and not heeded.create) or (bool(attributes.replaces) and not heeded.replace)
+    return unmet and supports(fetcher.driver, Move)
+
+
+def staging_key(key: str, most_bytes: int) -> str:
+    """Return a new key below ``STAGED`` that contains ``key``, unless it would have more than ``most_bytes``.
+
+    ``key`` is escaped, so that no folder is made for it, and so that a prefix finds the objects that wait for keys with
+    it.
+    """
+    token = uuid4().hex
+    named = f"{STAGED}{quote(key, safe='')}.{token}"
+    return named if len(named) <= most_bytes else f"{STAGED}{token}"
+
+
+def unconditional(attributes: Attributes) -> Attributes:
+    """Return the attributes, without conditions, for the object that waits to be moved."""
+    return replace(attributes, create_only=False, replaces="")
+
+
+def publish_staged(staged: Publication, final: Publication, complete: partial[Exchange[str]]) -> ObjectMeta:
+    """Complete the upload at the key of ``staged``, and move the object to that of ``final`` on its condition.
+
+    Takes six requests: two that complete and compare, three that look, move and compare, one that deletes what a move
+    may leave. Whatever goes wrong, nothing is left at the key of ``staged``, if the store can be reached. A process
+    that is killed in between leaves an object there, which listings do not show: it counts as an unfinished upload.
+
+    Raises:
+        PenstockError: As in ``Publication.send``.
+
+    """
+    driver, wanted = final.fetcher.driver, final.attributes
+    failure: BaseException | None = None
+    try:
+        there = staged.send(complete)
+        move = require(driver, Move, final.key).move
+        new, old = wanted.create_only, wanted.replaces
+        return final.send(partial(move, staged.key, final.key, there.etag, create_only=new, replaces=old))
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        _discard(staged, failure)
+
+
+def _discard(staged: Publication, failure: BaseException | None) -> None:
+    fetcher, key = staged.fetcher, staged.key
+    with suppress(PenstockError):
+        deleting = fetcher.operation(partial(require(fetcher.driver, Delete, key).delete, key), Inbox())
+        fetcher.send((deleting,))
+        deleting.wait(fetcher.grace_s(failure, _DELETE_S))

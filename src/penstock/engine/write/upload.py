@@ -16,19 +16,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from sys import maxsize
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import quote
-from uuid import uuid4
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from penstock.engine.blocks import moved
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import flat
-from penstock.engine.contracts.driver import STAGED, Delete, Move, Multipart, Part, PartCopy, Payload, Put
+from penstock.engine.contracts.driver import Multipart, Part, PartCopy, Payload, Put
 from penstock.engine.fetch.plan import cut, part_bytes
 from penstock.engine.fetch.policy import again
-from penstock.engine.support import require, supports
+from penstock.engine.support import require
 from penstock.engine.waiting import Inbox, Turn, may_wait
-from penstock.engine.write.publish import Publication, check_metadata, payload
+from penstock.engine.write.publish import (
+    Publication,
+    check_metadata,
+    needs_staging,
+    payload,
+    publish_staged,
+    staging_key,
+    unconditional,
+)
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening, operation
 from penstock.values import MARK, marked
@@ -46,7 +52,7 @@ if TYPE_CHECKING:
 
     _Verb = Callable[[str, str, Part, "B"], Exchange[str]]
 
-__all__ = ["PartBuffer", "Parts", "Writer", "needs_staging", "staging_key"]
+__all__ = ["PartBuffer", "Parts", "Writer"]
 
 B = TypeVar("B")
 
@@ -60,6 +66,14 @@ _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
 
 
+# States of a ``Writer``. Each step but the request to abort holds ``_turn``; the first ``close`` or error decides.
+#
+# | state     | bytes and requests                             | next                                               |
+# |-----------|------------------------------------------------|----------------------------------------------------|
+# | open      | ``_part`` fills; ``_parts`` sends what is full | close: ended; error: aborting                      |
+# | aborting  | parts in flight are called off                 | ended, by the thread that has the turn             |
+# | ended     | none; ``_failure`` says why nothing was        | closing again raises ``_failure`` if a write did   |
+# |           | published, None after a success                | (``_untold``), once, and returns otherwise         |
 class Writer(io.BufferedIOBase):
     """A write-only file. Parts are uploaded while you write; the object appears, whole and compared, on close.
 
@@ -88,12 +102,10 @@ class Writer(io.BufferedIOBase):
         self._strayed = False  # whether a seek to another position was refused
         self._attributes = replace(attributes, metadata=marked(attributes.metadata))
         self._parts = Parts(fetcher, key, options, self._attributes)
-        self._ended = self._aborting = False
+        self._state: Literal["open", "aborting", "ended"] = "open"
         self._turn = Turn()
-        # Why nothing was published, for a thread that waits to close.
-        self._failure: PenstockError | None = None
-        # The same, if a write raised it: for a later ``close`` whose caller ignored that error.
-        self._untold: PenstockError | None = None
+        self._failure: PenstockError | None = None  # why nothing was published
+        self._untold = False  # whether a write raised it, so that a later ``close`` must raise it again
         self._pid = os.getpid()
         self._handled = sys.exception()
         self._scope = operation("upload", fetcher.driver.url, key)
@@ -102,6 +114,8 @@ class Writer(io.BufferedIOBase):
         # since.
         atexit.unregister(_abort_all)
         atexit.register(_abort_all)
+
+    # -- Facts, in every state.
 
     @property
     def url(self) -> str:
@@ -157,6 +171,8 @@ class Writer(io.BufferedIOBase):
         """Do nothing: a part of an object cannot be published."""
         self._check_closed()
 
+    # -- Open: bytes are collected, and full parts are sent.
+
     def write(self, data: object, /) -> int:
         """Write any bytes-like object; blocks while ``buffer_bytes`` are in flight.
 
@@ -176,7 +192,8 @@ class Writer(io.BufferedIOBase):
                         self._make_room()
                     done += self._part.take(view[done:])
             except BaseException as error:
-                self._untold = self._fail(error)
+                self._fail(error)
+                self._untold = True
                 raise
             self._written += done
         return done
@@ -200,7 +217,8 @@ class Writer(io.BufferedIOBase):
             try:
                 return self._parts.buffer(size)
             except BaseException as error:
-                self._untold = self._fail(error)
+                self._fail(error)
+                self._untold = True
                 raise
 
     def give(self, buffer: bytearray) -> None:
@@ -217,7 +235,8 @@ class Writer(io.BufferedIOBase):
                     self._parts.settle(at_once - 1)
                 self._scope.run(self._start, buffer, piece, verb, body)
             except BaseException as error:
-                self._untold = self._fail(error)
+                self._fail(error)
+                self._untold = True
                 raise
             self._written += piece[0]
 
@@ -225,155 +244,6 @@ class Writer(io.BufferedIOBase):
         """Wait until every part that was sent has arrived."""
         with self._turn:
             self._parts.settle()
-
-    def close(self) -> None:
-        """Publish the object. On an error nothing is published. Once that is decided, closing again does nothing.
-
-        Raises:
-            PenstockError: The object could not be written, or is not what was written; also if ``write`` raised that
-                error and no thread handles it any more.
-
-        """
-        error = sys.exception()
-        if self._ended:
-            if error is None:
-                self._tell()
-            return
-        self._check_open()
-        if error is not None and error is not self._handled:
-            self._abort(error)
-            error.add_note(f"{self.url} was closed while this was being handled: nothing was published there")
-            raise error
-        self._publish()
-
-    def _publish(self) -> None:
-        with self._turn:
-            if self._ended:
-                # Another thread ended it while this one waited.
-                if self._failure is not None:
-                    raise again(self._failure)
-                return
-            try:
-                found = self._scope.run(self._commit)
-            except BaseException as error:
-                self._fail(error)
-                raise
-            self._published = found.etag
-            self._end()
-        if listening():
-            emit(Committed(self.url, found.size, found.etag))
-
-    def _tell(self) -> None:
-        """Raise, once, why nothing was published, for a caller that ignored the error of ``write``."""
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            raise again(untold)
-
-    def _fail(self, error: BaseException) -> PenstockError:
-        """Abort, and return the reason, which other threads get, too."""
-        message = f"{type(error).__name__} came while it was written, and nothing was published"
-        self._failure = why = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
-        self._abort(error)
-        return why
-
-    def abort(self) -> None:
-        """Publish nothing and free what the store holds of the object; harmless at any time, and over in seconds."""
-        self._abort(None)
-
-    def _abort(self, error: BaseException | None) -> None:
-        if self._ended:
-            return
-        leaving, limit_s = None, _ABORT_S if isinstance(error, Exception | None) else _INTERRUPTED_S
-        limit_s = self._fetcher.grace_s(error, limit_s)
-        if self._pid != os.getpid():
-            # In a forked child: the thread that holds the turn does not run here to release it.
-            self._end()
-        else:
-            # A thread that holds the turn sees this, and ``call_off`` wakes it if it waits for a part.
-            self._aborting = True
-            self._parts.call_off()
-            if self._turn.take(limit_s):
-                try:
-                    if not self._ended:
-                        leaving = self._leave()
-                finally:
-                    self._turn.release()
-        if leaving is not None and may_wait():
-            leaving.wait(limit_s)
-
-    def _aborted(self) -> Cancelled:
-        return Cancelled("another thread aborted it, nothing was published", url=self.url)
-
-    def _leave(self) -> Operation[None] | None:
-        """End the writer and ask the store to discard the upload, without waiting."""
-        self._failure = self._failure or self._aborted()
-        self._end()
-        leaving = self._parts.abort() if self._pid == os.getpid() else None
-        if leaving is not None:
-            _leaving.add(leaving)
-        return leaving
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        self._check_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Publish, unless the block failed. Raises the errors of ``close``."""
-        if kind is not None:
-            self._abort(error)
-        elif self._ended:
-            self._tell()
-        else:
-            self._check_open()
-            self._publish()
-
-    def __del__(self) -> None:
-        """Abort without waiting: only ``close`` publishes, and any thread may run the garbage collector."""
-        if not getattr(self, "_ended", True):
-            self._leave()
-
-    def _dealloc_warn(self, wrapper: object) -> None:
-        """Abort, with a warning: ``io`` calls this before a dropped wrapper (text, buffer) closes its file."""
-        if not self._ended:
-            self._leave()
-            message = f"{wrapper!r} was not closed: nothing was published at {self.url}"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=wrapper)
-
-    def __reduce__(self) -> str:
-        """Raise TypeError: half an object cannot move to another process."""
-        raise TypeError("an open penstock writer cannot be pickled; write in the process that opened it")
-
-    def _check_closed(self) -> None:
-        if self.closed:
-            message = f"this file is closed; open the URL anew: {self.url}"
-            raise ValueError(message)
-
-    def _check_open(self) -> None:
-        self._check_closed()
-        if self._pid != os.getpid():
-            raise Unusable("a writer was opened before a fork and used after it", url=self.url)
-
-    def _check_straight(self) -> None:
-        if self._strayed:
-            advice = "have it write to an io.BytesIO or a local file, and write those bytes here at once"
-            message = f"a library wants to change what it has written, and an object cannot: {advice}"
-            raise Unusable(message, url=self.url)
-
-    def _check_wanted(self) -> None:
-        if self._aborting or self._ended:
-            raise self._aborted()
-
-    def _end(self) -> None:
-        self._ended = True
-        _open.discard(self)
-        self._part = PartBuffer(bytearray(), None)
-        self._parts.free.clear()
-        self._handled = None
-        self._scope.end(self._failure)
-        super().close()
 
     def _make_room(self) -> None:
         """Grow the first buffer to the size of a part; send a full part and continue in the next buffer."""
@@ -399,6 +269,62 @@ class Writer(io.BufferedIOBase):
         self._check_wanted()
         self._parts.send(buffer, piece, verb, body)
 
+    # -- From open to published.
+
+    def close(self) -> None:
+        """Publish the object. On an error nothing is published. Once that is decided, closing again does nothing.
+
+        Raises:
+            PenstockError: The object could not be written, or is not what was written; also if ``write`` raised that
+                error and no thread handles it any more.
+
+        """
+        error = sys.exception()
+        if self._state == "ended":
+            if error is None:
+                self._tell()
+            return
+        self._check_open()
+        if error is not None and error is not self._handled:
+            self._abort(error)
+            error.add_note(f"{self.url} was closed while this was being handled: nothing was published there")
+            raise error
+        self._publish()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Publish, unless the block failed. Raises the errors of ``close``."""
+        if kind is not None:
+            self._abort(error)
+        elif self._state == "ended":
+            self._tell()
+        else:
+            self._check_open()
+            self._publish()
+
+    def _publish(self) -> None:
+        with self._turn:
+            if self._state == "ended":
+                # Another thread ended it while this one waited.
+                if self._failure is not None:
+                    raise again(self._failure)
+                return
+            try:
+                found = self._scope.run(self._commit)
+            except BaseException as error:
+                self._fail(error)
+                raise
+            self._published = found.etag
+            self._end()
+        if listening():
+            emit(Committed(self.url, found.size, found.etag))
+
     def _commit(self) -> ObjectMeta:
         driver, key, attributes, parts = self._fetcher.driver, self._key, self._attributes, self._parts
         if not parts.upload:
@@ -413,6 +339,106 @@ class Writer(io.BufferedIOBase):
         parts.settle()
         self._check_wanted()
         return parts.publish(attributes)
+
+    # -- From open, over aborting, to failed.
+
+    def abort(self) -> None:
+        """Publish nothing and free what the store holds of the object; harmless at any time, and over in seconds."""
+        self._abort(None)
+
+    def _abort(self, error: BaseException | None) -> None:
+        if self._state == "ended":
+            return
+        leaving, limit_s = None, _ABORT_S if isinstance(error, Exception | None) else _INTERRUPTED_S
+        limit_s = self._fetcher.grace_s(error, limit_s)
+        if self._pid != os.getpid():
+            # In a forked child: the thread that holds the turn does not run here to release it.
+            self._end()
+        else:
+            # A thread that holds the turn sees this, and ``call_off`` wakes it if it waits for a part.
+            self._state = "aborting"
+            self._parts.call_off()
+            if self._turn.take(limit_s):
+                try:
+                    if self._state != "ended":
+                        leaving = self._leave()
+                finally:
+                    self._turn.release()
+        if leaving is not None and may_wait():
+            leaving.wait(limit_s)
+
+    def _fail(self, error: BaseException) -> None:
+        """Abort, and keep the reason, which other threads get, too."""
+        message = f"{type(error).__name__} came while it was written, and nothing was published"
+        self._failure = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
+        self._abort(error)
+
+    def _leave(self) -> Operation[None] | None:
+        """End the writer and ask the store to discard the upload, without waiting."""
+        self._failure = self._failure or self._aborted()
+        self._end()
+        leaving = self._parts.abort() if self._pid == os.getpid() else None
+        if leaving is not None:
+            _leaving.add(leaving)
+        return leaving
+
+    def __del__(self) -> None:
+        """Abort without waiting: only ``close`` publishes, and any thread may run the garbage collector."""
+        if getattr(self, "_state", "ended") != "ended":
+            self._leave()
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        """Abort, with a warning: ``io`` calls this before a dropped wrapper (text, buffer) closes its file."""
+        if self._state != "ended":
+            self._leave()
+            message = f"{wrapper!r} was not closed: nothing was published at {self.url}"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=wrapper)
+
+    # -- Ended.
+
+    def _end(self) -> None:
+        self._state = "ended"
+        _open.discard(self)
+        self._part = PartBuffer(bytearray(), None)
+        self._parts.free.clear()
+        self._handled = None
+        self._scope.end(self._failure)
+        super().close()
+
+    def _tell(self) -> None:
+        """Raise, once, why nothing was published, for a caller that ignored the error of ``write``."""
+        untold, self._untold = self._untold, False
+        if untold and self._failure is not None:
+            raise again(self._failure)
+
+    def __reduce__(self) -> str:
+        """Raise TypeError: half an object cannot move to another process."""
+        raise TypeError("an open penstock writer cannot be pickled; write in the process that opened it")
+
+    # -- What each step asks first.
+
+    def _check_closed(self) -> None:
+        if self.closed:
+            message = f"this file is closed; open the URL anew: {self.url}"
+            raise ValueError(message)
+
+    def _check_open(self) -> None:
+        self._check_closed()
+        if self._pid != os.getpid():
+            raise Unusable("a writer was opened before a fork and used after it", url=self.url)
+
+    def _check_straight(self) -> None:
+        if self._strayed:
+            advice = "have it write to an io.BytesIO or a local file, and write those bytes here at once"
+            message = f"a library wants to change what it has written, and an object cannot: {advice}"
+            raise Unusable(message, url=self.url)
+
+    def _check_wanted(self) -> None:
+        if self._state != "open":
+            raise self._aborted()
+
+    def _aborted(self) -> Cancelled:
+        return Cancelled("another thread aborted it, nothing was published", url=self.url)
 
 
 def _abort_all() -> None:
@@ -612,63 +638,3 @@ class Parts:
                 emit(PartSent(self._fetcher.driver.url(self._object), sent.part.number, sent.size_bytes))
             if sent.buffer:
                 self.free.append(sent.buffer)
-
-
-# Neither a published object nor an error on its way out needs to wait longer for this deletion.
-_DELETE_S = 5.0
-
-
-def needs_staging(fetcher: Fetcher, attributes: Attributes) -> bool:
-    """Return whether the store honours the condition of such a write only in a move, not at a completion."""
-    heeded = fetcher.driver.abilities.complete
-    unmet = (attributes.create_only and not heeded.create) or (bool(attributes.replaces) and not heeded.replace)
-    return unmet and supports(fetcher.driver, Move)
-
-
-def staging_key(key: str, most_bytes: int) -> str:
-    """Return a new key below ``STAGED`` that contains ``key``, unless it would have more than ``most_bytes``.
-
-    ``key`` is escaped, so that no folder is made for it, and so that a prefix finds the objects that wait for keys with
-    it.
-    """
-    token = uuid4().hex
-    named = f"{STAGED}{quote(key, safe='')}.{token}"
-    return named if len(named) <= most_bytes else f"{STAGED}{token}"
-
-
-def unconditional(attributes: Attributes) -> Attributes:
-    """Return the attributes, without conditions, for the object that waits to be moved."""
-    return replace(attributes, create_only=False, replaces="")
-
-
-def publish_staged(staged: Publication, final: Publication, complete: partial[Exchange[str]]) -> ObjectMeta:
-    """Complete the upload at the key of ``staged``, and move the object to that of ``final`` on its condition.
-
-    Takes six requests: two that complete and compare, three that look, move and compare, one that deletes what a move
-    may leave. Whatever goes wrong, nothing is left at the key of ``staged``, if the store can be reached. A process
-    that is killed in between leaves an object there, which listings do not show: it counts as an unfinished upload.
-
-    Raises:
-        PenstockError: As in ``Publication.send``.
-
-    """
-    driver, wanted = final.fetcher.driver, final.attributes
-    failure: BaseException | None = None
-    try:
-        there = staged.send(complete)
-        move = require(driver, Move, final.key).move
-        new, old = wanted.create_only, wanted.replaces
-        return final.send(partial(move, staged.key, final.key, there.etag, create_only=new, replaces=old))
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        _discard(staged, failure)
-
-
-def _discard(staged: Publication, failure: BaseException | None) -> None:
-    fetcher, key = staged.fetcher, staged.key
-    with suppress(PenstockError):
-        deleting = fetcher.operation(partial(require(fetcher.driver, Delete, key).delete, key), Inbox())
-        fetcher.send((deleting,))
-        deleting.wait(fetcher.grace_s(failure, _DELETE_S))
