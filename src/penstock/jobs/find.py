@@ -90,15 +90,28 @@ class FindKeywords(TypedDict, total=False):
 def find(
     url: str | os.PathLike[str], *, store: StoreOptions | str | None = None, **wanted: Unpack[FindKeywords]
 ) -> Iterator[ObjectMeta]:
-    """Yield the objects below a directory, prefix or bucket that match ``wanted`` (see ``Wanted``), in key order.
+    """Yield the objects below a directory, prefix or bucket that match all criteria, in key order.
 
     Each result has its URL. The size of a folder is the number of bytes below it, its time the latest one below it; a
     folder comes after the folders below it. One request for each 1,000 objects, and one for each object whose size the
     listing does not report.
 
+    Args:
+        url: Directory, prefix or bucket.
+        store: Options, or the name of a profile; default: environment and profile.
+        **wanted: Fields of ``Wanted``: ``name`` and ``path`` (globs for the last component and for the key below the
+            URL), ``larger_bytes``, ``smaller_bytes``, ``newer_s`` and ``older_s`` (age in seconds), and ``kind``
+            (``object``, ``marker`` or ``folder``).
+
     Raises:
         Unusable: Unknown kind, or a negative size or age; raised before anything is listed.
         ConfigError: Invalid glob.
+
+    Example:
+        >>> [each.key for each in ps.find("s3://bucket/train/", name="0007.png", newer_s=86400)][:2]
+        ['train/0/0007.png', 'train/1/0007.png']
+        >>> [each.key for each in ps.find("s3://bucket/", kind="folder", path="train/*")][-1]
+        'train/9/'
 
     """
     rule = Wanted(**wanted)
@@ -149,13 +162,27 @@ def presign(
     """Return a presigned URL to read (``GET``) or write (``PUT``) one object without credentials.
 
     The URL is computed locally: only loading credentials may take requests, and nothing checks that the object or its
-    bucket exists. ``str`` of the result is the URL; a request must include its ``headers``. The URL is valid for
-    ``expires_s`` seconds; default: one hour, or less if the credentials expire sooner.
+    bucket exists.
+
+    Args:
+        url: The object.
+        method: ``GET`` or ``PUT``.
+        expires_s: Seconds for which the URL is valid; default: one hour, or less if the credentials expire sooner.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Returns:
+        The presigned URL, as its ``str``; a request must include its ``headers``.
 
     Raises:
         Unsupported: The store does not sign URLs, or these credentials cannot (tokens, shared access signatures).
         Unusable: Unknown method; ``expires_s`` is not positive, or more than the store (S3, Google Cloud Storage and
             OSS: seven days) or the credentials allow.
+
+    Example:
+        >>> import urllib.request
+        >>> signed = ps.presign("s3://bucket/train/3/0000.png", expires_s=600)
+        >>> urllib.request.urlopen(str(signed)).read()[1:4]
+        b'PNG'
 
     """
     if method not in ("GET", "PUT"):

@@ -87,22 +87,30 @@ def warm(
 ) -> Warmed:
     """Read missing objects into the cache before a training needs them.
 
-    ``what`` is a URL (an object, a prefix or a glob), a list of URLs, a ``Catalog``, or a dataset (all of its samples).
-    For a loader or a dataset's ``batched(…)``, this reads the objects of this rank's next epoch, in that order.
-
     Reads are parallel, within the store's ``ReadOptions``. Ctrl-C stops them; the cache keeps the objects read so far,
     and the same call continues from there. Objects that do not fit into the cache, or on its disk, are left out. A
     failure does not stop the other reads. One request for each 1,000 objects of a URL, and one for each read that the
     cache does not have.
 
     Args:
-        what: See above.
+        what: A URL (an object, a prefix or a glob), a list of URLs, a ``Catalog``, or a dataset (all of its samples);
+            or a loader or a dataset's ``batched(…)``: the objects of this rank's next epoch, in that order.
         store: Options, or the name of a profile, for URLs and catalogs. A dataset has its own.
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+
+    Returns:
+        Numbers of reads: from the store, already in the cache, left out, and failed.
 
     Raises:
         Unusable: The store has no cache; ``store`` is given for a dataset or loader; or ``what`` has another type.
         NotFound: A URL matches no objects.
+
+    Example:
+        >>> options = ps.S3Options(cache=ps.CacheOptions(path="cache"))
+        >>> ps.warm("s3://bucket/train/3/", store=options).fetched
+        60
+        >>> ps.warm(ps.MapDataset.from_prefix("s3://bucket/train/3/", store=options)).present
+        60
 
     """
     done = Warmed()

@@ -19,7 +19,14 @@ __all__ = ["Counted", "Resumes", "check_restarts", "shown"]
 
 
 class Resumes(Protocol):
-    """A loader or a dataset: each iteration is an epoch, or the rest of one."""
+    """A loader or a dataset: each iteration is an epoch, or the rest of one.
+
+    Example:
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=8)
+        >>> state = loader.state_dict()  # ps.DataLoader has both methods
+        >>> loader.load_state_dict(state)
+
+    """
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, or continue where the last loaded state was taken."""
@@ -28,7 +35,15 @@ class Resumes(Protocol):
         """Return the state after the batches received so far."""
 
     def load_state_dict(self, state: Any) -> object:  # noqa: ANN401  from ``state_dict``, or foreign
-        """Make the next iteration continue where ``state`` was taken."""
+        """Make the next iteration continue where ``state`` was taken; the result is not used.
+
+        Args:
+            state: The result of ``state_dict``, or a foreign state, to be refused with ``StateMismatch``.
+
+        Returns:
+            Anything.
+
+        """
 
 
 class _StateAt(Protocol):
@@ -37,10 +52,24 @@ class _StateAt(Protocol):
 
 
 class Counted:
-    """State for a stateless loader, from batches that return their state by the number received (``state_at``)."""
+    """State for a stateless loader, from batches that return their state by the number received (``state_at``).
+
+    Args:
+        loader: A loader of ``batches``, such as torch's.
+        batches: ``batched(B)`` of a dataset, or a ``BatchSampler``.
+
+    Example:
+        >>> from penstock.testing.restarts import Counted
+        >>> batches = ps.IterableDataset.from_prefix("s3://bucket/train/3/").batched(8)
+        >>> counted = Counted(torch.utils.data.DataLoader(batches, batch_size=None), batches)
+        >>> batch = next(iter(counted))
+        >>> counted.state_dict()["position"]
+        8
+
+    """
 
     def __init__(self, loader: Iterable[Any], batches: _StateAt) -> None:
-        """Count the batches that ``loader`` yields of ``batches``: ``batched(B)``, or a ``BatchSampler``."""
+        """Count the batches that ``loader`` yields."""
         self._loader = loader
         self._batches = batches
         self._state = batches.state_at(0)
@@ -56,7 +85,12 @@ class Counted:
         return self._state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state``."""
+        """Continue from ``state``.
+
+        Args:
+            state: The result of ``state_dict``.
+
+        """
         self._batches.load_state_dict(state)
         self._state = self._batches.state_at(0)
 
@@ -80,25 +114,36 @@ def check_restarts(
     limit_bytes: int | None = 1024,
     view: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Run ``epochs`` epochs, then restart from every state on the way; an AssertionError names the difference.
+    """Run some epochs, then restart from every state on the way; an AssertionError names the difference.
 
-    ``make`` returns a fresh loader: any object with the three methods of ``Resumes`` (``Counted`` adds them to a loader
-    over batches with ``state_at``). A state is taken before the first batch, after each batch, and after the end. These
-    are the checks of each state:
+    A state is taken before the first batch, after each batch, and after the end. These are the checks of each state:
 
-    - It survives JSON and has less than ``limit_bytes`` as JSON. With None, states need not be JSON and may be larger.
+    - It survives JSON and has less than ``limit_bytes`` as JSON.
     - A fresh loader that loads it, once or twice, yields the rest of that epoch and the next one, batch for batch and
       with the same states. (For a state at an epoch's end, the rest may be an iteration without a batch, or nothing at
       all.)
     - A loader that has been used before continues in the same way.
-    - ``alike``, loaders that differ only in workers, threads or prefetching, have the same batches and states, however
-      far they read ahead; each continues from the others' states.
-    - ``foreign``, loaders with a different catalog, order, version or global batch, refuse it with ``StateMismatch``
-      and remain unchanged. If there are any, ``make``'s loader must also refuse a state that has lost any of its
-      entries.
+    - ``alike`` loaders have the same batches and states, however far they read ahead; each continues from the others'
+      states.
+    - ``foreign`` loaders refuse it with ``StateMismatch`` and remain unchanged. If there are any, ``make``'s loader
+      must also refuse a state that has lost any of its entries.
 
     The check takes about (batches of all epochs)^2 * (2 + len(alike)) batches: keep the set small, some ten batches.
-    Batches are compared as ``view(batch)``; default: ``shown``.
+
+    Args:
+        make: Returns a fresh loader: any object with the three methods of ``Resumes`` (``Counted`` adds them to a
+            loader over batches with ``state_at``).
+        epochs: Number of epochs.
+        alike: Functions that return loaders which differ only in workers, threads or prefetching.
+        foreign: Functions that return loaders with a different catalog, order, version or global batch.
+        limit_bytes: Limit of a state as JSON; None: states need not be JSON and may be larger.
+        view: Function from a batch to a value that is compared; default: ``shown``.
+
+    Example:
+        >>> from penstock.testing.restarts import check_restarts
+        >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/", include="000*")
+        >>> check_restarts(lambda: ps.DataLoader(dataset, batch_size=4, shuffle=True))
+
     """
     view = view or shown
     steps = _steps(make(), epochs, view)
@@ -120,7 +165,17 @@ def check_restarts(
 
 
 def shown(batch: object) -> object:
-    """Return a batch as plain values that can be compared: tensors and arrays with dtype, samples with their bytes."""
+    """Return a batch as plain values that can be compared: tensors and arrays with dtype, samples with their bytes.
+
+    Args:
+        batch: A batch of any type.
+
+    Example:
+        >>> from penstock.testing.restarts import shown
+        >>> shown({"image": torch.ones(2)}) == shown({"image": torch.ones(2)})
+        True
+
+    """
     if hasattr(batch, "tolist"):
         return str(getattr(batch, "dtype", "")), batch.tolist()
     if hasattr(batch, "data") and hasattr(batch, "url"):

@@ -23,7 +23,7 @@ __all__ = ["glob"]
 
 
 def glob(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> Iterator[ObjectMeta]:
-    """Yield every object whose key matches the pattern in ``url``, in UTF-8 byte order; no match is not an error.
+    """Yield every object whose key matches a pattern, in UTF-8 byte order; no match is not an error.
 
     The patterns are those of ``include=`` and of ``penstock ls``: ``*`` and ``?`` within a component, ``**`` across
     components (``**/`` also matches no component), ``[abc]``, ``[a-z]`` and ``[!a]``. The whole key must match.
@@ -34,9 +34,17 @@ def glob(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     are in the last component, and none is ``**``, deeper prefixes are not listed. A pattern without wildcards costs
     one HEAD.
 
+    Args:
+        url: URL whose key is a pattern.
+        store: Options, or the name of a profile; default: environment and profile.
+
     Raises:
         InvalidURL: The URL has no wildcard and names no object: a bucket, or ``/`` at the end.
         ConfigError: A character set is invalid (``[z-a]``).
+
+    Example:
+        >>> [each.key for each in ps.glob("s3://bucket/train/[34]/0007.png")]
+        ['train/3/0007.png', 'train/4/0007.png']
 
     """
     source, key = open_source(url, store)

@@ -44,7 +44,7 @@ def index(
     store: StoreOptions | str | None = None,
     **how: Unpack[IndexKeywords],
 ) -> Catalog:
-    """List a prefix as ``Catalog.scan`` does, save the catalog, and return it.
+    """List a prefix as ``Catalog.scan`` does, and save the catalog.
 
     A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
     ``restart`` is set. The entries found so far are in ``<to>.partial`` or, if ``to`` is not on this machine, in
@@ -58,9 +58,19 @@ def index(
         store: Options of the store that holds ``url`` and ``to``; not used for a local ``to``.
         how: ``include``, ``exclude`` and ``labels`` as for ``Catalog.scan``; ``restart`` lists from the beginning.
 
+    Returns:
+        The catalog.
+
     Raises:
         NotFound: No object was found; nothing was written.
         Unusable: An object has no label; another process lists into the same file; the disk is full.
+
+    Example:
+        >>> catalog = ps.index("s3://bucket/train/", "train.catalog", labels="folder")
+        >>> len(catalog), catalog.classes[:3]
+        (600, ('0', '1', '2'))
+        >>> len(ps.Catalog.open("train.catalog", root="s3://bucket/train/"))
+        600
 
     """
     for each in how.keys() - IndexKeywords.__annotations__.keys():

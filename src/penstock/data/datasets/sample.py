@@ -19,10 +19,15 @@ __all__ = ["Sample"]
 
 
 class Sample:
-    """A whole, verified object in memory: ``PIL.Image.open(sample)`` and ``torch.load(sample)`` work directly.
+    r"""A whole, verified object in memory: ``PIL.Image.open(sample)`` and ``torch.load(sample)`` work directly.
 
     A sample can be pickled (so it may cross a worker's queue untransformed) and holds no connection. ``close`` and
     ``with`` exist for code that expects a file; ``data`` stays readable after them.
+
+    Args:
+        root: URL of the bucket.
+        span: The object below ``root`` that was read.
+        data: The bytes of the object.
 
     Attributes:
         key: Full key within the bucket.
@@ -32,6 +37,11 @@ class Sample:
         columns: Values of the catalog's columns for this object, by name; {} without columns.
         etag: The version that was read; empty if the store or manifest gives none.
         repeat: Whether the sample is a repeat within this epoch that only fills up a batch.
+
+    Example:
+        >>> sample = ps.MapDataset.from_prefix("s3://bucket/train/", labels="folder")[0]
+        >>> sample.key, sample.label, sample.read(4)
+        ('train/0/0000.png', 0, b'\x89PNG')
 
     """
 
@@ -71,29 +81,66 @@ class Sample:
         return len(self._bytes)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to ``size`` bytes from the position; by default all remaining bytes."""
+        """Return bytes from the position.
+
+        Args:
+            size: Most bytes; negative or None: all remaining bytes.
+
+        """
         return self._opened().read(size)
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:
-        """Fill a buffer from the position; return the number of bytes read."""
+        """Fill a buffer from the position.
+
+        Args:
+            buffer: Writable memory.
+
+        Returns:
+            Number of bytes read; 0 at the end.
+
+        """
         return self._opened().readinto(buffer)
 
     def read1(self, size: int | None = -1, /) -> bytes:
-        """Return the same bytes as ``read``."""
+        """Return the same bytes as ``read``.
+
+        Args:
+            size: As for ``read``.
+
+        """
         return self._opened().read1(size)
 
     readinto1 = readinto
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Return the next line with its line break, or the remaining bytes."""
+        """Return the next line with its line break, or the remaining bytes.
+
+        Args:
+            size: Most bytes; negative or None: no limit.
+
+        """
         return self._opened().readline(size)
 
     def readlines(self, hint: int | None = None, /) -> list[bytes]:
-        """Return the remaining lines, or enough of them to hold ``hint`` bytes."""
+        """Return the remaining lines, or enough of them to hold ``hint`` bytes.
+
+        Args:
+            hint: Number of bytes; None or 0: all lines.
+
+        """
         return self._opened().readlines(hint)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move the position."""
+        """Move the position.
+
+        Args:
+            offset: Bytes from the place that ``whence`` names.
+            whence: 0: the beginning; 1: the position; 2: the end.
+
+        Returns:
+            The new position, from the beginning.
+
+        """
         return self._opened().seek(offset, whence)
 
     def tell(self) -> int:

@@ -34,15 +34,32 @@ __all__ = ["BatchSampler"]
 class BatchSampler(Resumable, Sampler[list[int]]):
     """A ``batch_sampler`` for torch's DataLoader, which yields each batch of this rank as a list of indices.
 
-    The order (``shuffle``: True, False or an order such as ``ps.BlockShuffle``) and the global batches are those of
-    ``penstock.DataLoader``. Indices that fill up the last batch are ``Repeat``. Under torch's DataLoader, which draws
-    batches ahead, use the state ``state_at(batches received)``. The state of torchdata's StatefulDataLoader resumes
-    with the same number of workers; ``elastic_state`` converts it for any number of workers. Batches are formed in the
-    parent, for any number of workers.
+    The order and the global batches are those of ``penstock.DataLoader``. Indices that fill up the last batch are
+    ``Repeat``. Under torch's DataLoader, which draws batches ahead, use the state ``state_at(batches received)``. The
+    state of torchdata's StatefulDataLoader resumes with the same number of workers; ``elastic_state`` converts it for
+    any number of workers. Batches are formed in the parent, for any number of workers.
+
+    Args:
+        data_source: Any dataset with a length. A Penstock dataset also adds its catalog's digest to the state.
+        batch_size: Samples per batch and rank.
+        shuffle: True, False or an order such as ``ps.BlockShuffle``.
+        seed: Seed of the order.
+        tail: Controls the incomplete last batch, as for ``penstock.DataLoader``.
+        place: This process's rank, as for ``IterableDataset``.
 
     Attributes:
         batch_size: Samples per batch and rank. (``drop_last`` is missing on purpose: Lightning would take a sampler
             with both attributes for torch's own, and construct a new one by its signature.)
+
+    Raises:
+        Unusable: An argument is invalid.
+
+    Example:
+        >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/")
+        >>> sampler = ps.BatchSampler(dataset, batch_size=8, shuffle=True)
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, collate_fn=list)
+        >>> len(next(iter(loader))), len(loader)
+        (8, 8)
 
     """
 
@@ -56,10 +73,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         tail: Tail = "short",
         place: PlaceLike = None,
     ) -> None:
-        """Order ``data_source``, any dataset with a length.
-
-        A Penstock dataset also adds its catalog's digest to the state. ``tail`` and ``place``: see ``IterableDataset``.
-        """
+        """Check the arguments; read nothing."""
         if isinstance(data_source, (Sampler, TorchIterableDataset)) or not hasattr(data_source, "__len__"):
             raise Unusable(
                 f"a {type(data_source).__name__} has no samples by index: give the BatchSampler the dataset itself, "
@@ -82,7 +96,12 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         return StatefulIterator(self, partial(batch_indices, self.plan))
 
     def begin(self) -> tuple[Cursor, Place]:
-        """Begin the next epoch; return its cursor and the rank's place, since workers form no batches."""
+        """Begin the next epoch.
+
+        Returns:
+            The epoch's cursor, and the rank's place, since workers form no batches.
+
+        """
         self._check_ranks()
         check_sharding(self._iterations.rank())
         cursor, place = self._iterations.epochs.begin(), self._iterations.rank()

@@ -116,12 +116,26 @@ class StatefulIterator(Iterator[Any]):
 def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the state of a StatefulDataLoader over ``batched`` or a ``BatchSampler`` for any number of workers.
 
-    Pure. torchdata's own state refuses a different number of workers. The returned state is for ``load_state_dict`` of
-    a ``BatchSampler``, a ``penstock.DataLoader`` or ``batched`` batches, with any number of workers and ranks.
+    Pure. torchdata's own state refuses a different number of workers.
+
+    Args:
+        state: The ``state_dict()`` of a ``torchdata.stateful_dataloader.StatefulDataLoader``.
+
+    Returns:
+        A state for ``load_state_dict`` of a ``BatchSampler``, a ``penstock.DataLoader`` or ``batched`` batches, with
+        any number of workers and ranks.
 
     Raises:
         StateMismatch: ``state`` holds no such state, or one of batches that torch formed itself: those differ for any
             other number of workers.
+
+    Example:
+        >>> from torchdata.stateful_dataloader import StatefulDataLoader
+        >>> batches = ps.IterableDataset.from_prefix("s3://bucket/train/3/").batched(8)
+        >>> loader = StatefulDataLoader(batches, batch_size=None)
+        >>> first = next(iter(loader))
+        >>> ps.elastic_state(loader.state_dict())["position"]
+        8
 
     """
     try:

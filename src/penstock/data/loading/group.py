@@ -70,6 +70,13 @@ class GroupReport:
     Attributes:
         ranks: One report per rank, in order of rank.
 
+    Example:
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> batches = list(loader)
+        >>> group = ps.merge_reports(loader.report())
+        >>> group.slowest.rank, group.missing
+        (0, ())
+
     """
 
     ranks: tuple[RankReport, ...]
@@ -151,6 +158,14 @@ def merge_reports(
         NotFound: An object does not exist, or no object matches a pattern.
         Damaged: An object is not a report.
         Unusable: No report was given, or ``reports`` has another type.
+
+    Example:
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> batches = list(loader)
+        >>> loader.report().save("s3://bucket/reports/{rank}.json")
+        's3://bucket/reports/0.json'
+        >>> ps.merge_reports("s3://bucket/reports/*.json").ranks[0].samples
+        600
 
     """
     given = [reports] if isinstance(reports, Summary | str) or hasattr(reports, "__fspath__") else reports

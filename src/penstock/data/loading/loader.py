@@ -104,6 +104,14 @@ class DataLoader:
         Unusable: Arguments that do not fit together.
         StateMismatch: Another rank has a different catalog or order (at construction, if there is a process group).
 
+    Example:
+        >>> def label(sample):
+        ...     return torch.tensor(int(sample.key.split("/")[1]))
+        >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", transform=label)
+        >>> loader = ps.DataLoader(dataset, batch_size=8, shuffle=True)
+        >>> next(iter(loader)).shape, len(loader)
+        (torch.Size([8]), 75)
+
     """
 
     # None as in torch's loader when that does not form the batches; Lightning reads it.
@@ -173,7 +181,12 @@ class DataLoader:
         return self._batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration; by default, it is the next epoch. See ``Batched.set_epoch``."""
+        """Set the epoch of the next iteration. See ``Batched.set_epoch``.
+
+        Args:
+            epoch: Number of the epoch, from 0; default without a call: the next epoch.
+
+        """
         self._batches.set_epoch(epoch)
 
     def spans(self) -> tuple[Source, Iterator[Span]]:
@@ -261,16 +274,30 @@ class DataLoader:
         """Return which samples a batch holds, without reading them: see ``Batched.inspect``.
 
         With ``on_error="skip"``, the samples that were left out are included.
+
+        Args:
+            batch: Number of the batch on its rank, from 0. With ``epoch``, counted from the start of that epoch;
+                without it, from where the latest iteration began.
+            epoch: Number of the epoch; default: the epoch of the latest iteration.
+            rank: Rank of the batch; default: this process's rank.
+
+        Raises:
+            Unusable: The batch, epoch or rank does not exist.
+
         """
         return self._batches.inspect(batch, epoch=epoch, rank=rank)
 
     def report(self, prices: Prices | None = None) -> LoaderReport:
         """Return a report on why the training loop waits for batches, with one recommendation.
 
-        Makes no request and waits for no worker. The report covers all epochs since the loader was made. ``prices``
-        adds the cost of the requests. Under a process group, each rank reports on itself: ``save`` and
-        ``merge_reports`` join their reports. Without worker processes, ``hosts`` and ``slowest`` include all other
-        requests of this process since then, such as those for checkpoints.
+        Makes no request and waits for no worker. The report covers all epochs since the loader was made. Under a
+        process group, each rank reports on itself: ``save`` and ``merge_reports`` join their reports. Without worker
+        processes, ``hosts`` and ``slowest`` include all other requests of this process since then, such as those for
+        checkpoints.
+
+        Args:
+            prices: The store's prices, to add the cost of the requests; default: no cost.
+
         """
         from penstock.data.datasets.iteration import resolve
         from penstock.data.loading.advice import Setup
@@ -302,6 +329,14 @@ class DataLoader:
         self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False, allow_rereads: bool = False
     ) -> None:
         """Make the next iteration resume where ``state`` was taken, with any number of ranks and workers.
+
+        Args:
+            state: The result of ``state_dict``.
+            allow_new_global_batch: Accept a different global batch (batch size times ranks): no sample is lost or
+                repeated, but batches combine other samples.
+            allow_rereads: Accept a number of ranks that cannot share the lanes of the current epoch
+                (``penstock.Lanes``): several ranks then read the same blocks until that epoch ends, and a warning
+                reports it.
 
         Raises:
             StateMismatch: See ``Batched.load_state_dict``.

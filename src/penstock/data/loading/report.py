@@ -31,17 +31,36 @@ __all__ = ["LoaderReport", "report"]
 
 @dataclass(frozen=True, slots=True)
 class LoaderReport(Summary):
-    """A ``Summary`` that ``print`` shows as text."""
+    """A ``Summary`` that ``print`` shows as text.
+
+    Example:
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> batches = list(loader)
+        >>> report = loader.report()
+        >>> report.batches, report.samples, report.errors
+        (10, 600, 0)
+
+    """
 
     def html(self) -> str:
         """Return one HTML page with plots, which needs no network: write it to a file, and open that in a browser."""
         return page(self)
 
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> str:
-        """Write the report as JSON, for ``merge_reports``, with one request; return the URL that was written.
+        """Write the report as JSON, for ``merge_reports``, with one request.
 
-        ``{rank}`` in ``url`` is replaced by this rank's number. Each rank calls this independently; none waits for
-        another. Raises ``Unusable`` if there are several ranks and ``{rank}`` is missing.
+        Each rank calls this independently; none waits for another.
+
+        Args:
+            url: The file; ``{rank}`` in it is replaced by this rank's number.
+            store: Options, or the name of a profile; default: environment and profile.
+
+        Returns:
+            The URL that was written.
+
+        Raises:
+            Unusable: There are several ranks, and ``{rank}`` is missing.
+
         """
         if self.world > 1 and "{rank}" not in os.fspath(url):
             raise Unusable(

@@ -30,6 +30,11 @@ class Prices:
         per_gib: Price of a GiB that leaves the store; within a cloud region mostly 0.
         currency: Label of the sum.
 
+    Example:
+        >>> prices = ps.Prices(per_1000_requests=0.0004, per_gib=0.09)
+        >>> prices.of(1_000_000, size_bytes=1 << 30)
+        0.49
+
     """
 
     per_1000_requests: float = 0.0
@@ -46,7 +51,13 @@ class Prices:
             raise Unusable(f"currency must be a text, not {self.currency!r}")
 
     def of(self, requests: int, size_bytes: int) -> float:
-        """Return the cost of requests that read ``size_bytes`` in total."""
+        """Return the cost of requests.
+
+        Args:
+            requests: Number of requests.
+            size_bytes: Bytes that they read in total.
+
+        """
         return requests / 1000 * self.per_1000_requests + size_bytes / _GIB * self.per_gib
 
 

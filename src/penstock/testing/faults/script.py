@@ -53,6 +53,13 @@ class Fault:
             until the client goes away.
         bytes_per_s: Speed of the answer, in bytes per second; 0 for full speed.
 
+    Example:
+        >>> from dataclasses import replace
+        >>> from penstock.testing.faults import FAULTS
+        >>> slower = replace(FAULTS["503"], name="429", status=429)
+        >>> FAULTS["503"].code, slower.status
+        ('SlowDown', 429)
+
     """
 
     name: str
@@ -210,6 +217,11 @@ class Match:
         rate: Share of these requests that fail, drawn from ``seed``.
         seed: Seed of the draws.
 
+    Example:
+        >>> from penstock.testing.faults import FAULTS, FaultServer, Match
+        >>> with FaultServer.within() as server:
+        ...     server.fail(FAULTS["503"], when=Match(verb="get", key="train/0", times=2))
+
     """
 
     verb: str = ""
@@ -222,7 +234,12 @@ class Match:
     seed: int = 0
 
     def fits(self, request: Request) -> bool:
-        """Return whether the rule applies to this request."""
+        """Return whether the rule applies to a request.
+
+        Args:
+            request: The request.
+
+        """
         return (
             self.verb in ("", request.verb)
             and self.bucket in ("", request.bucket)
@@ -316,6 +333,12 @@ class Settings:
         conditions: How it treats ``If-Match`` and ``If-None-Match`` on a write: ``heeded``; ``bare``, which accepts
             ETags only without their quotes, and ignores conditions where an upload is completed (Ceph 16); ``ignored``;
             ``refused`` (501 NotImplemented).
+
+    Example:
+        >>> from penstock.testing.faults import FaultServer, Settings
+        >>> with FaultServer.within(Settings(latency_ms=30, conditions="ignored")) as server:
+        ...     print(server.scheme)
+        s3
 
     """
 

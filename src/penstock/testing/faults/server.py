@@ -57,6 +57,14 @@ class Seen:
         status: The status that was answered, or would have been; 0 if nothing was done.
         outcome: ``answered``, ``reset``, ``close``, ``stall``, or ``client left``; empty before the answer begins.
 
+    Example:
+        >>> from penstock.testing.faults import FaultServer
+        >>> with FaultServer.within() as server:
+        ...     etag = server.put("bucket", "key", b"bytes")
+        ...     meta = ps.stat("s3://bucket/key", store=server.store)
+        ...     print([(each.verb, each.status) for each in server.seen()])
+        [('head', 200)]
+
     """
 
     number: int
@@ -333,11 +341,24 @@ _ANY = Match()
 class FaultServer:
     """An object store on loopback that fails on demand. Thread-safe; of no use in a forked child.
 
-    Objects are addressed path-style, held in memory, and lost at the end.
+    Objects are addressed path-style, held in memory, and lost at the end. Use ``start`` or ``within`` to make one.
+
+    Args:
+        settings: Settings of the running server.
+        ask: Function that calls a method of the server's engine by its name.
+
+    Example:
+        >>> from penstock.testing.faults import FAULTS, FaultServer
+        >>> with FaultServer.within() as server:
+        ...     etag = server.put("bucket", "key", b"bytes")
+        ...     server.fail(FAULTS["reset"])
+        ...     print(ps.open("s3://bucket/key", store=server.store).read(), len(server.seen("get")))
+        b'bytes' 1
+
     """
 
     def __init__(self, settings: Settings, ask: Callable[..., object]) -> None:
-        """Hold a server (use ``start`` or ``within``); ``ask`` calls a method of the engine by its name."""
+        """Keep the settings and the way to the engine."""
         self._ask = ask
         self.settings = settings
         self.endpoint = f"http://127.0.0.1:{ask('port')}"
@@ -345,7 +366,22 @@ class FaultServer:
     @classmethod
     @contextmanager
     def start(cls, settings: Settings | None = None) -> Iterator[FaultServer]:
-        """Run in a separate process until the block ends; the server also ends when this process is killed."""
+        """Run in a separate process until the block ends; the server also ends when this process is killed.
+
+        Args:
+            settings: Dialect, port, credentials and behaviour; default: those of ``Settings``.
+
+        Yields:
+            The server.
+
+        Example:
+            >>> from penstock.testing.faults import FaultServer
+            >>> with FaultServer.start() as server:
+            ...     etag = server.put("bucket", "key", b"bytes")
+            ...     print(ps.stat("s3://bucket/key", store=server.store).etag == etag)
+            True
+
+        """
         settings = settings or Settings()
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).parents[3])  # a checkout need not be installed
@@ -364,7 +400,21 @@ class FaultServer:
     @classmethod
     @contextmanager
     def within(cls, settings: Settings | None = None) -> Iterator[FaultServer]:
-        """Run on threads of this process until the block ends: quick to start, but it takes a share of the GIL."""
+        """Run on threads of this process until the block ends: quick to start, but it takes a share of the GIL.
+
+        Args:
+            settings: As for ``start``.
+
+        Yields:
+            The server.
+
+        Example:
+            >>> from penstock.testing.faults import FaultServer, Settings
+            >>> with FaultServer.within(Settings(dialect="gcs")) as server:
+            ...     print(server.scheme)
+            gs
+
+        """
         settings = settings or Settings()
         engine = Engine(settings)
         try:
@@ -388,33 +438,68 @@ class FaultServer:
         return spoken(self.settings.dialect).scheme
 
     def admit(self, *tokens: str) -> None:
-        """Accept these tokens, of bearers or of temporary keys, from now on, and no others."""
+        """Accept these tokens, of bearers or of temporary keys, from now on, and no others.
+
+        Args:
+            *tokens: The tokens.
+
+        """
         self._ask("admit", tokens)
 
     def make(self, bucket: str) -> None:
-        """Create a bucket, unless it exists."""
+        """Create a bucket, unless it exists.
+
+        Args:
+            bucket: Its name.
+
+        """
         self._ask("make", bucket)
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object, and create its bucket, without a request; return its version, on S3 the ETag."""
+        """Store an object, and create its bucket, without a request.
+
+        Args:
+            bucket: The bucket.
+            key: The object's full key.
+            data: Its bytes.
+
+        Returns:
+            The object's version; on S3 the ETag.
+
+        """
         return str(self._ask("put", bucket, key, data))
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """Return the visible objects of a bucket; ``KeyError`` if the bucket does not exist."""
+        """Return the visible objects of a bucket, by key; ``KeyError`` if the bucket does not exist.
+
+        Args:
+            bucket: The bucket.
+
+        """
         found = self._ask("objects", bucket)
         assert isinstance(found, dict)
         return found
 
     def uploads(self, bucket: str) -> list[str]:
-        """Return the keys of the unfinished uploads to a bucket."""
+        """Return the keys of the unfinished uploads to a bucket.
+
+        Args:
+            bucket: The bucket.
+
+        """
         found = self._ask("uploads", bucket)
         assert isinstance(found, list)
         return found
 
     def fail(self, *faults: Fault, when: Match = _ANY) -> None:
-        """Inject faults, one after another, into requests that fit ``when``: by default the next ones of any kind.
+        """Inject faults, one after another, into some requests.
 
         Rules apply in the order in which they were added. A fault waits for a request that it can happen to.
+
+        Args:
+            *faults: The faults, such as ``FAULTS["503"]``.
+            when: The requests; default: the next ones of any kind.
+
         """
         self._ask("fail", faults, when)
 
@@ -423,7 +508,14 @@ class FaultServer:
         self._ask("heal")
 
     def seen(self, verb: str = "", bucket: str = "", key: str | None = None) -> list[Seen]:
-        """Return the requests so far that fit, in the order of arrival; empty strings and None match any."""
+        """Return the requests so far that fit, in the order of arrival.
+
+        Args:
+            verb: A name in ``VERBS``; empty for any.
+            bucket: The bucket; empty for any.
+            key: The object's full key; None for any.
+
+        """
         found = self._ask("seen", verb, bucket, key)
         assert isinstance(found, list)
         return found
