@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from sys import maxsize
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.engine.blocks import moved
 from penstock.engine.budget import Budget
@@ -102,7 +102,7 @@ class Writer(io.BufferedIOBase):
         self._strayed = False  # whether a seek to another position was refused
         self._attributes = replace(attributes, metadata=marked(attributes.metadata))
         self._parts = Parts(fetcher, key, options, self._attributes)
-        self._state: Literal["open", "aborting", "ended"] = "open"
+        self._state = "open"  # or "aborting", "ended"
         self._turn = Turn()
         self._failure: PenstockError | None = None  # why nothing was published
         self._untold = False  # whether a write raised it, so that a later ``close`` must raise it again
