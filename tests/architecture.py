@@ -55,7 +55,7 @@ HOMES = {
     "botocore": ("stores.s3.credentials",),
     "certifi": ("stores.http.network",),
     "ctypes": (
-        *tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "multi", "pool", "stream")),
+        *tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")),
         "engine.buffer",
     ),
     "fastcrc": ("stores", "testing"),
@@ -108,7 +108,7 @@ FACING = {
     ("torch", "compat.multistorageclient.torch"),
 }
 
-PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout", "compare"}
+PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout", "compare"}
 PURE_FILES |= {"rate", "share", "table"}
 PURE_PLACES = ("data.order", "engine.budget", "engine.listing")
 DOES_IO = {

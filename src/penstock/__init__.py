@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from penstock.data.order.lanes import Lanes
     from penstock.data.order.partition import Repeat
     from penstock.data.zarr.dataset import ZarrDataset
-    from penstock.engine.cache.opening import open_cache
-    from penstock.engine.cache.tiers import Cache
+    from penstock.engine.cache.tiers import Cache, open_cache
     from penstock.engine.contracts.credentials import BearerToken, Credentials
     from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
@@ -114,7 +113,7 @@ _HOMES = {
     "merge_reports": "data.loading.group",
     "node_status": "engine.node.member",
     "open": "verbs",
-    "open_cache": "engine.cache.opening",
+    "open_cache": "engine.cache.tiers",
     "open_safetensors": "checkpoint.safetensors.verbs",
     "presign": "jobs.find",
     "save": "checkpoint.torchfile.verbs",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache.layer import cached
-from penstock.engine.cache.tiers import Cache, open_cache
+from penstock.engine.cache.tiers import Cache
 from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
 from penstock.engine.fetch.calls import Calls, Engines, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Layer = Callable[[Fetching], Fetching]
 
-__all__ = ["Cache", "Calls", "Operation", "Reader", "Source", "Writer", "object_at", "open_cache", "open_source"]
+__all__ = ["Cache", "Calls", "Operation", "Reader", "Source", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from penstock.events import arrived, at_end, begin, carried, carry, context, context_of, enter, when_fetching
-from penstock.events import handover as room
+from penstock.events import listeners as room
 from tests.children import python
 
 

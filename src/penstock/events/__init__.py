@@ -7,8 +7,7 @@ histograms of all responses by host (``measured``), and counts of caches (``meas
 listener.
 """
 
-from penstock.events.caching import CacheCounts, count_cache, measured_caches
-from penstock.events.handover import (
+from penstock.events.listeners import (
     CONTEXT_BYTES,
     arrived,
     at_end,
@@ -17,11 +16,13 @@ from penstock.events.handover import (
     carry,
     context,
     context_of,
+    emit,
     end,
     enter,
+    listening,
+    subscribe,
     when_fetching,
 )
-from penstock.events.listeners import emit, listening, subscribe
 from penstock.events.records import (
     CacheHit,
     CacheMiss,
@@ -38,7 +39,19 @@ from penstock.events.records import (
     RequestStarted,
     Retried,
 )
-from penstock.events.timings import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, counted, measured, slow
+from penstock.events.timings import (
+    HOST_WORDS,
+    CacheCounts,
+    HostTimings,
+    Slowest,
+    SlowRequest,
+    Timings,
+    count_cache,
+    counted,
+    measured,
+    measured_caches,
+    slow,
+)
 from penstock.events.tracing import RequestTrace, Scope, followed, named, operation
 
 __all__ = [

@@ -8,7 +8,7 @@ from opentelemetry import context as contexts
 
 import penstock as ps
 from penstock.data.loading.loader import WAIT_RANGE, TraceSlot, ranged
-from penstock.events import handover
+from penstock.events import listeners
 from penstock.observe import OpenTelemetry, to
 from tests.children import forked
 from tests.data.datasets.transforms import number, numbered
@@ -27,7 +27,7 @@ def _no_context_is_left():
     token = contexts.attach(contexts.Context())
     yield
     contexts.detach(token)
-    handover._entered.clear()
+    listeners._entered.clear()
 
 
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2, "persistent_workers": True}])
@@ -58,7 +58,7 @@ def test_requests_of_each_epoch_are_in_the_trace_of_its_loop(tmp_path, folder, w
 
 def test_a_rank_that_is_forked_has_memory_of_its_own():
     entered = []
-    stop = handover.context_of(lambda: context, entered.append)
+    stop = listeners.context_of(lambda: context, entered.append)
     try:
         slot, context = TraceSlot(), b"parent"
         slot.write()
@@ -80,7 +80,7 @@ def test_a_rank_that_is_forked_has_memory_of_its_own():
 
 def test_without_a_trace_a_worker_enters_none():
     entered = []
-    stop = handover.context_of(lambda: b"", entered.append)
+    stop = listeners.context_of(lambda: b"", entered.append)
     slot = TraceSlot()
     slot.write()
     slot.enter()

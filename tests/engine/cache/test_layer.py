@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache import disk
 from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Place, Request, cached
-from penstock.engine.cache.tiers import open_cache
+from penstock.engine.cache.tiers import cache_of
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Changed, Denied, NotFound, PenstockError
@@ -151,7 +151,7 @@ def test_only_what_is_missing_is_asked_for_in_one_request_for_neighbours(tmp_pat
 
 def _layer(engine, tmp_path, stat=None, **more):
     place = Place(("test", id(engine)), "s3://bucket/", "", stat or (lambda _keys: []))
-    return CacheLayer(engine, open_cache(options(tmp_path, **more)), place)
+    return CacheLayer(engine, cache_of(options(tmp_path, **more)), place)
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.engine.cache.entry import About
 from penstock.engine.cache.files import path_of
-from penstock.engine.cache.tiers import Cache, open_cache
+from penstock.engine.cache.tiers import Cache, cache_of
 from penstock.errors import ConfigError
 from penstock.options import CacheOptions
 from tests.children import forked
@@ -36,7 +36,7 @@ def test_what_was_kept_is_read_again_in_this_process_and_in_another(tmp_path):
 
 def test_one_cache_for_equal_options_in_a_process(tmp_path):
     options = CacheOptions(path=str(tmp_path))
-    assert open_cache(options) is open_cache(pickle.loads(pickle.dumps(options)))
+    assert cache_of(options) is cache_of(pickle.loads(pickle.dumps(options)))
 
 
 def test_a_directory_that_is_deleted_under_it_is_made_again(tmp_path):

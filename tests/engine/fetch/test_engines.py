@@ -11,7 +11,7 @@ import pytest
 
 from penstock import source as module
 from penstock.engine.read.reader import read_many, start_reads
-from penstock.engine.transport import loop as connections
+from penstock.engine.transport import session as connections
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Unusable
 from penstock.options import TransportOptions

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.contracts.driver import Limits
-from penstock.engine.fetch.plan import cut, part_bytes, split
+from penstock.engine.read.spanread import split
+from penstock.engine.write.upload import cut, part_bytes
 from penstock.errors import Unusable
 from penstock.stores.s3.provider import PROVIDER
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.listing.ordered import NoStartError, ordered
+from penstock.engine.listing.keyspace import NoStartError, ordered
 from penstock.errors import Damaged, Throttled
 from penstock.values import ObjectMeta, Page
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from penstock.engine.contracts.exchange import UnderWay
-from penstock.engine.read.hedge import SHARE, Allowance, Usual, choose, lateness
+from penstock.engine.read.hedging import SHARE, Allowance, Usual, choose, lateness
 
 USUAL = Usual(first_byte_s=0.1, bytes_per_s=10e6)
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.read import hedging
-from penstock.engine.read.hedge import Usual
+from penstock.engine.read.hedging import Usual
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.events import Hedged, RangeRead, RequestEnded, RequestStarted, subscribe

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.transport.loop import KEPT, Connections
-from penstock.engine.transport.session import Handles
+from penstock.engine.transport.session import KEPT, Connections, Handles
 from penstock.options import TransportOptions
 
 

@@ -428,7 +428,7 @@ class TestEnds:
             from penstock.errors import Bug
             from penstock.options import TransportOptions
             from penstock.testing.servers import Scripted, reply
-            from penstock.engine.transport.multi import Multi
+            from penstock.engine.transport.loop import Multi
             from penstock.engine.transport.loop import connect
             from tests.engine.transport.calls import Gate, Once, carry, get, hello
             hold = threading.Event()

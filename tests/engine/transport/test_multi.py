@@ -9,7 +9,7 @@ import pytest
 from penstock.engine.contracts.exchange import Request
 from penstock.engine.transport.easy import Easy
 from penstock.engine.transport.libcurl import OK
-from penstock.engine.transport.multi import MissingMulti, Multi
+from penstock.engine.transport.loop import MissingMulti, Multi
 from penstock.errors import Bug, Unreachable
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted

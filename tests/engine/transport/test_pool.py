@@ -6,8 +6,7 @@ import time
 from penstock.engine.contracts.exchange import Request
 from penstock.engine.transport.easy import Easy
 from penstock.engine.transport.libcurl import OK, Pool
-from penstock.engine.transport.loop import connect
-from penstock.engine.transport.multi import Multi
+from penstock.engine.transport.loop import Multi, connect
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted
 from tests.engine.transport.calls import WAIT_S, carry, get, hello

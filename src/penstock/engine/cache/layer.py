@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache.entry import About, Namer, Part, parts
 from penstock.engine.cache.files import EVERY, WHOLE
-from penstock.engine.cache.tiers import open_cache
+from penstock.engine.cache.tiers import cache_of
 from penstock.errors import Cancelled, public_url
 from penstock.events import CacheHit, CacheMiss, emit, listening
 from penstock.values import UNKNOWN_SIZE, Span
@@ -47,7 +47,7 @@ def cached(
     *store, base = address
     if options is None or store[0] == "memory":
         return fetching
-    return CacheLayer(fetching, open_cache(options), Place(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat))
+    return CacheLayer(fetching, cache_of(options), Place(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat))
 
 
 class CacheLayer:

@@ -1,4 +1,7 @@
-"""Cache in memory before a directory that all processes of a machine share; one per ``CacheOptions`` in a process."""
+"""Cache in memory before a directory that all processes of a machine share; one per ``CacheOptions`` in a process.
+
+``open_cache`` opens one by its directory, for programs and commands that inspect it.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,15 @@ from penstock.engine.waiting import Turn
 from penstock.errors import ConfigError, Damaged
 from penstock.events import count_cache
 from penstock.options import CacheOptions
-from penstock.options.cache_settings import cache_folder
+from penstock.options.cache_settings import cache_folder, cache_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.engine.cache.files import Hit
 
-__all__ = ["Cache", "Memory", "open_cache"]
+
+__all__ = ["Cache", "Memory", "cache_of", "open_cache"]
 
 _LOG = logging.getLogger("penstock")
 # Subdirectory of the configured directory that belongs to the cache alone.
@@ -56,7 +60,7 @@ class Cache:
     Example:
         >>> ps.warm("s3://bucket/train/3/", store=ps.S3Options(cache=ps.CacheOptions(path="cache"))).fetched
         60
-        >>> cache = ps.open_cache("cache")
+        >>> cache = ps.cache_of("cache")
         >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
         (0, 60)
 
@@ -344,7 +348,7 @@ def _belongs(folder: Folder, path: str, name: bytes, prefix: str) -> bool:
 _caches: dict[CacheOptions, Cache] = {}
 
 
-def open_cache(options: CacheOptions) -> Cache:
+def cache_of(options: CacheOptions) -> Cache:
     """Return the cache for ``options``, one per process for equal options. Nothing is read or created yet."""
     cache = _caches.get(options)
     return cache if cache is not None else _caches.setdefault(options, Cache(options))
@@ -485,3 +489,26 @@ class Cleared:
 
     entries: int
     stored_bytes: int
+
+
+def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Cache:
+    """Return a cache to inspect: ``entries``, ``usage``, ``verify``, ``clear``. Nothing is read or created yet.
+
+    Args:
+        cache: Its options, or its directory; default: ``PENSTOCK_CACHE``, then ``~/.cache/penstock``.
+
+    Raises:
+        ConfigError: A variable is invalid, a name is empty, or no home directory is known.
+
+    Example:
+        >>> options = ps.S3Options(cache=ps.CacheOptions(path="cache"))
+        >>> ps.warm("s3://bucket/train/3/", store=options).fetched
+        60
+        >>> ps.open_cache("cache").usage().entries
+        60
+
+    """
+    if isinstance(cache, str) and not cache:
+        raise ConfigError("an empty text names no cache: leave it out for the default directory")
+    given = CacheOptions(path=os.fspath(cache)) if isinstance(cache, str | os.PathLike) else cache
+    return cache_of(cache_options(CacheOptions() if given is None else given) or CacheOptions())

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from penstock.engine.contracts.driver import List, Multipart
+from penstock.engine.listing.keyspace import NoStartError, ordered
 from penstock.engine.listing.listing import UploadListing, columns
-from penstock.engine.listing.ordered import NoStartError, ordered
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox
 from penstock.errors import Damaged, PenstockError

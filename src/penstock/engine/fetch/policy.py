@@ -1,6 +1,8 @@
 """Retry policy: a failed attempt leads to a retry after a delay, or to an error with all known details.
 
-Sizes of a store's objects, as reads have shown them, to choose the buffer for the next object. Pure.
+``delay`` is the decision, a pure function, and ``Tokens`` the bucket that keeps retries from piling up.
+``RetryPolicy`` is what all operations on a store share, with ``Scratch``: buffers for objects of unknown size, as large
+as ``Sizes`` has seen objects.
 """
 
 from __future__ import annotations
@@ -8,16 +10,15 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from logging import getLogger
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import MOVED
-from penstock.engine.fetch.backoff import Failure, Tokens, delay
-from penstock.engine.read.hedge import Hedges
 from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, Unusable, printable
 from penstock.events import Retried, Timings, begin, emit, listening
 
@@ -28,7 +29,62 @@ if TYPE_CHECKING:
     from penstock.options import RetryOptions
 
 
-__all__ = ["RetryPolicy", "Scratch", "Sizes", "again", "bug"]
+__all__ = ["Failure", "Hedges", "RetryPolicy", "Scratch", "Sizes", "Tokens", "again", "bug", "delay"]
+
+_REFUND = 0.1  # tokens a success gives back
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Retries that may still be made quickly, shared by all operations on one store."""
+
+    left: float
+    limit: float
+
+    def refund(self) -> None:
+        """Count a success: give back a tenth of a token, up to ``limit``."""
+        if self.left < self.limit:
+            self.left = min(self.limit, self.left + _REFUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed attempt.
+
+    Attributes:
+        attempt: Number of the attempt, from 1.
+        elapsed_s: Seconds since the operation began, or since it last made progress.
+        answered: Whether the store has answered this process before.
+        retries: Most attempts after the first that may help against this error.
+        retry_after_s: Seconds that the server asked to wait; 0 if it did not.
+
+    """
+
+    attempt: int
+    elapsed_s: float
+    answered: bool
+    retries: int
+    retry_after_s: float = 0.0
+
+
+def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) -> float | None:
+    """Return the seconds to wait before the next attempt, or None to give up; a retry spends a token if one is left.
+
+    ``draw`` is uniform in [0, 1): full jitter. A ``Retry-After`` is a floor under the jittered delay. Without a token
+    the delay is drawn from the whole range up to ``cap_s``: many operations that fail together slow down, but none of
+    them gives up before its patience is over.
+    """
+    patience_s = options.patience_s if failure.answered else options.first_contact_s
+    # 2.0 ** 1024 would overflow; the cap applies long before 63 doublings.
+    scale_s = options.base_s * 2.0 ** min(63, failure.attempt - 1) if tokens.left >= 1 else options.cap_s
+    wait_s = max(min(options.cap_s, scale_s) * draw, failure.retry_after_s)
+    most = min(options.attempts - 1, failure.retries)
+    if failure.attempt > most or failure.elapsed_s + wait_s > patience_s:
+        return None
+    if tokens.left >= 1:
+        tokens.left -= 1
+    return wait_s
+
 
 _LOG = getLogger("penstock")
 _SCRATCH_BYTES = 64 << 20
@@ -38,6 +94,22 @@ _EVERY_S = 30.0
 # This many refusals for the rate are worth a warning, though each request succeeds in the end.
 _MANY = 100
 _MOST_MOVES = 64  # drivers bound their redirects themselves
+
+
+@dataclass(slots=True)
+class Hedges:
+    """Second requests of one store.
+
+    Attributes:
+        open: Second requests in flight, by the late read, which has not ended.
+        made: Number of second requests sent so far.
+        throttled_at: When the store last refused a request for its rate; ``-inf``: never.
+
+    """
+
+    open: dict[Any, Any] = field(default_factory=dict)
+    made: int = 0
+    throttled_at: float = -inf
 
 
 class RetryPolicy:

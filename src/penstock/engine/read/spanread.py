@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self, cas
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED
 from penstock.engine.contracts.exchange import Exchange
-from penstock.engine.fetch.plan import split
 from penstock.engine.fetch.policy import again, bug
 from penstock.errors import Bug, Cancelled, ChecksumMismatch, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, RequestTrace, SlowRequest, emit, listening, slow
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.engine.contracts.driver import Summed
     from penstock.engine.contracts.exchange import Request, Response, Work
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.engine.waiting import Inbox
     from penstock.values import Checksum, ObjectMeta
 
-__all__ = ["RangeProbe", "SpanRead", "SplitRead"]
+__all__ = ["RangeProbe", "SpanRead", "SplitRead", "split"]
 
 
 class Owner(Protocol):
@@ -395,6 +394,14 @@ class ChecksumRead(SpanRead):
 
     def _tell(self) -> None:
         """Emit nothing: no bytes were read."""
+
+
+def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut ``[start, stop)`` into the fewest, nearly equal runs of at most ``most_bytes``; an empty run stays one."""
+    size = stop - start
+    pieces = max(1, -(-size // most_bytes))
+    for piece in range(pieces):
+        yield start + size * piece // pieces, start + size * (piece + 1) // pieces
 
 
 class SplitRead(SpanRead):

@@ -1,8 +1,12 @@
-"""I/O thread: takes calls from any thread, keeps libcurl busy with them, and delivers each response."""
+"""I/O thread: takes calls from any thread, keeps libcurl busy with them, and delivers each response.
+
+``Multi`` is libcurl's handle for many transfers, ``_Loop`` the thread that advances it, ``Backlog`` its waiting calls.
+"""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import heapq
 import os
 import threading
@@ -18,8 +22,19 @@ from penstock.engine.node.member import member
 from penstock.engine.transport.codes import WHERE, Token, crowded, deliver, ours, room
 from penstock.engine.transport.easy import CUT
 from penstock.engine.transport.late_calls import Lookout
-from penstock.engine.transport.multi import MissingMulti, Multi
-from penstock.engine.transport.session import Session
+from penstock.engine.transport.libcurl import (
+    OK,
+    multi_add,
+    multi_info,
+    multi_init,
+    multi_perform,
+    multi_poll,
+    multi_remove,
+    multi_remove_waiting,
+    multi_setopt,
+    multi_wakeup,
+)
+from penstock.engine.transport.session import KEPT, Connections, Session
 from penstock.engine.waiting import Wakeup, serve
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 
@@ -27,10 +42,101 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from penstock.engine.contracts.exchange import Call
+    from penstock.engine.transport.easy import Easy
     from penstock.engine.transport.session import Handles, Transfer, What
+    from penstock.engine.transport.stream import Pointer
     from penstock.options import TransportOptions
 
-__all__ = ["KEPT", "Backlog", "Connections", "connect"]
+
+__all__ = ["Backlog", "MissingMulti", "Multi", "connect"]
+
+_MAXCONNECTS, _RESOLVE_THREADS_MAX = 6, 20  # CURLMOPT_*, from curl/multi.h
+# A store starts with 64 requests (see session.Limit) of two queries each, and glibc waits 10 s for a silent server:
+# twice as long as a transfer waits by default. libcurl's own 20 threads would all wait for one name, and the look-ups
+# of every other host would wait behind them. Threads start on demand. libcurl before 8.20 has neither a bound nor this
+# option.
+_RESOLVE_THREADS = 384
+
+_int, _long = ctypes.c_int, ctypes.c_long
+
+
+class Multi:
+    """Many transfers at once on one thread; only ``wakeup`` may be called from another thread."""
+
+    __slots__ = ("_handle", "_left", "_left_at", "_running")
+
+    def __init__(self, connections: int) -> None:
+        """Create the multi handle; each store keeps at most ``connections`` connections for reuse."""
+        self._handle: Pointer = multi_init()
+        if not self._handle:
+            raise MemoryError
+        self._running, self._left = _int(), _int()
+        self._left_at = ctypes.byref(self._left)
+        self.keep(connections)
+        multi_setopt(self._handle, _RESOLVE_THREADS_MAX, _long(_RESOLVE_THREADS))
+
+    def keep(self, connections: int) -> None:
+        """Let each store keep at most ``connections`` connections from now on."""
+        multi_setopt(self._handle, _MAXCONNECTS, _long(connections))
+
+    def add(self, easy: Easy) -> None:
+        """Add a loaded transfer; the next ``perform`` starts it."""
+        code = multi_add(self._handle, easy.handle)
+        if code != OK:
+            message = f"curl_multi_add_handle: {code}"
+            raise Bug(message)
+
+    def remove(self, easy: Easy, *, unfinished: bool = False) -> None:
+        """Remove a transfer. An unfinished one closes its connection, which may take a moment."""
+        (multi_remove_waiting if unfinished else multi_remove)(self._handle, easy.handle)
+
+    def perform(self) -> bool:
+        """Advance all transfers without waiting; return False if the multi handle is broken."""
+        return bool(multi_perform(self._handle, self._running) == OK)
+
+    def poll(self, timeout_ms: int) -> bool:
+        """Wait until a transfer can advance, ``wakeup`` is called or the time is over; return False as ``perform``."""
+        return bool(multi_poll(self._handle, None, 0, timeout_ms, None) == OK)
+
+    def wakeup(self) -> bool:
+        """End the current or the next ``poll`` at once; return False if the multi handle is broken."""
+        return bool(multi_wakeup(self._handle) == OK)
+
+    def finished(self) -> list[tuple[int, int]]:
+        """Return (pointer of the handle, libcurl's code) for each transfer that ended since the last call."""
+        ended = []
+        while message := multi_info(self._handle, self._left_at):
+            found = message.contents
+            ended.append((found.easy, found.result))
+        return ended
+
+
+class MissingMulti(Multi):
+    """Substitute for a multi handle that cannot be created: every ``add`` fails."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: Unreachable) -> None:
+        """Prepare to fail with the message and the cause of ``error``."""
+        self._error = error
+
+    def add(self, easy: Easy) -> None:  # noqa: ARG002  same signature as Multi.add
+        """Raise ``Unreachable``."""
+        error = self._error
+        # A new error each time, because each operation completes its own error.
+        raise Unreachable(error.message) from error.__cause__
+
+    def keep(self, connections: int) -> None:
+        """Do nothing."""
+
+    def perform(self) -> bool:
+        """Return True."""
+        return True
+
+    def finished(self) -> list[tuple[int, int]]:
+        """Return an empty list."""
+        return []
+
 
 # After this time asleep, the thread checks whether its descriptors are still its own.
 _IDLE_S = 1.0
@@ -484,81 +590,3 @@ class Backlog:
         """Return all waiting calls."""
         delayed = [call for _, _, _, call, _ in self._later]
         return delayed + [call for session in self.sessions for call, _ in session.ready]
-
-
-# Most connections kept for one store; the requests that its session has in flight limit them, too.
-KEPT = 1024
-# Interval of the checks for connections that have not been used for long.
-_TIDY_S = 1.0
-
-
-class Connections:
-    """Handles of all sessions that may have connections.
-
-    Used only by the I/O thread, except that any thread may append to ``discarded``.
-
-    Attributes:
-        crowded: Whether there may be more connections than allowed.
-        discarded: Handles of sessions that no longer exist.
-
-    """
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.crowded = False
-        self.discarded: deque[Handles] = deque()
-        self._handles: dict[Handles, None] = {}
-        self._tidy_at = 0.0  # when ``tidy`` is due
-
-    def hold(self, handles: Handles) -> None:
-        """Register handles that may have connections from now on."""
-        self._handles[handles] = None
-
-    def held(self) -> Iterable[Handles]:
-        """Return the handles of all sessions that may have connections."""
-        return self._handles
-
-    def untidy(self, now: float) -> bool:
-        """Return whether ``tidy`` is due."""
-        return bool(self.discarded) or now >= self._tidy_at
-
-    def tidy(self, now: float) -> None:
-        """Close the connections of sessions that no longer exist or have not used them for long."""
-        self._tidy_at = now + _TIDY_S
-        while self.discarded:
-            self.close(self.discarded.popleft())
-        for handles in list(self._handles):
-            if not handles.active and now - handles.used_s > handles.idle_s:
-                self.close(handles)
-
-    def make_room(self, most: int) -> int:
-        """Close idle connections, longest unused first, while sessions together may have more than ``most``.
-
-        If there may still be more, the connections that all stores keep from busier times are limited, too: together to
-        1.5 times ``most``. Returns how many connections each store may keep.
-        """
-        held = sum(handles.count() for handles in self._handles)
-        if held > most:
-            for handles in sorted(self._handles, key=lambda each: each.used_s):
-                if held > most and not handles.active:
-                    held -= handles.count()
-                    self.close(handles)
-        self.crowded = held > most
-        kept = most * 3 // 2 // len(self._handles) if self.crowded else most
-        return max(1, min(KEPT, kept))
-
-    def close(self, handles: Handles) -> None:
-        """Close these handles if they are held; none of them may carry a call."""
-        if self._handles.pop(handles, self) is None:
-            handles.close()
-
-    def close_all(self) -> None:
-        """Close all handles at the end; none of them may carry a call."""
-        for handles in self._handles:
-            handles.close()
-
-    def abandon(self) -> None:
-        """Forget all handles: their descriptors belong to other files now."""
-        for handles in self._handles:
-            handles.abandon()
-        self._handles = {}

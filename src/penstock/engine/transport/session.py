@@ -1,4 +1,4 @@
-"""Transport of one store: its waiting calls and those in flight, its handles and its connections."""
+"""Transport of one store: its waiting calls and those in flight, its handles, and the connections of all stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Call, Gate, Watch
     from penstock.options import TransportOptions
 
-__all__ = ["Handles", "Limit", "Sampling", "Session", "Transfer", "What"]
+__all__ = ["KEPT", "Connections", "Handles", "Limit", "Sampling", "Session", "Transfer", "What"]
 
 What = Literal["submit", "cancel", "close"]
 
@@ -376,3 +376,81 @@ class Limit:
             self._up = not self._up
         else:
             self.now = tried
+
+
+# Most connections kept for one store; the requests that its session has in flight limit them, too.
+KEPT = 1024
+# Interval of the checks for connections that have not been used for long.
+_TIDY_S = 1.0
+
+
+class Connections:
+    """Handles of all sessions that may have connections.
+
+    Used only by the I/O thread, except that any thread may append to ``discarded``.
+
+    Attributes:
+        crowded: Whether there may be more connections than allowed.
+        discarded: Handles of sessions that no longer exist.
+
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.crowded = False
+        self.discarded: deque[Handles] = deque()
+        self._handles: dict[Handles, None] = {}
+        self._tidy_at = 0.0  # when ``tidy`` is due
+
+    def hold(self, handles: Handles) -> None:
+        """Register handles that may have connections from now on."""
+        self._handles[handles] = None
+
+    def held(self) -> Iterable[Handles]:
+        """Return the handles of all sessions that may have connections."""
+        return self._handles
+
+    def untidy(self, now: float) -> bool:
+        """Return whether ``tidy`` is due."""
+        return bool(self.discarded) or now >= self._tidy_at
+
+    def tidy(self, now: float) -> None:
+        """Close the connections of sessions that no longer exist or have not used them for long."""
+        self._tidy_at = now + _TIDY_S
+        while self.discarded:
+            self.close(self.discarded.popleft())
+        for handles in list(self._handles):
+            if not handles.active and now - handles.used_s > handles.idle_s:
+                self.close(handles)
+
+    def make_room(self, most: int) -> int:
+        """Close idle connections, longest unused first, while sessions together may have more than ``most``.
+
+        If there may still be more, the connections that all stores keep from busier times are limited, too: together to
+        1.5 times ``most``. Returns how many connections each store may keep.
+        """
+        held = sum(handles.count() for handles in self._handles)
+        if held > most:
+            for handles in sorted(self._handles, key=lambda each: each.used_s):
+                if held > most and not handles.active:
+                    held -= handles.count()
+                    self.close(handles)
+        self.crowded = held > most
+        kept = most * 3 // 2 // len(self._handles) if self.crowded else most
+        return max(1, min(KEPT, kept))
+
+    def close(self, handles: Handles) -> None:
+        """Close these handles if they are held; none of them may carry a call."""
+        if self._handles.pop(handles, self) is None:
+            handles.close()
+
+    def close_all(self) -> None:
+        """Close all handles at the end; none of them may carry a call."""
+        for handles in self._handles:
+            handles.close()
+
+    def abandon(self) -> None:
+        """Forget all handles: their descriptors belong to other files now."""
+        for handles in self._handles:
+            handles.abandon()
+        self._handles = {}

@@ -22,7 +22,6 @@ from penstock.engine.blocks import moved
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import flat
 from penstock.engine.contracts.driver import Multipart, Part, PartCopy, Payload, Put
-from penstock.engine.fetch.plan import cut, part_bytes
 from penstock.engine.fetch.policy import again
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox, Turn, may_wait
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from penstock.engine.contracts.driver import Attributes, Digest
+    from penstock.engine.contracts.driver import Attributes, Digest, Limits
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.engine.fetch.operation import Operation
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
     _Verb = Callable[[str, str, Part, "B"], Exchange[str]]
 
-__all__ = ["PartBuffer", "Parts", "Writer"]
+__all__ = ["PartBuffer", "Parts", "Writer", "cut", "part_bytes"]
 
 B = TypeVar("B")
 
@@ -506,6 +505,40 @@ class PartBuffer:
         if self._state is not None:
             self._state.update(memoryview(self.buffer)[self._digested : self.size])
         self._digested = self.size
+
+
+# Percentage of a store's parts that have one size. With 10 %, S3's 10,000 parts, beginning at 5 MiB, would hold 4.9
+# TiB.
+_PERCENT_PER_SIZE = 9
+
+
+def part_bytes(number: int, first_bytes: int, limits: Limits) -> int:
+    """Return the size of part ``number`` (from 1): where the store allows, it doubles every 9 % of its ``most_parts``.
+
+    With any first size, the 10,000 parts that S3 allows thus hold 5 TiB.
+
+    Raises:
+        Unusable: The store takes no part of this number.
+
+    """
+    if number > limits.most_parts:
+        message = f"an upload has at most {limits.most_parts} parts here: pass a larger WriteOptions(part_bytes=…)"
+        raise Unusable(message)
+    # The first part may be the whole object, and be sent as a PUT.
+    largest = min(limits.most_part_bytes, limits.put_bytes)
+    if limits.equal_parts:
+        return min(first_bytes, largest)
+    doubled = (number - 1) // max(1, limits.most_parts * _PERCENT_PER_SIZE // 100)
+    return min(first_bytes << min(doubled, largest.bit_length()), largest)
+
+
+def cut(size_bytes: int, first_bytes: int, limits: Limits) -> Iterator[int]:
+    """Yield the sizes of the parts of an object; the last one may be smaller. Raises the errors of ``part_bytes``."""
+    number, left = 1, size_bytes
+    while left > 0:
+        size = min(left, part_bytes(number, first_bytes, limits))
+        yield size
+        number, left = number + 1, left - size
 
 
 @dataclass(slots=True, eq=False)
