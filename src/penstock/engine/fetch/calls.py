@@ -1,7 +1,7 @@
 """Operations on many objects, prepared one by one and sent together; an inbox is notified of each that ends.
 
 ``Calls`` prepares and sends. ``PutBatches`` joins small puts for stores that take several at once: a batch holds the
-puts that wait when it is sent. ``Engines`` holds the engines of a process, one for each store, until they are not used any more.
+puts that wait when it is sent. ``Engines`` holds the engines of a process, one for each store, while they are used.
 """
 
 from __future__ import annotations
