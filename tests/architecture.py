@@ -32,8 +32,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     ),
     "data": ("parquet", "catalog", "order", "datasets", "zarr", "loading"),
     "checkpoint": (
-        *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "distributed", "run", "lightning"),
-        "dcp",  # a public name of distributed/
+        *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
     ),
 }
 GROUND = set(FLOORS[0])
@@ -63,7 +62,7 @@ HOMES = {
     "google": ("stores.gcs.credentials", "stores.gcs.credentials", "compat.dataflux_pytorch.options"),
     "google_crc32c": ("data.zarr",),
     "hypothesis": ("testing",),
-    "isal": ("checkpoint.integrity.checksummed",),
+    "isal": ("checkpoint.integrity",),
     "lightning": ("checkpoint.lightning", "compat"),
     "moto": ("cli.demo", "testing"),
     "numcodecs": ("data.zarr",),
@@ -95,7 +94,7 @@ FACING = {
     *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr")),
     *(("pytest", "testing"), ("hypothesis", "testing")),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
-    *(("torch", "checkpoint.distributed"), ("torch", "checkpoint.dcp"), ("torch", "checkpoint.run.ranks")),
+    *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning"), ("torch", "checkpoint.run.ranks")),
     *(
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),

@@ -16,8 +16,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 import penstock as ps
 from penstock.checkpoint.commit import CommittedCheckpoint, Saving
 from penstock.checkpoint.dcp import StorageWriter
-from penstock.checkpoint.integrity.checksummed import BlockChecksums
-from penstock.checkpoint.integrity.manifest import MANIFEST
+from penstock.checkpoint.integrity import MANIFEST, BlockChecksums
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.errors import AlreadyExists, Changed, Conflict, Denied, NotFound, PreconditionFailed
 from penstock.source import Source, open_source

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.checkpoint.gather import Object, Want, gather
-from penstock.checkpoint.integrity.checksummed import ChecksummedWriter
+from penstock.checkpoint.integrity import ChecksummedWriter
 from penstock.errors import Changed, ChecksumMismatch, Denied, NotFound
 from penstock.events import RangeRead, subscribe
 from penstock.options import RetryOptions, StoreOptions

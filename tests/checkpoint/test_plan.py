@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.gather import Object, Want, runs
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, BlockChecksums
+from penstock.checkpoint.integrity import BLOCK_BYTES, BlockChecksums
 
 MIB = 1 << 20
 

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from safetensors.torch import save as to_safetensors
 
-from penstock.checkpoint.distributed.torchmeta import decode as decode_dcp
-from penstock.checkpoint.integrity.manifest import Manifest
-from penstock.checkpoint.run.folder import decode as decode_steps
+from penstock.checkpoint.dcp.torchmeta import decode as decode_dcp
+from penstock.checkpoint.integrity import Manifest
+from penstock.checkpoint.run.store import decode as decode_steps
 from penstock.checkpoint.safetensors.header import parse, stop_of
-from penstock.checkpoint.safetensors.index import Index
+from penstock.checkpoint.safetensors.verbs import Index
 from penstock.checkpoint.torchfile.load import refused
 from penstock.checkpoint.torchfile.verbs import load as load_torch
 from penstock.data.catalog.catalog import Catalog
@@ -433,8 +433,8 @@ def _metadata():
         TensorStorageMetadata,
     )
 
-    from penstock.checkpoint.distributed.records import ItemLocation
-    from penstock.checkpoint.distributed.torchmeta import encode
+    from penstock.checkpoint.dcp.records import ItemLocation
+    from penstock.checkpoint.dcp.torchmeta import encode
 
     chunk = ChunkStorageMetadata(torch.Size([0]), torch.Size([6]))
     tensor = TensorStorageMetadata(TensorProperties(dtype=torch.float32), torch.Size([6]), [chunk])

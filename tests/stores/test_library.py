@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 import penstock as ps
 from penstock.cli.doctor import examine
 from penstock.errors import AlreadyExists, NotFound
-from tests.checkpoint.distributed import saves
+from tests.checkpoint.dcp import saves
 from tests.emulators import EMULATORS, names
 from tests.stores.samples import number
 

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.checkpoint.gather import Object
-from penstock.checkpoint.integrity.checksummed import ChecksummedReader, ChecksummedWriter
-from penstock.checkpoint.integrity.manifest import MANIFEST, METADATA, Manifest, fits, span
+from penstock.checkpoint.integrity import (
+    MANIFEST,
+    METADATA,
+    ChecksummedReader,
+    ChecksummedWriter,
+    Manifest,
+    fits,
+    span,
+)
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated, Unusable
 from penstock.source import open_source
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from penstock.checkpoint.integrity.checksummed import BlockChecksums
+    from penstock.checkpoint.integrity import BlockChecksums
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import ObjectMeta

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES
+from penstock.checkpoint.integrity import BLOCK_BYTES
 from penstock.errors import ChecksumMismatch
 from penstock.progress import current
 from penstock.values import Span
@@ -21,7 +21,7 @@ from penstock.values import Span
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from penstock.checkpoint.integrity.checksummed import BlockChecksums
+    from penstock.checkpoint.integrity import BlockChecksums
     from penstock.source import Source
 
 

@@ -13,9 +13,8 @@ import pytest
 import xxhash
 
 import penstock as ps
-from penstock.checkpoint.integrity.checksummed import BlockChecksums
-from penstock.checkpoint.integrity.manifest import Manifest
-from penstock.checkpoint.run.folder import upload_folder
+from penstock.checkpoint.integrity import BlockChecksums, Manifest
+from penstock.checkpoint.run.store import upload_folder
 from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, InvalidURL, NotFound, Unusable
 from penstock.source import open_source
 

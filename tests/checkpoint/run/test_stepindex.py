@@ -7,8 +7,8 @@ import json
 import pytest
 
 import penstock as ps
-from penstock.checkpoint.integrity.manifest import Manifest
-from penstock.checkpoint.run.folder import StepEntry, decode, encode
+from penstock.checkpoint.integrity import Manifest
+from penstock.checkpoint.run.store import StepEntry, decode, encode
 
 
 def test_an_index_beyond_all_bounds_counts_as_none_and_a_user_s_steps_json_stays(tmp_path):

@@ -11,8 +11,7 @@ import torch
 
 import penstock as ps
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.integrity.checksummed import BlockChecksums
-from penstock.checkpoint.integrity.manifest import Manifest
+from penstock.checkpoint.integrity import BlockChecksums, Manifest
 from penstock.checkpoint.run import store
 from penstock.engine.contracts.driver import Attributes
 from penstock.source import Source

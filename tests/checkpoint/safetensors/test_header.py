@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES
+from penstock.checkpoint.integrity import BLOCK_BYTES
 from penstock.checkpoint.safetensors.header import DTYPES, encode, layout, parse, stop_of
 from penstock.errors import CheckpointError, Unusable
 

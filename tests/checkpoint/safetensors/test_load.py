@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.safetensors.header import shape_of
-from penstock.checkpoint.safetensors.index import resolve
-from penstock.checkpoint.safetensors.load import TensorSpan, load_tensors
+from penstock.checkpoint.safetensors.header import TensorSpan, load_tensors, shape_of
+from penstock.checkpoint.safetensors.verbs import resolve
 from penstock.errors import ChecksumMismatch
 from penstock.events import RangeRead, subscribe
 from penstock.source import open_source

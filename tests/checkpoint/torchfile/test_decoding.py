@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.checkpoint.torchfile.decoding import decoded
+from penstock.checkpoint.torchfile.encoding import decoded
 
 
 def test_an_array_as_penstock_saved_it_before_it_saved_buffers_is_read():

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.checkpoint.torchfile.decoding import decoded
-from penstock.checkpoint.torchfile.encoding import encoded
+from penstock.checkpoint.torchfile.encoding import decoded, encoded
 from penstock.errors import CheckpointError, Unusable
 
 

@@ -13,8 +13,7 @@ import torch
 
 import penstock as ps
 from penstock.checkpoint.torchfile.archive import Archive
-from penstock.checkpoint.torchfile.load import load_torchfile
-from penstock.checkpoint.torchfile.storages import COPIED_BYTES, StoragePrefetch
+from penstock.checkpoint.torchfile.load import COPIED_BYTES, StoragePrefetch, load_torchfile
 from penstock.errors import CheckpointError, ChecksumMismatch
 from penstock.events import RangeRead, subscribe
 from penstock.testing.faults import FaultServer, Settings

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from penstock.checkpoint.torchfile.archive import archive
-from penstock.checkpoint.torchfile.storages import StoragePrefetch, storages
+from penstock.checkpoint.torchfile.load import StoragePrefetch, storages
 from penstock.errors import ChecksumMismatch
 from tests.checkpoint.torchfile.files import saved, stored
 

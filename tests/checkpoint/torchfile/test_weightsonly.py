@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 import pytest
 import torch
 
-from penstock.checkpoint.torchfile.decoding import check_weights_only
+from penstock.checkpoint.torchfile.encoding import check_weights_only
 from penstock.errors import Unusable
 
 

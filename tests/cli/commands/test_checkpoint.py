@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 import penstock as ps
 from penstock.checkpoint.dcp import StorageWriter
-from penstock.checkpoint.integrity.manifest import MANIFEST
+from penstock.checkpoint.integrity import MANIFEST
 
 
 def test_a_runs_checkpoints_from_the_shell(penstock, bucket):

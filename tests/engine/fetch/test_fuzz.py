@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, ChecksummedReader, Checksummer
+from penstock.checkpoint.integrity import BLOCK_BYTES, ChecksummedReader, Checksummer
 from penstock.engine.contracts.driver import Attributes
 from penstock.engine.read import reader
 from penstock.engine.write import upload

@@ -14,10 +14,9 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
-from penstock.checkpoint.distributed.reader import StorageReader
-from penstock.checkpoint.distributed.writer import StorageWriter
-from penstock.checkpoint.torchfile.decoding import decoded
-from penstock.checkpoint.torchfile.encoding import encoded
+from penstock.checkpoint.dcp.reader import StorageReader
+from penstock.checkpoint.dcp.writer import StorageWriter
+from penstock.checkpoint.torchfile.encoding import decoded, encoded
 from penstock.errors import PenstockError, Unusable
 
 if TYPE_CHECKING:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 import numpy as np
 
 from penstock.checkpoint.commit import CommittedCheckpoint, Saving
-from penstock.checkpoint.integrity.manifest import step_name
-from penstock.checkpoint.run.folder import StepEntry, download_folder, upload_folder
-from penstock.checkpoint.run.store import StepDescription, StepStore
+from penstock.checkpoint.integrity import step_name
+from penstock.checkpoint.run.store import StepDescription, StepEntry, StepStore, download_folder, upload_folder
 from penstock.checkpoint.staging import torch_module
-from penstock.checkpoint.torchfile.decoding import decoded, readable
-from penstock.checkpoint.torchfile.encoding import encoded
+from penstock.checkpoint.torchfile.encoding import decoded, encoded, readable
 from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
-    from penstock.checkpoint.integrity.manifest import Manifest
+    from penstock.checkpoint.integrity import Manifest
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
     from penstock.source import Source

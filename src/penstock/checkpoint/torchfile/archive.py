@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.checkpoint.gather import Want, gather
-from penstock.checkpoint.integrity.checksummed import crc32
+from penstock.checkpoint.integrity import crc32
 from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
 from penstock.engine.blocks import moved
 from penstock.engine.buffer import flat

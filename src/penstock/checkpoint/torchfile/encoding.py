@@ -1,30 +1,49 @@
-"""Encoding of values that ``torch.load`` refuses with weights only, as tuples of plain values; see ``decoding``.
+"""Encoding of values that ``torch.load`` refuses with weights only, as tuples of plain values, and back.
 
 ``(MARK, kind, …)`` encodes a NumPy scalar or array, a date, a path, a member of an enumeration and the like. It is a
-tuple because torch's distributed checkpoints save tuples unchanged, but take dicts and lists apart.
+tuple because torch's distributed checkpoints save tuples unchanged, but take dicts and lists apart. ``decoded`` runs no
+code of a file; ``check_weights_only`` refuses, before a save, values that only code can make.
 """
 
 from __future__ import annotations
 
 import io
 import pathlib
-from collections import defaultdict, deque
+import pickle
+import re
+import sys
+import warnings
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
 from copy import copy
 from datetime import date, datetime, time, timedelta, timezone
 from enum import Enum
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from penstock.checkpoint.staging import torch_module
-from penstock.checkpoint.torchfile.decoding import ATOMS, DTYPE, FACTORIES, MAKERS, MARK, check_weights_only, marked
-from penstock.errors import Unusable
+from penstock.errors import CheckpointError, Unusable, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["encoded"]
+
+__all__ = [
+    "ATOMS",
+    "DTYPE",
+    "FACTORIES",
+    "MAKERS",
+    "MARK",
+    "check_weights_only",
+    "decoded",
+    "encoded",
+    "marked",
+    "readable",
+    "shown",
+]
 
 # Arrays up to this size are pickled with the rest: as a storage each would cost a request.
 _PICKLED_BYTES = 4096
@@ -159,3 +178,293 @@ _TOLD: dict[object, Callable[[Any], tuple[Any, ...]]] = {
     time: lambda it: ("time", it.replace(tzinfo=None, fold=0).isoformat(), it.fold, _zone(it.tzinfo)),
     timedelta: lambda it: ("timedelta", it.days, it.seconds, it.microseconds),
 }
+
+
+MARK = "penstock.value"
+DTYPE = re.compile(r"[<>|=]?([biufcSU]\d+|[mM]8(\[\w+\])?)")  # without fields, objects or separate memory
+_PATHS = ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath")
+FACTORIES: dict[str | None, Any] = {None: None, "list": list, "int": int, "float": float, "dict": dict, "set": set}
+_SHOWN = 3  # values in a warning
+
+
+def decoded(value: Any, at: str = "state") -> Any:  # noqa: ANN401  any saved value
+    """Return the value that ``encoded`` was given; dicts and lists in it are changed in place.
+
+    A tuple that cannot be decoded stays as it is: an enumeration whose module is not imported, or a tuple that
+    ``encoded`` never makes. A warning names its path, which begins with ``at``; the other values are still restored.
+
+    Raises:
+        CheckpointError: The value is nested deeper than ``encoded`` accepts.
+
+    """
+    decoder = _Decoder(at)
+    try:
+        result = decoder.decode(value)
+    except RecursionError:
+        raise CheckpointError(f"{at} is nested too deep") from None
+    if left := decoder.left:
+        more = f"; and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        text = printable("; ".join(left[:_SHOWN]))
+        warnings.warn(f"left as the tuples that stand for them: {text}{more}", stacklevel=3)
+    return result
+
+
+def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  any saved value
+    """Return a part of a checkpoint; raise ``Unusable`` if the part is the exception that reading it raised."""
+    if isinstance(part, Exception):
+        message = f"{what} is more than weights: restore without it, or pass weights_only=False if you trust all of it"
+        raise Unusable(message, url=url) from part
+    return part
+
+
+def marked(value: tuple[Any, ...]) -> bool:
+    """Return whether a tuple is an encoded value.
+
+    The type is checked first: an element may be an array, which cannot be compared with text.
+    """
+    return bool(value) and type(value[0]) is str and value[0] == MARK
+
+
+class _Decoder:
+    """A recursive decoder that remembers decoded containers and tracks the current path.
+
+    Attributes:
+        left: Path and error of each value that could not be decoded.
+
+    """
+
+    def __init__(self, at: str) -> None:
+        self.left: list[str] = []
+        self._path: list[Any] = []
+        self._at = at
+        self._seen: dict[int, tuple[Any, Any]] = {}
+
+    def decode(self, value: Any) -> Any:  # noqa: ANN401  see decoded
+        if not isinstance(value, dict | list | tuple):
+            return value
+        if id(value) not in self._seen:
+            self._seen[id(value)] = value, value
+            self._seen[id(value)] = value, self._new(value)
+        return self._seen[id(value)][1]
+
+    def _new(self, value: Any) -> Any:  # noqa: ANN401  see decoded
+        if isinstance(value, dict | list):
+            for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                if (new := self._below(key, each)) is not each:
+                    value[key] = new
+            if isinstance(value, dict) and any(type(key) is tuple for key in value):
+                items = [(self._key(key), each) for key, each in value.items()]
+                value.clear()
+                for key, each in items:
+                    value[key] = each
+            return value
+        if type(value) is not tuple:
+            return value
+        parts = [self._below(number, each) for number, each in enumerate(value)]
+        if marked(value):
+            return self._made(value, parts[1:])
+        return value if all(one is other for one, other in zip(parts, value, strict=True)) else tuple(parts)
+
+    def _key(self, key: Any) -> Any:  # noqa: ANN401  see decoded
+        result = self._below(key, key)
+        try:
+            hash(result)
+        except TypeError as error:
+            self._leave(error)
+            return key
+        return result
+
+    def _below(self, key: Any, each: Any) -> Any:  # noqa: ANN401  see decoded
+        self._path.append(key)
+        result = self.decode(each)
+        self._path.pop()
+        return result
+
+    def _made(self, value: tuple[Any, ...], description: list[Any]) -> Any:  # noqa: ANN401  see decoded
+        try:
+            return MAKERS[description[0]](*description[1:])
+        except Exception as error:  # noqa: BLE001  the rest is restored all the same
+            self._leave(error)
+            return value
+
+    def _leave(self, error: Exception) -> None:
+        where = self._at + "".join(f"[{key!r:.80}]" for key in self._path)
+        self.left.append(f"{where} ({shown(error)})")
+
+
+def _read(dtype: str, data: bytes) -> np.ndarray[Any, Any]:
+    if type(data) is not bytes or not DTYPE.fullmatch(dtype):
+        raise ValueError(f"no array of {dtype!r:.80}")
+    return np.frombuffer(data, np.dtype(dtype))
+
+
+def _scalar(dtype: str, data: bytes) -> Any:  # noqa: ANN401  any NumPy scalar
+    if dtype[1:] in ("U0", "S0"):  # an empty text
+        return np.zeros((), np.dtype(dtype))[()]
+    (value,) = _read(dtype, data)
+    return value
+
+
+def _whole(dtype: str, shape: tuple[int, ...], data: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401  any of a file
+    torch = torch_module()
+    if not isinstance(data, torch.Tensor):
+        return _read(dtype, data).reshape(shape).copy()
+    # Contiguous only: an expanded tensor is small in the file, but the array made of it is not.
+    if data.dtype != torch.uint8 or data.layout != torch.strided or not data.is_contiguous():
+        raise ValueError("an array's bytes are a line of bytes")
+    if not DTYPE.fullmatch(dtype):
+        raise ValueError(f"no array of {dtype!r:.80}")
+    line: np.ndarray[Any, Any] = data.detach().cpu().numpy()
+    return line.reshape(-1).view(np.dtype(dtype)).reshape(shape)
+
+
+def _member(module: str, qualname: str, name: str) -> Enum:
+    """Return a member of an enumeration that is already imported; a file must not cause an import."""
+    found: Any = sys.modules.get(module)
+    if found is None:
+        raise LookupError(f"import {module} before it is restored, which {qualname}.{name} is of")
+    for part in qualname.split("."):
+        found = vars(found)[part]
+    if not isinstance(found, type) or not issubclass(found, Enum):
+        raise TypeError(qualname)
+    return found.__members__[name]
+
+
+def _file(data: bytes, at: int) -> io.BytesIO:
+    if type(data) is not bytes:  # a number would be a size for BytesIO
+        raise TypeError("a file's content is bytes")
+    file = io.BytesIO(data)
+    file.seek(at)
+    return file
+
+
+def _zoned(zone: object) -> timezone | ZoneInfo | None:
+    if isinstance(zone, str):
+        return ZoneInfo(zone)
+    return None if zone is None else timezone(timedelta(seconds=float(zone)))  # type: ignore[arg-type]
+
+
+def _path(kind: str, text: str) -> pathlib.PurePath:
+    if kind not in _PATHS:
+        raise ValueError(kind)
+    pure = kind.startswith("Pure") or kind == type(pathlib.Path()).__name__
+    path: pathlib.PurePath = getattr(pathlib, kind if pure else f"Pure{kind}")(text)  # of another system: pure
+    return path
+
+
+def _dictionary(name: str | None, items: Any) -> defaultdict[Any, Any]:  # noqa: ANN401  see _parts
+    if type(items) is not dict:
+        raise TypeError("its items are a dict")
+    return defaultdict(FACTORIES[name], items)
+
+
+def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  whatever a file says
+    # A range is small in the file, but the elements made of it are not.
+    if type(of) is not tuple:
+        raise TypeError("its elements are a tuple")
+    return of
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "bytes": lambda: b"",
+    "array": _whole,
+    "scalar": _scalar,
+    "enum": _member,
+    "file": _file,
+    "path": _path,
+    "range": range,
+    "slice": slice,
+    "set": lambda of: set(_parts(of)),
+    "deque": lambda of, most: deque(_parts(of), most),
+    "defaultdict": _dictionary,
+    "frozenset": lambda of: frozenset(_parts(of)),
+    "date": date.fromisoformat,
+    "datetime": lambda text, fold, zone: datetime.fromisoformat(text).replace(fold=fold, tzinfo=_zoned(zone)),
+    "time": lambda text, fold, zone: time.fromisoformat(text).replace(fold=fold, tzinfo=_zoned(zone)),
+    "timedelta": timedelta,
+}
+
+
+ATOMS = frozenset((bool, int, float, complex, str, type(None)))  # hold no other objects; not worth caching
+_INSTEAD = "save plain values, or say weights_only=False when it is saved and when it is restored"
+
+
+def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  whatever is to be saved
+    """Raise ``Unusable`` unless ``torch.load`` accepts a value with weights only; copies no tensor data.
+
+    With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart.
+
+    Raises:
+        Unusable: torch would refuse it. The message names the innermost refused value by its path, which begins with
+            ``at``.
+
+    """
+    parts = _apart(value) if apart else value
+    if why := _unsafe(parts):
+        _refuse(parts, at, why, set())
+
+
+def shown(error: Exception) -> str:
+    """Return an error's type and text, shortened to 200 characters."""
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _apart(value: Any) -> Any:  # noqa: ANN401  see check_weights_only
+    """Return the part of a value that torch's distributed checkpoints pickle, in dicts and lists by the same keys."""
+    if isinstance(value, torch_module().Tensor):
+        return None
+    if isinstance(value, Mapping):
+        return {_plain(key): _apart(each) for key, each in value.items()}
+    return [_apart(each) for each in value] if type(value) is list else value
+
+
+def _plain(key: object) -> object:
+    return key if type(key) in ATOMS else str(key)
+
+
+def _unsafe(value: object) -> str:
+    """Return why torch would not load a value with weights only, or an empty string; copies no tensor data."""
+    torch, file = torch_module(), io.BytesIO()
+    try:
+        torch.save(value, file, pickle_module=_PICKLING)
+    except Exception as error:  # noqa: BLE001  whatever a class of somebody else's raises
+        return f"cannot be pickled ({shown(error)}): save plain values"
+    file.seek(0)
+    try:
+        found: list[str] = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    except Exception as error:  # noqa: BLE001  of any kind, where torch has no word for what it meets
+        return f"cannot be read with weights_only=True ({shown(error)}): {_INSTEAD}"
+    return f"needs {', '.join(found):.200}, which weights_only=True does not call: {_INSTEAD}" if found else ""
+
+
+def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
+    """Raise ``Unusable`` with the path of the innermost value that torch would not load."""
+    seen.add(id(value))
+    inner: dict[Any, Any] = {}
+    if isinstance(value, dict):
+        inner = dict(value)
+    elif type(value) in (list, tuple):
+        inner = dict(enumerate(value))
+    for key, each in inner.items():
+        if id(each) not in seen and (found := _unsafe([each])):
+            _refuse(each, f"{at}[{key!r:.80}]", found, seen)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if callable(getattr(type(value), "state_dict", None)):
+        why = why.replace("save plain values", "save its state_dict()")
+    raise Unusable(f"{at} is a {kind}, and {why}")
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler that omits tensor data but keeps tensors' attributes, and their class if it is not torch's own."""
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401  pickle's
+        torch = torch_module()
+        if isinstance(obj, torch.Tensor):
+            kind = type(obj)
+            own = kind.__module__.partition(".")[0] == "torch"
+            usual = kind.__reduce_ex__ in (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__)
+            return OrderedDict, (), {"of": None if own else kind, "attributes": vars(obj) if usual else {}}
+        return NotImplemented
+
+
+_PICKLING = SimpleNamespace(__name__="pickle", Pickler=_Pickler)  # the pickle module that torch.save is given

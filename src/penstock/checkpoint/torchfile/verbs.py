@@ -14,11 +14,10 @@ from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from penstock.checkpoint.gather import Object
-from penstock.checkpoint.integrity.checksummed import crc32, fast
+from penstock.checkpoint.integrity import crc32, fast
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.archive import Checkpoint, Use, archive
-from penstock.checkpoint.torchfile.load import load_torchfile
-from penstock.checkpoint.torchfile.storages import storages
+from penstock.checkpoint.torchfile.load import load_torchfile, storages
 from penstock.errors import Bug, PenstockError, Unusable
 from penstock.events import operation
 from penstock.progress import bar

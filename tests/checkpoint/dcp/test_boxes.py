@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.distributed.reader import bounds, boxes
+from penstock.checkpoint.dcp.reader import bounds, boxes
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, BlockChecksums, ChecksummedReader, ChecksummedWriter
+from penstock.checkpoint.integrity import BLOCK_BYTES, BlockChecksums, ChecksummedReader, ChecksummedWriter
 from penstock.errors import ChecksumMismatch, Truncated
 from penstock.source import open_source
 

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 import penstock as ps
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.errors import Changed, CheckpointError, PenstockError, Unusable
-from tests.checkpoint.distributed.saves import LAYOUTS, load, save, save_as_ranks, two_ranks
+from tests.checkpoint.dcp.saves import LAYOUTS, load, save, save_as_ranks, two_ranks
 from tests.children import PEAK_KIB, python
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -12,12 +12,11 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
 from penstock.checkpoint.commit import publish
-from penstock.checkpoint.distributed import records, torchmeta
-from penstock.checkpoint.distributed.discovery import ExistingCheckpoints, Located, existing
-from penstock.checkpoint.distributed.records import KIND, ItemLocation
-from penstock.checkpoint.distributed.torchmeta import METADATA
-from penstock.checkpoint.integrity.checksummed import ChecksummedWriter
-from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
+from penstock.checkpoint.dcp import records, torchmeta
+from penstock.checkpoint.dcp.reader import ExistingCheckpoints, Located, existing
+from penstock.checkpoint.dcp.records import KIND, ItemLocation
+from penstock.checkpoint.dcp.torchmeta import METADATA
+from penstock.checkpoint.integrity import MANIFEST, ChecksummedWriter, Manifest
 from penstock.checkpoint.staging import pieces
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.engine.contracts.driver import Put

@@ -9,8 +9,14 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, BlockChecksums
-from penstock.checkpoint.integrity.manifest import Manifest, elements, step_name, step_of
+from penstock.checkpoint.integrity import (
+    BLOCK_BYTES,
+    BlockChecksums,
+    Manifest,
+    elements,
+    step_name,
+    step_of,
+)
 from penstock.errors import CheckpointError, Unusable
 
 URL = "s3://b/run/checkpoint.json"

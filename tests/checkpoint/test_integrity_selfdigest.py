@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.checkpoint.integrity.manifest import BLANK, document, stored_digest, with_digest
+from penstock.checkpoint.integrity import BLANK, document, stored_digest, with_digest
 
 TEXT = b'{"a":1,"the.mark":"%b","beside":"x"}' % BLANK.encode()
 BESIDE = b'"beside":"'

@@ -8,7 +8,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.distributed.sharded import Loading, save_shards
+from penstock.checkpoint.lightning import Loading, save_shards
 from penstock.errors import CheckpointError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

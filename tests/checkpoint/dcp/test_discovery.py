@@ -8,9 +8,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 import penstock as ps
-from penstock.checkpoint.distributed.discovery import Marker, existing, opened
+from penstock.checkpoint.dcp.reader import Marker, existing, opened
 from penstock.errors import CheckpointError, NotFound
-from tests.checkpoint.distributed.saves import load, save
+from tests.checkpoint.dcp.saves import load, save
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from penstock.checkpoint.dcp import StorageWriter
 from penstock.errors import AlreadyExists, Denied, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from tests.checkpoint.distributed.saves import LAYOUTS, cause, load, save, save_as_ranks, two_ranks
+from tests.checkpoint.dcp.saves import LAYOUTS, cause, load, save, save_as_ranks, two_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed.checkpoint as torchs
 
 from penstock.checkpoint import dcp
-from penstock.checkpoint.distributed import reader, writer
+from penstock.checkpoint.dcp import reader, writer
 
 
 def test_the_public_names_are_the_storage_s_and_no_others():

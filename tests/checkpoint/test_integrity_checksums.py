@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xxhash
 
-from penstock.checkpoint.integrity.checksummed import BLOCK_BYTES, BlockChecksums
+from penstock.checkpoint.integrity import BLOCK_BYTES, BlockChecksums
 
 
 def test_a_block_is_held_to_its_own_digest():

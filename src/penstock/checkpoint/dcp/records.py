@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.integrity.manifest import elements
+from penstock.checkpoint.integrity import elements
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import WriteItem
 
-    from penstock.checkpoint.integrity.checksummed import BlockChecksums
+    from penstock.checkpoint.integrity import BlockChecksums
 
     _Said = dict[str, int]
     _Listed = list[tuple[str, BlockChecksums]]

@@ -20,8 +20,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.distributed.records import ItemLocation
-from penstock.checkpoint.distributed.torchmeta import decode, encode, load_item
+from penstock.checkpoint.dcp.records import ItemLocation
+from penstock.checkpoint.dcp.torchmeta import decode, encode, load_item
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
 
 INDEX = MetadataIndex("w", (0,))

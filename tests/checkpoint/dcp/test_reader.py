@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from penstock.checkpoint.dcp import StorageReader
 from penstock.errors import Changed, CheckpointError, ChecksumMismatch, Damaged, NotFound, Truncated, Unusable
-from tests.checkpoint.distributed.saves import LAYOUTS, cause, load, save, save_as_ranks, two_ranks
+from tests.checkpoint.dcp.saves import LAYOUTS, cause, load, save, save_as_ranks, two_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

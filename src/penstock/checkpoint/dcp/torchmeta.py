@@ -17,8 +17,8 @@ import torch
 from torch.distributed.checkpoint import filesystem
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 
-from penstock.checkpoint.distributed.records import ItemLocation
-from penstock.checkpoint.integrity.manifest import METADATA, MOST_BYTES
+from penstock.checkpoint.dcp.records import ItemLocation
+from penstock.checkpoint.integrity import METADATA, MOST_BYTES
 from penstock.checkpoint.torchfile.archive import ENDING, ENDING_BYTES, MAGIC
 from penstock.checkpoint.torchfile.scanner import Call, Name, Pairs, PickleScan
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from penstock.checkpoint.distributed import reader as fill
-from tests.checkpoint.distributed.saves import load, save, save_as_ranks, sizes_read
+from penstock.checkpoint.dcp import reader as fill
+from tests.checkpoint.dcp.saves import load, save, save_as_ranks, sizes_read
 from tests.edges.launch import program
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -15,8 +15,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.distributed.records import ItemLocation, decode, encode
-from penstock.checkpoint.integrity.checksummed import BlockChecksums
+from penstock.checkpoint.dcp.records import ItemLocation, decode, encode
+from penstock.checkpoint.integrity import BlockChecksums
 from penstock.errors import CheckpointError, Unusable
 
 CHECKSUMS = BlockChecksums(1000, bytes(8))

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.distributed.torchmeta import build, decode
+from penstock.checkpoint.dcp.torchmeta import build, decode
 from penstock.errors import CheckpointError
 
 URL = "s3://bucket/.metadata"

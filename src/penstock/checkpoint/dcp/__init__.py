@@ -1,0 +1,17 @@
+"""Checkpoints that several ranks save and load together, through torch's Distributed Checkpoint.
+
+1. ``writer``: ``dcp.save(state, storage_writer=StorageWriter(url))``: each rank sends its items, digested, and the
+   coordinator publishes the marker last: a manifest, or ``.metadata`` in torch's own layout.
+2. ``records`` turns the metadata into JSON for the manifest and back; ``torchmeta`` does so for torch's pickle, and
+   runs none of its code.
+3. ``reader``: ``dcp.load(state, storage_reader=StorageReader(url))`` finds the marker, checks that all ranks read one
+   version, and fills the state's tensors through ``checkpoint/gather``, which verifies each block.
+"""
+
+from penstock.errors import needing
+
+with needing("penstock.checkpoint.dcp needs torch", torch="torch"):
+    from penstock.checkpoint.dcp.reader import StorageReader
+    from penstock.checkpoint.dcp.writer import StorageWriter
+
+__all__ = ["StorageReader", "StorageWriter"]

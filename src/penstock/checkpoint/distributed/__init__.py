@@ -1,1 +1,0 @@
-"""Checkpoints that several ranks save and load together, through torch's Distributed Checkpoint."""
