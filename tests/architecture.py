@@ -107,7 +107,7 @@ FACING = {
     ("torch", "compat.multistorageclient.torch"),
 }
 
-PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout", "compare"}
+PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout"}
 PURE_FILES |= {"rate", "share", "table"}
 PURE_PLACES = ("data.order", "engine.budget", "engine.listing")
 DOES_IO = {

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock.jobs import worker
+from penstock.jobs import pool
 from tests.cli.conftest import _ordered, penstock  # noqa: F401  fixtures
 
 
@@ -18,5 +18,5 @@ def forks(monkeypatch):
         pids.append(pid)
         return pid
 
-    monkeypatch.setattr(worker.os, "fork", counted)
+    monkeypatch.setattr(pool.os, "fork", counted)
     return pids

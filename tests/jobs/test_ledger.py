@@ -7,45 +7,45 @@ import json
 import pytest
 
 from penstock.errors import NoSpace, NotFound, Unusable
-from penstock.jobs.mirror import SyncOptions, opened
 from penstock.jobs.outcome import Outcome, ledger
+from penstock.jobs.sync import SyncOptions, opened
 from penstock.options import StoreOptions
 
 
 @pytest.fixture
-def mirror(tmp_path):
+def trees(tmp_path):
     (tmp_path / "in").mkdir()
-    return opened(str(tmp_path / "in"), str(tmp_path / "out"), SyncOptions(), StoreOptions())
+    return opened(str(tmp_path / "in"), str(tmp_path / "out"), SyncOptions(), StoreOptions()).trees
 
 
-def test_each_line_is_there_as_soon_as_it_is_added(mirror, tmp_path):
+def test_each_line_is_there_as_soon_as_it_is_added(trees, tmp_path):
     path = tmp_path / "report"
     path.write_text("old")
-    with ledger(path, mirror) as add:
+    with ledger(path, trees) as add:
         add(Outcome("a\n", "b", 3, "copied"))
         assert json.loads(path.read_text()) == {"source": "a\n", "dest": "b", "size": 3, "status": "copied"}
         add(Outcome("", "c", 0, "failed", error=NotFound("gone")))
     assert [json.loads(line)["status"] for line in path.read_text().splitlines()] == ["copied", "failed"]
 
 
-def test_no_file_is_no_report(mirror):
-    with ledger(None, mirror) as add:
+def test_no_file_is_no_report(trees):
+    with ledger(None, trees) as add:
         add(Outcome("a", "b", 0, "copied"))
 
 
 @pytest.mark.parametrize("place", ["in/report", "out/deep/report", "out/../in/report"])
-def test_it_lies_in_neither_tree(mirror, tmp_path, place):
-    with pytest.raises(Unusable, match="one of the trees"), ledger(tmp_path / place, mirror):
+def test_it_lies_in_neither_tree(trees, tmp_path, place):
+    with pytest.raises(Unusable, match="one of the trees"), ledger(tmp_path / place, trees):
         pass
 
 
-def test_what_cannot_be_written_is_said(mirror, tmp_path):
-    with pytest.raises(Unusable, match="cannot write the report"), ledger(tmp_path / "no" / "report", mirror):
+def test_what_cannot_be_written_is_said(trees, tmp_path):
+    with pytest.raises(Unusable, match="cannot write the report"), ledger(tmp_path / "no" / "report", trees):
         pass
-    with pytest.raises(NoSpace, match="cannot write the report"), ledger("/dev/full", mirror) as add:
+    with pytest.raises(NoSpace, match="cannot write the report"), ledger("/dev/full", trees) as add:
         add(Outcome("a", "b", 0, "copied"))
 
 
-def test_the_callers_own_errors_pass_unchanged(mirror, tmp_path):
-    with pytest.raises(NotFound, match="mine"), ledger(tmp_path / "report", mirror):
+def test_the_callers_own_errors_pass_unchanged(trees, tmp_path):
+    with pytest.raises(NotFound, match="mine"), ledger(tmp_path / "report", trees):
         raise NotFound("mine")

@@ -13,10 +13,10 @@ from penstock.errors import NoSpace, Unusable
 from penstock.jobs.selection import local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.errors import PenstockError
-    from penstock.jobs.mirror import Mirror
+    from penstock.source import Source
 
 
 __all__ = ["Outcome", "Status", "Synced", "as_line", "ledger"]
@@ -93,13 +93,15 @@ class Synced:
 
 
 @contextmanager
-def ledger(path: str | os.PathLike[str] | None, mirror: Mirror) -> Iterator[Callable[[Outcome], None]]:
+def ledger(
+    path: str | os.PathLike[str] | None, trees: Iterable[tuple[Source, str]]
+) -> Iterator[Callable[[Outcome], None]]:
     """Create or overwrite the report file; yield a function that appends an outcome to it, unbuffered.
 
-    If ``path`` is missing (None), outcomes are discarded.
+    If ``path`` is missing (None), outcomes are discarded. ``trees``: source and prefix of each tree of the sync.
 
     Raises:
-        Unusable: The file lies in one of the two trees, or cannot be written.
+        Unusable: The file lies in one of ``trees``, or cannot be written.
         NoSpace: The disk of the file is full.
 
     """
@@ -108,7 +110,7 @@ def ledger(path: str | os.PathLike[str] | None, mirror: Mirror) -> Iterator[Call
         return
     name = os.fspath(path)
     whole = os.path.realpath(name).lstrip("/")
-    for side, folder in ((mirror.source, mirror.prefix), (mirror.target, mirror.base)):
+    for side, folder in trees:
         if local(side) and whole.startswith(folder):
             raise Unusable("a report cannot lie in one of the trees that are compared: choose another place", url=name)
     with _errors(name):

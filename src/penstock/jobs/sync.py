@@ -1,41 +1,262 @@
-"""Sync of one tree of objects to another: copies differences, and deletes surplus objects if requested."""
+"""``ps.sync``: makes one tree like another, with as few requests and bytes as possible.
+
+``Mirror`` holds the two trees, which must not overlap; rules limit deletions at the target.
+"""
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from penstock.copies import are_distinct
+from penstock.copies import are_distinct, one_bucket
+from penstock.engine.contracts.driver import Delete, Put
+from penstock.engine.listing.select import selector
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.jobs import steps
-from penstock.jobs.compare import Rule, merged, verdict
 from penstock.jobs.copy import Job, copy, cost_bytes, silent_bytes
-from penstock.jobs.evidence import is_proven
-from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way
-from penstock.jobs.mirror import SyncKeywords, SyncOptions, opened
+from penstock.jobs.evidence import Rule, is_proven, merged, verdict
+from penstock.jobs.guard import LinkCheck, check_names, clear, clear_unfinished, folding, in_the_way, link_on_the_way
 from penstock.jobs.outcome import Outcome, Synced, ledger
-from penstock.jobs.pool import run_jobs
-from penstock.jobs.selection import left_out, local, sized
-from penstock.jobs.worker import suitable
+from penstock.jobs.plan import Destination, Origin, plan
+from penstock.jobs.pool import run_jobs, suitable
+from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolved, sized
 from penstock.options import StoreOptions
 from penstock.progress import bar
-from penstock.values import UNKNOWN_SIZE
+from penstock.source import open_source
+from penstock.stores.urls import check_deletable, check_lived_in, parse
+from penstock.values import UNKNOWN_SIZE, as_folder
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from penstock.jobs.mirror import Mirror
     from penstock.jobs.outcome import Status
     from penstock.jobs.plan import Step
+    from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["Run", "Sieve", "sync"]
+
+__all__ = ["Mirror", "Run", "Sieve", "SyncKeywords", "SyncOptions", "opened", "sync"]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOptions:
+    """Options of ``ps.sync``.
+
+    Attributes:
+        delete: Delete objects at the destination that the source does not have, at the end and only if nothing failed.
+        checksum: Compare contents, never times.
+        include: Globs of relative keys, for both sides: only matching keys take part.
+        exclude: Globs of relative keys, for both sides: matching keys are ignored, and stay at the destination.
+        dry_run: Change nothing.
+        allow_empty: Accept an empty source; with ``delete``, this empties the destination.
+        whole_bucket: Allow ``delete`` on a whole bucket.
+
+    """
+
+    delete: bool = False
+    checksum: bool = False
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    dry_run: bool = False
+    allow_empty: bool = False
+    whole_bucket: bool = False
+
+
+class SyncKeywords(TypedDict, total=False):
+    """Keyword arguments of ``ps.sync``: the fields of ``SyncOptions``."""
+
+    delete: bool
+    checksum: bool
+    include: str | Iterable[str]
+    exclude: str | Iterable[str]
+    dry_run: bool
+    allow_empty: bool
+    whole_bucket: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Source and target tree: keys below ``base`` at the target correspond to keys below ``prefix`` at the source.
+
+    ``seen`` receives every object listed at the source, selected or not; it is set if one tree may contain the other
+    under a different name.
+    """
+
+    source: Source
+    prefix: str
+    target: Source
+    base: str
+    chosen: Callable[[str, int], bool]
+    seen: Callable[[ObjectMeta], None] | None = None
+
+    @property
+    def trees(self) -> tuple[tuple[Source, str], ...]:
+        """Store and prefix of both sides."""
+        return (self.source, self.prefix), (self.target, self.base)
+
+    @property
+    def selection(self) -> Selection:
+        """Source tree as a ``Selection``, as in ``cp``."""
+        return Selection(self.source, Origin(self.source.root, self.prefix, "tree"))
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether both sides are on the same server, or both on this machine."""
+        if local(self.source) or local(self.target):
+            return local(self.source) and local(self.target)
+        scheme, _, settings, _ = self.source.address("")
+        other, _, others, _ = self.target.address("")
+        return (scheme, settings) == (other, others)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the trees surely do not overlap: in one bucket, or on this machine, ``opened`` refuses overlaps."""
+        return one_bucket(self.source, self.target) or (local(self.source) and local(self.target))
+
+    def identity(self) -> tuple[int, int] | None:
+        """Return device and inode of a local source directory; None for a store or a missing directory.
+
+        They distinguish the directory from a different one with the same name.
+        """
+        if local(self.source):
+            with suppress(OSError):
+                found = os.stat(f"/{self.prefix}")
+                return found.st_dev, found.st_ino
+        return None
+
+    def steps(self, *, empty: bool, deleting: bool) -> Iterator[Step]:
+        """Return the planned steps in key order; the first page is listed before this returns.
+
+        Raises:
+            NotFound: No object is selected, and ``empty`` does not allow that.
+            Unusable: The source is a single object.
+
+        """
+        found = self._listed(self.source, self.prefix)
+        first = next(found, None)
+        if first is None:
+            self._check_empty(empty=empty, deleting=deleting)
+        origin = Origin(self.source.root, self.prefix, "tree")
+        place = Destination(self.target.root, self.base, into=True)
+        metas = chain(() if first is None else (first,), found)
+        fold = folding(self.base) if local(self.target) else None
+        return plan([origin], ((origin, meta) for meta in metas), place, fold)
+
+    def _check_empty(self, *, empty: bool, deleting: bool) -> None:
+        name = self.prefix.rstrip("/")
+        if name and not local(self.source) and self.source.stat_existing([name])[0] is not None:
+            raise Unusable("a single object: penstock cp copies it", url=self.source.url(name))
+        if not empty:
+            danger = ", and delete would empty the destination" if deleting else ""
+            message = f"nothing is there, or chosen{elsewhere(self.source.root)}{danger}"
+            remedy = "correct the source, or say --allow-empty (allow_empty=True)"
+            raise NotFound(f"{message}: {remedy}", url=self.source.url(self.prefix))
+
+    def existing(self) -> Iterator[ObjectMeta]:
+        """Yield the selected objects that exist at the target."""
+        return self._listed(self.target, self.base)
+
+    def deletable(self, meta: ObjectMeta) -> bool:
+        """Return whether an object that the source lacks may be deleted.
+
+        A directory marker stays if the source is a file system, which cannot name it, or if its key is ``base``.
+        """
+        marker = not meta.size and meta.key.endswith("/")
+        return not marker or not (local(self.source) or meta.key == self.base)
+
+    def _listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
+        for page in source.pages(prefix):
+            if self.seen is not None and source is self.source:
+                for each in page.entries:
+                    self.seen(each)
+            chosen = [each for each in page.entries if self.chosen(each.key[len(prefix) :], each.size)]
+            yield from sized(source, chosen)
+
+
+def opened(
+    source: str | os.PathLike[str], dest: str | os.PathLike[str], how: SyncOptions, store: StoreOptions | str
+) -> Mirror:
+    """Return the two trees that two URLs name; no request.
+
+    Raises:
+        ConfigError: Invalid glob.
+        Unusable: A side is a file instead of a tree; one tree lies in the other; ``delete`` on a protected place, or on
+            a whole bucket without ``whole_bucket``.
+        Unsupported: The destination does not support writing, or deleting with ``delete``.
+        NotFound: The source directory does not exist.
+
+    """
+    chosen = selector(how.include, how.exclude, markers=True)
+    here, prefix = _tree(source, store)
+    there, base = _tree(dest, store)
+    there.require(Put, base)
+    if how.delete:
+        there.require(Delete, base)
+    _check_source(here, prefix)
+    if local(there) and os.path.isfile(f"/{base.rstrip('/')}"):
+        raise Unusable("the destination is a file, and should hold several", url=there.url(base))
+    mirror = Mirror(here, prefix, there, base, chosen)
+    _check_apart(mirror)
+    if how.delete:
+        place = parse(there.url(base))
+        if base or local(there):
+            check_deletable(place)
+        else:
+            check_lived_in(place)
+        # The root of a profile may be a prefix of its bucket.
+        if not (str(there.address(base)[-1]) or how.whole_bucket or how.dry_run):
+            raise Unusable("delete in a whole bucket? say --whole-bucket (whole_bucket=True)", url=there.root)
+    return mirror
+
+
+def _tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
+    source, key = open_source(url, store)
+    if local(source):
+        # Resolve links: the tree is at the target of a link.
+        key = resolved(f"{as_folder(key)}.") if key else key
+    return source, as_folder(key)
+
+
+def _check_source(source: Source, prefix: str) -> None:
+    path = f"/{prefix}"
+    if local(source) and not os.path.isdir(path):
+        if os.path.isfile(path.rstrip("/")):
+            raise Unusable("a single file: penstock cp copies it", url=source.url(prefix.rstrip("/")))
+        raise NotFound(f"no such directory{elsewhere(source.root)}", url=source.url(prefix))
+
+
+def _check_apart(mirror: Mirror) -> None:
+    """Refuse trees that are equal or lie in one another: by URL and, on this machine, also by device and inode."""
+    here, there = mirror.source.url(mirror.prefix), mirror.target.url(mirror.base)
+    message = f"source and destination lie in one another: {here} and {there}"
+    *where, mine = mirror.source.address(mirror.prefix)
+    *place, its = mirror.target.address(mirror.base)
+    if where == place and (str(mine).startswith(str(its)) or str(its).startswith(str(mine))):
+        raise Unusable(message)
+    check_names([(mirror.source, mirror.prefix)], mirror.target, mirror.base)
+    if local(mirror.source) and local(mirror.target):
+        pair = f"/{mirror.prefix}", f"/{mirror.base}"
+        if _above(*pair) or _above(*reversed(pair)):  # two mounts of one directory
+            raise Unusable(message)
+
+
+def _above(folder: str, path: str) -> bool:
+    """Return whether an existing directory is ``path`` or a parent of it, by device and inode."""
+    found = os.stat(folder) if os.path.isdir(folder) else None
+    while found is not None:
+        if os.path.exists(path) and os.path.samestat(os.stat(path), found):
+            return True
+        parent = os.path.dirname(path.rstrip("/"))
+        if parent == path:
+            break
+        path = parent
+    return False
 
 
 def sync(
@@ -82,7 +303,7 @@ def sync(
     """
     run = Run(source, dest, SyncOptions(**how), StoreOptions() if store is None else store)
     found, first = Synced(), None
-    with ledger(report, run.mirror) as note, closing(run.outcomes(progress=progress)) as outcomes:
+    with ledger(report, run.mirror.trees) as note, closing(run.outcomes(progress=progress)) as outcomes:
         for outcome in outcomes:
             note(outcome)
             found.add(outcome)

@@ -15,9 +15,8 @@ from penstock.jobs.evidence import is_there
 from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, folding
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import check, plan
-from penstock.jobs.pool import run_jobs
+from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import destination, left_out, local, require, select
-from penstock.jobs.worker import suitable
 from penstock.progress import bar
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typer import Argument, Option, Typer
 
 from penstock.cli.options import DryRun, JsonObjects, Processes, Store, with_options, with_store
 from penstock.cli.report import Report
-from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.outcome import ledger
-from penstock.jobs.sync import Run
+from penstock.jobs.sync import Run, SyncOptions
 
 __all__ = ["app", "sync"]
 
@@ -88,7 +87,7 @@ def sync(
     shown = Report("planned" if how.dry_run else "copied", as_json=output.json)
     with (
         shown,
-        ledger(output.report, run.mirror) as note,
+        ledger(output.report, run.mirror.trees) as note,
         closing(run.outcomes(processes=output.processes)) as outcomes,
     ):
         for each in outcomes:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.jobs.compare import SKEW_S, Rule, content_tag, merged, part_sizes, parts_tag, same_time, verdict
+from penstock.jobs.evidence import SKEW_S, Rule, content_tag, merged, part_sizes, parts_tag, same_time, verdict
 from penstock.jobs.plan import Step
 from penstock.values import ObjectMeta
 

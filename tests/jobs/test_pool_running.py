@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import Bug, Cancelled, Denied
 from penstock.jobs import steps
-from penstock.jobs.running import Tasks
+from penstock.jobs.pool import Tasks
 
 
 def test_what_is_received_comes_between_the_ends_of_tasks_up_to_the_first_error():

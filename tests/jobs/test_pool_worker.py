@@ -17,9 +17,8 @@ import pytest
 from penstock import observe
 from penstock.engine.node.member import processors
 from penstock.errors import Bug, NotFound, Transient
-from penstock.jobs import pool, steps, worker
-from penstock.jobs.pool import run_jobs
-from penstock.jobs.worker import Worker, suitable
+from penstock.jobs import pool, steps
+from penstock.jobs.pool import Worker, run_jobs, suitable
 from penstock.source import open_source
 from tests.children import children, python
 
@@ -175,7 +174,7 @@ def test_where_no_process_can_be_forked_this_one_does_it_all(monkeypatch):
     def full():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(worker.os, "fork", full)
+    monkeypatch.setattr(pool.os, "fork", full)
     before = open_files()
     ended = [*run_jobs(range(MANY), where, lambda _: 1, Event(), processes=3)]
     assert {result[1] for job, result in ended if job % 100 != 99} == {os.getpid()}
@@ -240,7 +239,7 @@ def alive(pid):
 
 
 def test_one_that_does_not_leave_is_killed(monkeypatch):
-    monkeypatch.setattr(worker, "_GRACE_S", 0.2)
+    monkeypatch.setattr(pool, "_GRACE_S", 0.2)
 
     async def stuck(_):
         signal.pause()  # on the thread that would hear of the end
@@ -265,7 +264,7 @@ def test_how_many_suit(monkeypatch, tmp_path):
     assert suitable(1, local, store) == 1
     assert suitable(None, local, memory) == 1
     assert suitable(7, memory) == 1
-    monkeypatch.setattr(worker.sys, "platform", "darwin")
+    monkeypatch.setattr(pool.sys, "platform", "darwin")
     assert suitable(None, local, store) == 1
 
 
