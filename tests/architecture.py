@@ -59,7 +59,7 @@ HOMES = {
     ),
     "fastcrc": ("stores", "testing"),
     "fsspec": ("interop", "stores.fsspec"),
-    "google": ("stores.gcs.credentials", "stores.gcs.credentials", "compat.dataflux_pytorch.options"),
+    "google": ("stores.gcs.credentials", "stores.gcs.credentials", "compat.dataflux_pytorch.listing"),
     "google_crc32c": ("data.zarr",),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.integrity",),
@@ -132,9 +132,7 @@ MIRRORS |= {
 }  # design/0020
 MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
 # Drop-ins have the signatures of the library whose name they have: design/0037.
-MIRRORS |= {
-    ("penstock.compat.osstorchconnector.datasets", f"from_{each}") for each in ("prefix", "objects", "manifest_file")
-}
+MIRRORS |= {("penstock.compat.osstorchconnector", f"from_{each}") for each in ("prefix", "objects", "manifest_file")}
 _S3 = "penstock.compat.s3torchconnector.datasets"  # design/0036
 MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
 MIRRORS |= {

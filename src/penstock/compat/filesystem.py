@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pathlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
-from penstock.compat.hints import WrongArgument
+from penstock.compat.arguments import WrongArgument
 from penstock.copies import move_object
 from penstock.errors import InvalidURL, NotFound
 from penstock.source import object_at
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Path = str | os.PathLike[str]
 
-__all__ = ["ObjectFileSystem"]
+__all__ = ["CheckpointsOf", "ObjectFileSystem"]
 
 
 class ObjectFileSystem(FileSystemBase):
@@ -97,3 +97,14 @@ class ObjectFileSystem(FileSystemBase):
 
     def _reader(self, url: str) -> io.BufferedIOBase:
         return open_object(url, "rb", store=self._store)
+
+
+class CheckpointsOf:
+    """Mixin of readers and writers of checkpoints, whose locations are the paths of a file system."""
+
+    _files: ClassVar[type[ObjectFileSystem]]
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
+        """Return the result of the file system's ``validate_checkpoint_id``."""
+        return cls._files.validate_checkpoint_id(checkpoint_id)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compat.osstorchconnector.access import Access
-from penstock.compat.osstorchconnector.datasets import imagenet_manifest_parser, of_manifest, of_objects, of_prefix
+from penstock.compat.osstorchconnector import (
+    Access,
+    imagenet_manifest_parser,
+    of_manifest,
+    of_objects,
+    of_prefix,
+)
 from penstock.errors import InvalidURL, ManifestError, NotFound
 
 

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from penstock.compat import hints
+from penstock.compat import arguments
 from penstock.compat.s3torchconnector import S3ClientConfig, S3Exception
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.errors import ConfigError, InvalidURL, PenstockError, Unusable
@@ -32,7 +32,7 @@ def test_every_field_that_is_honoured_is_an_option():
 
 
 def test_a_field_that_is_not_honoured_is_named_in_one_warning(monkeypatch):
-    monkeypatch.setattr(hints, "_named", set())
+    monkeypatch.setattr(arguments, "_named", set())
     with pytest.warns(UserWarning, match=r"S3ClientConfig\.throughput_target_gbps is not honoured: .*adapts"):
         store_options("r", None, S3ClientConfig(throughput_target_gbps=100.0))
     with warnings.catch_warnings():

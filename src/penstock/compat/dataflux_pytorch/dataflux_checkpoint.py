@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.dataflux_pytorch.options import store_options
+from penstock.compat.dataflux_pytorch.listing import store_options
 from penstock.source import Writer as DatafluxCheckpointBuffer
 from penstock.verbs import open as open_object
 

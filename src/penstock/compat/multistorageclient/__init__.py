@@ -23,15 +23,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.multistorageclient.absent import (
-    MODULES,
-    CacheConfig,
-    ProviderBundleV2,
-    ResolvedPath,
-    ResolvedPathState,
-    StorageBackend,
-    refuse,
-)
 from penstock.compat.multistorageclient.client import StorageClient
 from penstock.compat.multistorageclient.config import StorageClientConfig
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath as Path
@@ -56,7 +47,19 @@ from penstock.compat.multistorageclient.shortcuts import (
     upload_file,
     write,
 )
-from penstock.compat.multistorageclient.types import DryrunResult, SignerType, SymlinkHandling, SyncResult
+from penstock.compat.multistorageclient.types import (
+    MODULES,
+    CacheConfig,
+    DryrunResult,
+    ProviderBundleV2,
+    ResolvedPath,
+    ResolvedPathState,
+    SignerType,
+    StorageBackend,
+    SymlinkHandling,
+    SyncResult,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from penstock.compat.multistorageclient import numpy, os, pickle, torch, xarray, zarr  # noqa: F401  by __getattr__

@@ -14,10 +14,8 @@ from functools import partial
 from glob import glob
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from penstock.compat.multistorageclient.absent import refuse
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
-from penstock.compat.multistorageclient.file import ObjectFile, PosixFile
-from penstock.compat.multistorageclient.local import local_copy
+from penstock.compat.multistorageclient.file import ObjectFile, PosixFile, local_copy
 from penstock.compat.multistorageclient.transfer import chosen_by, each, fetched, sent, synced
 from penstock.compat.multistorageclient.types import (
     MSC_PROTOCOL,
@@ -28,6 +26,7 @@ from penstock.compat.multistorageclient.types import (
     SyncResult,
     described,
     directory,
+    refuse,
 )
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import InvalidURL, NotFound, Unusable

@@ -6,7 +6,7 @@ import os
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.compat.multistorageclient.local import local_copy
+from penstock.compat.multistorageclient.file import local_copy
 from penstock.compat.multistorageclient.shortcuts import resolve_storage_client
 from penstock.copies import move_object
 from penstock.errors import InvalidURL, NotFound, Unsupported

@@ -6,10 +6,9 @@ import os
 import re
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from penstock.compat.multistorageclient.absent import refuse
 from penstock.compat.multistorageclient.client import StorageClient
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
-from penstock.compat.multistorageclient.types import MSC_PROTOCOL, ExecutionMode, SymlinkHandling
+from penstock.compat.multistorageclient.types import MSC_PROTOCOL, ExecutionMode, SymlinkHandling, refuse
 from penstock.errors import InvalidURL
 from penstock.stores.profiles.mapping import mapped
 

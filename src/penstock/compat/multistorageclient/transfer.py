@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.compat.multistorageclient.absent import refuse
-from penstock.compat.multistorageclient.types import DryrunResult, PatternType, SyncResult, described
+from penstock.compat.multistorageclient.types import DryrunResult, PatternType, SyncResult, described, refuse
 from penstock.errors import Unusable
 from penstock.jobs.sync import sync
 from penstock.values import ObjectMeta

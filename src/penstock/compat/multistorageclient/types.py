@@ -1,29 +1,28 @@
-"""Types of Multi-Storage Client's arguments and results."""
+"""Types of Multi-Storage Client's arguments and results, and names that Penstock does not implement.
+
+The latter raise ``Unsupported`` with an alternative.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.compat.multistorageclient.absent import (
-    ProviderBundleV2,
-    ResolvedPath,
-    ResolvedPathState,
-    StorageBackend,
-    refuse,
-)
-from penstock.errors import ConfigError, PenstockError, PreconditionFailed, Transient
+from penstock.errors import ConfigError, PenstockError, PreconditionFailed, Transient, Unsupported
 from penstock.values import MARK
 
 if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
+
 __all__ = [
     "AWARE_DATETIME_MIN",
+    "MODULES",
     "MSC_PROTOCOL",
     "MSC_PROTOCOL_NAME",
+    "CacheConfig",
     "DryrunResult",
     "ExecutionMode",
     "InvalidMode",
@@ -44,7 +43,56 @@ __all__ = [
     "SyncResult",
     "described",
     "directory",
+    "refuse",
 ]
+
+MODULES = {
+    "async_fs": "fsspec finds its file system for msc://, penstock.interop.fsspec.PenstockFileSystem",
+    "ray": "map over URLs in your own tasks: each process opens its own connections",
+    "hydra": "read the configuration with ps.open",
+}
+
+
+def refuse(name: str, instead: str) -> NoReturn:
+    """Raise ``Unsupported``."""
+    raise Unsupported(f"{name} is not a part of penstock.compat.multistorageclient: {instead}")
+
+
+class _Absent:
+    """Base of classes that are not implemented; their constructor raises ``Unsupported``."""
+
+    _instead = ""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Raise ``Unsupported``."""
+        refuse(type(self).__name__, self._instead)
+
+
+class CacheConfig(_Absent):
+    """Settings of a disk cache, not implemented."""
+
+    _instead = "write the table cache into the configuration, or pass store=ps.StoreOptions(cache=ps.CacheOptions(…))"
+
+
+class ProviderBundleV2(_Absent):
+    """Providers in code, not implemented."""
+
+    _instead = "name a profile with a storage_provider, or add a provider to Penstock (penstock.providers)"
+
+
+class StorageBackend(ProviderBundleV2):
+    """A store in code, not implemented."""
+
+
+class ResolvedPath(_Absent):
+    """A path that a metadata provider has resolved, not implemented."""
+
+    _instead = "there are no metadata providers: list a dataset once and save it as a ps.Catalog"
+
+
+class ResolvedPathState(ResolvedPath):
+    """The state of a resolved path, not implemented."""
+
 
 MSC_PROTOCOL_NAME = "msc"
 MSC_PROTOCOL = "msc://"

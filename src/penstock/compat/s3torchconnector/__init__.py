@@ -23,10 +23,9 @@ Public names and arguments are those of 1.5.0. Differences:
 from penstock.errors import needing
 
 with needing("penstock.compat.s3torchconnector needs torch", torch="torch"):
-    from penstock.compat.s3torchconnector.checkpoint import S3Checkpoint
     from penstock.compat.s3torchconnector.config import S3ClientConfig
     from penstock.compat.s3torchconnector.datasets import S3IterableDataset, S3MapDataset
-    from penstock.compat.s3torchconnector.s3reader import S3Reader, S3ReaderConstructor
+    from penstock.compat.s3torchconnector.s3reader import S3Checkpoint, S3Reader, S3ReaderConstructor
     from penstock.errors import PenstockError as S3Exception
     from penstock.source import Writer as S3Writer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.compat.hints import not_honoured
+from penstock.compat.arguments import not_honoured
 from penstock.errors import ConfigError, InvalidURL
 from penstock.options import ReadOptions, RetryOptions, WriteOptions
 from penstock.stores.s3.options import S3Options

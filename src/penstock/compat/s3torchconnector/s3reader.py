@@ -1,4 +1,4 @@
-"""Readers of one object with the S3 connector's interface, and the constructors that select them."""
+"""Readers of one object as in the S3 connector, the constructors that select them, and checkpoints as files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.compat.hints import WrongArgument
+from penstock.compat.arguments import WrongArgument
+from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.engine.blocks import moved
 from penstock.engine.buffer import flat
 from penstock.errors import Unsupported, Unusable
+from penstock.source import object_at
 from penstock.values import Span
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
+    from penstock.compat.s3torchconnector.config import S3ClientConfig
     from penstock.data.datasets.sample import Sample
-    from penstock.source import Reader, Source
+    from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta
+
 
 __all__ = [
     "DCPOptimizedConstructor",
@@ -24,6 +29,7 @@ __all__ = [
     "ObjectReader",
     "RangedS3Reader",
     "ReaderKind",
+    "S3Checkpoint",
     "S3Reader",
     "S3ReaderConstructor",
     "S3ReaderConstructorProtocol",
@@ -31,6 +37,27 @@ __all__ = [
     "SequentialS3Reader",
     "reader_kind",
 ]
+
+
+class S3Checkpoint:
+    """Files for ``torch.save`` and ``torch.load``, by URL."""
+
+    def __init__(
+        self, region: str | None, endpoint: str | None = None, s3client_config: S3ClientConfig | None = None
+    ) -> None:
+        """Keep the arguments; nothing is opened yet."""
+        self.region = region
+        self.endpoint = endpoint
+        self._store = store_options(region, endpoint, s3client_config)
+
+    def reader(self, s3_uri: str) -> S3Reader:
+        """Return a seekable file over the object. The first read opens it, and raises ``NotFound`` if it is missing."""
+        return S3ReaderConstructor.default().open(*object_at(s3_url(s3_uri), self._store))
+
+    def writer(self, s3_uri: str) -> Writer:
+        """Return a writable file; the complete object appears on a successful close, and never otherwise."""
+        return open_object(s3_url(s3_uri), "wb", store=self._store)
+
 
 _BUFFER_BYTES = 8 << 20  # the original's default, range-based
 _GAP_BYTES = 32 << 20  # the original's default, distributed checkpoints

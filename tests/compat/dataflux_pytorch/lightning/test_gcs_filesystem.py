@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from penstock.compat import hints
+from penstock.compat import arguments
 from penstock.compat.dataflux_pytorch.lightning import GCSDistributedReader, GCSDistributedWriter, GCSFileSystem
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -47,7 +47,7 @@ def test_a_file_system_has_objects_as_files(gcs):
 
 
 def test_arguments_are_honoured_named_or_refused(gcs, monkeypatch):
-    monkeypatch.setattr(hints, "_named", set())
+    monkeypatch.setattr(arguments, "_named", set())
     with pytest.warns(UserWarning, match="debug=True is not honoured"):
         GCSFileSystem("project", debug=True)
     with pytest.warns(UserWarning, match=r"GCSDistributedWriter\(thread_count=…\) is not honoured"):

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 import penstock as ps
+from penstock.compat.dataflux_pytorch.listing import store_options
 from penstock.compat.dataflux_pytorch.multipart_upload.multipart import (
     upload_chunks_concurrently_from_bytesio as upload,
 )
-from penstock.compat.dataflux_pytorch.options import store_options
 from penstock.errors import Unsupported
 
 KMS = "projects/p/locations/l/keyRings/r/cryptoKeys/k"

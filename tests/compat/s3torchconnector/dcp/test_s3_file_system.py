@@ -7,7 +7,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 
-from penstock.compat import hints
+from penstock.compat import arguments
 from penstock.compat.s3torchconnector import S3ClientConfig, S3ReaderConstructor
 from penstock.compat.s3torchconnector.dcp import (
     HexPrefixStrategy,
@@ -83,7 +83,7 @@ def test_async_saves_go_through_it(s3):
 
 
 def test_torchs_arguments_are_honoured_or_named(s3, monkeypatch):
-    monkeypatch.setattr(hints, "_named", set())
+    monkeypatch.setattr(arguments, "_named", set())
     S3StorageWriter(REGION, s3.url, thread_count=1, single_file_per_rank=True, overwrite=True)
     with pytest.warns(UserWarning, match=r"S3StorageWriter\(thread_count=…\) is not honoured"):
         S3StorageWriter(REGION, s3.url, thread_count=8)

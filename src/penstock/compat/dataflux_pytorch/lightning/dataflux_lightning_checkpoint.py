@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.compat.dataflux_pytorch.lightning.path_utils import gcs_url
-from penstock.compat.dataflux_pytorch.options import store_options
+from penstock.compat.dataflux_pytorch.listing import store_options
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 

@@ -12,11 +12,10 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
+from penstock.compat.arguments import not_honoured, overwrite_of
 from penstock.compat.dataflux_pytorch.lightning.path_utils import gcs_url
-from penstock.compat.dataflux_pytorch.options import store_options
-from penstock.compat.filesystem import ObjectFileSystem
-from penstock.compat.hints import not_honoured
-from penstock.compat.torchwriter import overwrite_of
+from penstock.compat.dataflux_pytorch.listing import store_options
+from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
 from penstock.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -68,11 +67,13 @@ class GCSFileSystem(ObjectFileSystem):
         return isinstance(checkpoint_id, pathlib.Path) or bool(gcs_url(checkpoint_id))
 
 
-class GCSDistributedWriter(StorageWriter):
+class GCSDistributedWriter(CheckpointsOf, StorageWriter):
     """Checkpoint writer below ``path``, on every rank: ``dcp.save(state, storage_writer=GCSDistributedWriter(…))``.
 
     An existing checkpoint is replaced when the new one is complete; ``overwrite=False`` raises an error instead.
     """
+
+    _files = GCSFileSystem
 
     def __init__(
         self,
@@ -91,14 +92,11 @@ class GCSDistributedWriter(StorageWriter):
         """Reset the state, and use the location ``checkpoint_id`` if it is given."""
         super().reset(checkpoint_id and gcs_url(checkpoint_id))
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return the result of ``GCSFileSystem.validate_checkpoint_id``."""
-        return GCSFileSystem.validate_checkpoint_id(checkpoint_id)
 
-
-class GCSDistributedReader(StorageReader):
+class GCSDistributedReader(CheckpointsOf, StorageReader):
     """Checkpoint reader below ``path``, on every rank: ``dcp.load(state, storage_reader=GCSDistributedReader(…))``."""
+
+    _files = GCSFileSystem
 
     def __init__(
         self,
@@ -122,8 +120,3 @@ class GCSDistributedReader(StorageReader):
     def reset(self, checkpoint_id: Path | None = None) -> None:
         """Reset the state, and use the location ``checkpoint_id`` if it is given."""
         super().reset(checkpoint_id and gcs_url(checkpoint_id))
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return the result of ``GCSFileSystem.validate_checkpoint_id``."""
-        return GCSFileSystem.validate_checkpoint_id(checkpoint_id)

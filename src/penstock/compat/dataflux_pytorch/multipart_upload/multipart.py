@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.dataflux_pytorch.options import store_options
+from penstock.compat.dataflux_pytorch.listing import store_options
 from penstock.errors import Unsupported
 from penstock.options import WriteOptions
 from penstock.source import object_at

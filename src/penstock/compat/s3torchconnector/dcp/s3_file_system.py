@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.compat.filesystem import ObjectFileSystem
+from penstock.compat.arguments import overwrite_of
+from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.compat.s3torchconnector.dcp.s3_prefix_strategy import DefaultPrefixStrategy
 from penstock.compat.s3torchconnector.s3reader import S3ReaderConstructor, reader_kind
-from penstock.compat.torchwriter import overwrite_of
 from penstock.errors import Unusable
 from penstock.source import object_at
 
@@ -61,12 +61,14 @@ class S3FileSystem(ObjectFileSystem):
         return self._kind.open(*object_at(url, self._store))
 
 
-class S3StorageWriter(StorageWriter):
+class S3StorageWriter(CheckpointsOf, StorageWriter):
     """Checkpoint writer below ``path``, on every rank: ``dcp.save(state, storage_writer=S3StorageWriter(…))``.
 
     An existing checkpoint is replaced when the new one is complete; ``overwrite=False`` raises an error instead. The
     name of an object is the prefix that ``prefix_strategy`` gives for its rank, followed by the id of the save.
     """
+
+    _files = S3FileSystem
 
     def __init__(
         self,
@@ -88,14 +90,11 @@ class S3StorageWriter(StorageWriter):
     def _name(self, save: str, rank: int) -> str:
         return f"{self.prefix_strategy(rank)}{save}.distcp"
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return the result of ``S3FileSystem.validate_checkpoint_id``."""
-        return S3FileSystem.validate_checkpoint_id(checkpoint_id)
 
-
-class S3StorageReader(StorageReader):
+class S3StorageReader(CheckpointsOf, StorageReader):
     """Checkpoint reader below ``path``, on every rank: ``dcp.load(state, storage_reader=S3StorageReader(…))``."""
+
+    _files = S3FileSystem
 
     def __init__(
         self,
@@ -109,8 +108,3 @@ class S3StorageReader(StorageReader):
         kind = reader_constructor or S3ReaderConstructor.dcp_optimized()
         self.fs = S3FileSystem(region, s3client_config=s3client_config, reader_constructor=kind)
         self.path = path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return the result of ``S3FileSystem.validate_checkpoint_id``."""
-        return S3FileSystem.validate_checkpoint_id(checkpoint_id)

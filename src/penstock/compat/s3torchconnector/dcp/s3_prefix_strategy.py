@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from penstock.compat.hints import WrongArgument
+from penstock.compat.arguments import WrongArgument
 
 __all__ = [
     "BinaryPrefixStrategy",

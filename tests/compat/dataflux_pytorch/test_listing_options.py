@@ -9,7 +9,7 @@ from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.oauth2.credentials import Credentials
 
-from penstock.compat.dataflux_pytorch.options import ClientToken, store_options
+from penstock.compat.dataflux_pytorch.listing import ClientToken, store_options
 from penstock.errors import Unusable
 from penstock.stores.gcs.options import GCSOptions
 

@@ -4,15 +4,15 @@ import warnings
 
 import pytest
 
-from penstock.compat import hints
+from penstock.compat import arguments
 
 
 def test_each_argument_is_named_once(monkeypatch):
-    monkeypatch.setattr(hints, "_named", set())
+    monkeypatch.setattr(arguments, "_named", set())
     with pytest.warns(UserWarning, match=r"^speed is not honoured: it adapts$"):
-        hints.not_honoured("speed", "it adapts")
+        arguments.not_honoured("speed", "it adapts")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hints.not_honoured("speed", "it adapts")
+        arguments.not_honoured("speed", "it adapts")
     with pytest.warns(UserWarning, match="colour"):
-        hints.not_honoured("colour", "there is none")
+        arguments.not_honoured("colour", "there is none")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from penstock.compat import multistorageclient as msc
-from penstock.compat.multistorageclient.local import local_copy
+from penstock.compat.multistorageclient.file import local_copy
 
 
 def test_a_copy_has_the_bytes_and_the_suffix(tree):
@@ -24,7 +24,7 @@ def test_copies_go_with_the_process_that_made_them_and_not_with_its_child(tree):
 import os, sys
 from penstock.compat import multistorageclient as msc
 client, path = msc.resolve_storage_client(sys.argv[1])
-from penstock.compat.multistorageclient.local import local_copy
+from penstock.compat.multistorageclient.file import local_copy
 copy = local_copy(client.download_file, path)
 if not (child := os.fork()):
     sys.exit(0)

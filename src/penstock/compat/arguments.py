@@ -1,15 +1,16 @@
-"""Translation of the arguments of torch's ``FileSystemWriter`` into those of Penstock's ``StorageWriter``."""
+"""Arguments of other libraries: warnings about those without effect, an error for refused ones, torch's writer's."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from penstock.compat.hints import not_honoured
+from penstock.errors import ConfigError
 
-__all__ = ["overwrite_of"]
+__all__ = ["UNUSED", "WrongArgument", "not_honoured", "overwrite_of"]
 
 # Arguments with no effect on the saved data: their defaults in torch 2.13, and the reason.
-_UNUSED = {
+UNUSED = {
     "single_file_per_rank": (True, "each rank writes one object"),
     "sync_files": (True, "an object is there, and compared, when it is closed"),
     "thread_count": (1, "each rank's object goes up in parallel parts"),
@@ -27,9 +28,24 @@ def overwrite_of(owner: str, arguments: dict[str, Any]) -> bool:
     """
     given = dict(arguments)
     overwrite = bool(given.pop("overwrite", True))
-    for name, (default, why) in _UNUSED.items():
+    for name, (default, why) in UNUSED.items():
         if given.pop(name, default) not in (default, False):
             not_honoured(f"{owner}({name}=…)", why)
     if given:
         raise TypeError(f"{owner} got unexpected arguments: {', '.join(given)}")
     return overwrite
+
+
+class WrongArgument(ConfigError, ValueError):
+    """Invalid argument, for which the original raises a ``ValueError``."""
+
+
+_named: set[str] = set()
+
+
+def not_honoured(argument: str, why: str) -> None:
+    """Warn that ``argument`` has no effect, and why, the first time in this process."""
+    if argument in _named:
+        return
+    _named.add(argument)
+    warnings.warn(f"{argument} is not honoured: {why}", UserWarning, stacklevel=4)

@@ -5,24 +5,24 @@ import inspect
 import pytest
 from torch.distributed.checkpoint import FileSystemWriter
 
-from penstock.compat import hints, torchwriter
+from penstock.compat import arguments
 
 
 def test_torchs_defaults_mean_nothing():
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(FileSystemWriter.__init__).parameters.items()
-        if name in torchwriter._UNUSED
+        if name in arguments._UNUSED
     }
-    assert defaults.keys() == torchwriter._UNUSED.keys()
-    assert torchwriter.overwrite_of("Writer", defaults)
-    assert torchwriter.overwrite_of("Writer", {"sync_files": False})
-    assert not torchwriter.overwrite_of("Writer", {"overwrite": False})
+    assert defaults.keys() == arguments._UNUSED.keys()
+    assert arguments.overwrite_of("Writer", defaults)
+    assert arguments.overwrite_of("Writer", {"sync_files": False})
+    assert not arguments.overwrite_of("Writer", {"overwrite": False})
 
 
 def test_other_arguments_are_named_or_refused(monkeypatch):
-    monkeypatch.setattr(hints, "_named", set())
+    monkeypatch.setattr(arguments, "_named", set())
     with pytest.warns(UserWarning, match=r"Writer\(thread_count=…\) is not honoured: .*parallel parts"):
-        torchwriter.overwrite_of("Writer", {"thread_count": 4})
+        arguments.overwrite_of("Writer", {"thread_count": 4})
     with pytest.raises(TypeError, match="speed"):
-        torchwriter.overwrite_of("Writer", {"speed": 4})
+        arguments.overwrite_of("Writer", {"speed": 4})
