@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 else:
     _Strategy = object
 
-__all__ = ["AsyncCheckpointIO", "CheckpointIO", "Loading", "ModelCheckpoint", "ModelParallelStrategy", "save_shards"]
+__all__ = ["AsyncCheckpointIO", "CheckpointIO", "ModelCheckpoint", "ModelParallelStrategy"]
 
 # Also matches a path that Lightning has made absolute.
 _COLLAPSED = re.compile(r"(^|/)(s3|file|memory):/")

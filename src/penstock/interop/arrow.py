@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
 
-__all__ = ["Layout", "PenstockHandler", "RandomFile", "Recent", "filesystem", "from_url"]
+__all__ = ["PenstockHandler", "filesystem", "from_url"]
 
 T = TypeVar("T")
 

@@ -44,16 +44,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Page
 
 
-__all__ = [
-    "NotModifiedError",
-    "NotSupportedError",
-    "PreconditionError",
-    "Store",
-    "bounds",
-    "described",
-    "named",
-    "renamed",
-]
+__all__ = ["Store"]
 
 _PIECE_BYTES = 8 << 20
 

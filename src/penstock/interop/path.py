@@ -34,19 +34,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
 
-__all__ = [
-    "Names",
-    "Path",
-    "PenstockPath",
-    "children",
-    "described",
-    "directory",
-    "file_at",
-    "joined",
-    "matches",
-    "objects",
-    "remove_tree",
-]
+__all__ = ["Path", "PenstockPath"]
 
 
 def joined(base: str, *names: str) -> str:

@@ -34,19 +34,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Exchange, Request, Response, Transport, Work
 
 
-__all__ = [
-    "KEYS",
-    "WAIT_S",
-    "Copying",
-    "DriverContract",
-    "Listing",
-    "Reading",
-    "Setting",
-    "Trial",
-    "Uploading",
-    "Writing",
-    "octets",
-]
+__all__ = ["KEYS", "DriverContract", "Trial"]
 
 T = TypeVar("T")
 V = TypeVar("V")
