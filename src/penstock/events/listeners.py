@@ -56,15 +56,30 @@ def emit(event: Event) -> None:
 
 
 def subscribe(listener: Callable[[Event], None]) -> Callable[[], None]:
-    """Call ``listener(event)`` for every event of this process until the returned function is called.
+    """Call a function for every event of this process.
 
     Listeners run on the thread where the event happens, mostly an I/O thread: they must be quick and must not call
     Penstock. Requests and operations that began before ``subscribe`` may report only their end: ignore an unknown
     ``id``. A forked process inherits the listeners, but no request or operation; a spawned process begins without
     listeners.
 
+    Args:
+        listener: Function that takes the event.
+
+    Returns:
+        A function without arguments that ends the subscription.
+
     Raises:
         Unusable: ``listener`` is not callable.
+
+    Example:
+        >>> from penstock.events import Committed, subscribe
+        >>> written = []
+        >>> stop = subscribe(lambda event: isinstance(event, Committed) and written.append(event.url))
+        >>> ps.save({"step": 1}, "s3://bucket/model.pt")
+        >>> stop()
+        >>> written
+        ['s3://bucket/model.pt']
 
     """
     if not callable(listener):

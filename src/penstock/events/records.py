@@ -27,7 +27,12 @@ Outcome = Literal["done", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that concerns one URL: an object, or a place such as a folder."""
+    """An event that concerns one URL: an object, or a place such as a folder.
+
+    Attributes:
+        url: The URL.
+
+    """
 
     url: str
 
@@ -44,6 +49,15 @@ class OperationStarted(Event):
             that is written), ``"uploads"`` (a listing of unfinished uploads) or ``"bulk"`` (many objects of one store,
             copied or deleted). For checkpoints: ``"load"`` (``ps.load``), ``"save"`` and ``"restore"`` (a run's step).
 
+    Example:
+        >>> from penstock.events import OperationStarted, subscribe
+        >>> seen = []
+        >>> stop = subscribe(seen.append)
+        >>> found = [*ps.list("s3://bucket/train/3/")]
+        >>> stop()
+        >>> [each.kind for each in seen if isinstance(each, OperationStarted)]
+        ['list']
+
     """
 
     id: int
@@ -53,11 +67,24 @@ class OperationStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class OperationEnded(Event):
-    """The end of the operation ``id``, ``elapsed_s`` seconds after its start.
+    """The end of the operation ``id``.
 
     Attributes:
-        outcome: ``"cancelled"``: closed, dropped or interrupted before its end.
+        id: As in ``OperationStarted``, like ``parent`` and ``kind``.
+        parent: ``id`` of the operation that this one belongs to; 0: none.
+        kind: Kind of the operation.
+        outcome: ``"done"``, ``"failed"``, or ``"cancelled"``: closed, dropped or interrupted before its end.
+        elapsed_s: Seconds since its start.
         error: Class of the error, and its text if the error is one of Penstock's; empty without an error.
+
+    Example:
+        >>> from penstock.events import OperationEnded, subscribe
+        >>> seen = []
+        >>> stop = subscribe(seen.append)
+        >>> found = [*ps.list("s3://bucket/train/3/")]
+        >>> stop()
+        >>> [(each.kind, each.outcome) for each in seen if isinstance(each, OperationEnded)]
+        [('list', 'done')]
 
     """
 
@@ -80,6 +107,15 @@ class RequestStarted(Event):
             ``complete``, ``abort``, ``copy``, ``delete`` or ``uploads``.
         attempt: From 1.
 
+    Example:
+        >>> from penstock.events import RequestStarted, subscribe
+        >>> seen = []
+        >>> stop = subscribe(seen.append)
+        >>> meta = ps.stat("s3://bucket/train/3/0000.png")
+        >>> stop()
+        >>> [(each.verb, each.attempt) for each in seen if isinstance(each, RequestStarted)]
+        [('head', 1)]
+
     """
 
     id: int
@@ -93,6 +129,10 @@ class RequestEnded(Event):
     """The end of an attempt: exactly one such record for each ``RequestStarted``, with the same fields.
 
     Attributes:
+        id: As in ``RequestStarted``, like ``parent``, ``verb`` and ``attempt``.
+        parent: ``id`` of the operation that the request belongs to; 0: none.
+        verb: Verb of the driver.
+        attempt: From 1.
         outcome: ``"failed"`` concerns this attempt; ``Retried`` follows if the request will be attempted again.
         status: HTTP status; 0 without one.
         sent_bytes: Size of the request's body.
@@ -101,6 +141,15 @@ class RequestEnded(Event):
         elapsed_s: Seconds since the attempt was passed to the transport.
         error: Class and text of the error; empty without an error.
         host: Host of the request, with its port if the URL names one; empty if the store does not use HTTP.
+
+    Example:
+        >>> from penstock.events import RequestEnded, subscribe
+        >>> seen = []
+        >>> stop = subscribe(seen.append)
+        >>> meta = ps.stat("s3://bucket/train/3/0000.png")
+        >>> stop()
+        >>> [(each.verb, each.status) for each in seen if isinstance(each, RequestEnded)]
+        [('head', 200)]
 
     """
 
@@ -120,7 +169,24 @@ class RequestEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class RangeRead(Event):
-    """A completed, verified read of ``size_bytes`` from byte ``start``; ``elapsed_s`` counts from its first attempt."""
+    """A completed, verified read of one range.
+
+    Attributes:
+        start: Its first byte.
+        size_bytes: Its bytes.
+        elapsed_s: Seconds since its first attempt.
+        attempts: Number of attempts.
+
+    Example:
+        >>> from penstock.events import RangeRead, subscribe
+        >>> seen = []
+        >>> stop = subscribe(seen.append)
+        >>> data = ps.open("s3://bucket/train/3/0000.png").read()
+        >>> stop()
+        >>> [each.size_bytes == len(data) for each in seen if isinstance(each, RangeRead)]
+        [True]
+
+    """
 
     start: int
     size_bytes: int
@@ -130,7 +196,27 @@ class RangeRead(Event):
 
 @dataclass(frozen=True, slots=True)
 class Retried(Event):
-    """A failed attempt: it ended with ``error``, and the next one will be made in ``delay_s`` seconds."""
+    """A failed attempt, after which the request will be attempted again.
+
+    Attributes:
+        error: The error of the attempt.
+        attempt: Number of the attempt, from 1.
+        delay_s: Seconds until the next attempt.
+
+    Example:
+        >>> from penstock.events import Retried, subscribe
+        >>> from penstock.testing.faults import FAULTS, FaultServer
+        >>> seen = []
+        >>> stop = subscribe(seen.append)
+        >>> with FaultServer.within() as server:
+        ...     etag = server.put("bucket", "key", b"bytes")
+        ...     server.fail(FAULTS["503"])
+        ...     meta = ps.stat("s3://bucket/key", store=server.store)
+        >>> stop()
+        >>> [(type(each.error).__name__, each.attempt) for each in seen if isinstance(each, Retried)]
+        [('Throttled', 1)]
+
+    """
 
     error: Exception
     attempt: int
@@ -145,6 +231,13 @@ class Hedged(Event):
         won: Whether the second request was answered first.
         waited_s: Seconds that the first request had waited when the second was made.
         wasted_bytes: Bytes of the slower request's body that had arrived.
+
+    Example:
+        >>> from penstock.events import Hedged, subscribe
+        >>> wasted = []
+        >>> stop = subscribe(lambda event: isinstance(event, Hedged) and wasted.append(event.wasted_bytes))
+        >>> data = ps.open("s3://bucket/train/3/0000.png").read()
+        >>> stop()
 
     """
 

@@ -38,13 +38,30 @@ class ChromeTrace:
     Attributes:
         path: The file; ``{pid}`` and ``{rank}`` are filled in by each process.
 
+    Example:
+        >>> from penstock.observe import ChromeTrace, to
+        >>> with to(ChromeTrace("trace.json")):
+        ...     meta = ps.stat("s3://bucket/train/3/0000.png")
+        >>> import json
+        >>> any(each["name"] == "head" for each in json.load(open("trace.json")))
+        True
+
     """
 
     path: str | os.PathLike[str]
     events: ClassVar[bool] = True
 
     def open(self, *, first: bool) -> _Writer:
-        """Open or create the file; raise ``OSError`` on failure, ``Unusable`` if the file is not a trace."""
+        """Open or create the file.
+
+        Returns:
+            A writer of the file.
+
+        Raises:
+            OSError: The file cannot be opened.
+            Unusable: The file is not a trace.
+
+        """
         return _Writer(AppendedFile(named_path(self.path)), first=first)
 
 

@@ -49,6 +49,14 @@ def headroom(loader: Iterable[T], *, batches: int = 50, warm_up: int = 5) -> Hea
     Raises:
         Unusable: A number is invalid.
 
+    Example:
+        >>> from penstock.observe import headroom
+        >>> found = headroom(range(20), batches=8, warm_up=2)
+        >>> for batch in found:
+        ...     trained = batch + 1  # the training step
+        >>> found.batches
+        8
+
     """
     return Headroom(loader, whole(batches, "batches", 2), whole(warm_up, "warm_up", 0))
 
@@ -56,10 +64,23 @@ def headroom(loader: Iterable[T], *, batches: int = 50, warm_up: int = 5) -> Hea
 class Headroom(Generic[T]):
     """A measurement: see ``headroom``. Each iteration measures again; an iteration that ends early measures nothing.
 
+    Args:
+        loader: As for ``headroom``, like the other arguments.
+        batches: Number of measured batches in each half.
+        warm_up: Number of batches before these that are not measured.
+
     Attributes:
         batches: Number of measured batches in each half; 0 before an iteration has ended.
         batch_s: Seconds per batch of the loop on ``loader``.
         kept_s: Seconds per batch of the same loop on batches in memory.
+
+    Example:
+        >>> from penstock.observe import headroom
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> found = headroom(loader, batches=5, warm_up=1)
+        >>> seen = sum(1 for batch in found)
+        >>> found.batches, found.gain >= 1.0
+        (5, True)
 
     """
 
@@ -221,10 +242,25 @@ class Scalars:
     | ``requests``, ``retries``, ``errors``, ``skipped`` | counts |
     | ``cached`` | reads that needed no request |
 
+    Args:
+        loader: A ``penstock.DataLoader``.
+        prefix: Beginning of all names.
+
+    Raises:
+        Unusable: The loader has no counts (torch's).
+
+    Example:
+        >>> from penstock.observe import Scalars
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> scalars = Scalars(loader)
+        >>> batches = list(loader)
+        >>> scalars.take()["penstock/errors"]
+        0.0
+
     """
 
     def __init__(self, loader: Counted, prefix: str = "penstock/") -> None:
-        """Begin to count; names begin with ``prefix``. Raise ``Unusable`` for a loader without counts (torch's)."""
+        """Begin to count."""
         if not callable(getattr(loader, "stats", None)):
             raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not a {type(loader).__name__}")
         self._loader = loader
@@ -251,7 +287,13 @@ class Scalars:
         }
 
     def to_tensorboard(self, writer: Board, step: int) -> None:
-        """Add the numbers to a ``torch.utils.tensorboard.SummaryWriter``, or Lightning's ``logger.experiment``."""
+        """Add the numbers to TensorBoard.
+
+        Args:
+            writer: A ``torch.utils.tensorboard.SummaryWriter``, or Lightning's ``logger.experiment``.
+            step: Number of the training step.
+
+        """
 
         def add() -> None:
             for name, value in self.take().items():
@@ -260,7 +302,13 @@ class Scalars:
         self._guarded(add)
 
     def to_wandb(self, run: Run, **values: Any) -> None:  # noqa: ANN401  any value that a program logs
-        """Log the numbers to a run of Weights & Biases, in one step with ``values`` (the loss, say)."""
+        """Log the numbers to a run of Weights & Biases, in one step with ``values``.
+
+        Args:
+            run: The run.
+            **values: More numbers by name, such as the loss.
+
+        """
         self._guarded(lambda: run.log({**self.take(), **values}))
 
     def _guarded(self, tell: Callable[[], object]) -> None:

@@ -34,6 +34,13 @@ class Log:
     Raises:
         Unusable: The level is not a number, or the name is not a text.
 
+    Example:
+        >>> import logging
+        >>> from penstock.observe import Log, to
+        >>> logging.getLogger("penstock.events").setLevel(logging.DEBUG)
+        >>> with to(Log()):
+        ...     meta = ps.stat("s3://bucket/train/3/0000.png")
+
     """
 
     level: int = logging.DEBUG
@@ -82,13 +89,29 @@ class JsonLines:
     Attributes:
         path: The file; ``{pid}`` and ``{rank}`` are filled in by each process.
 
+    Example:
+        >>> from penstock.observe import JsonLines, to
+        >>> with to(JsonLines("events.jsonl")):
+        ...     meta = ps.stat("s3://bucket/train/3/0000.png")
+        >>> import json
+        >>> [json.loads(line)["event"] for line in open("events.jsonl")][0]
+        'RequestStarted'
+
     """
 
     path: str | os.PathLike[str]
     events: ClassVar[bool] = True
 
     def open(self, *, first: bool) -> _LineWriter:  # noqa: ARG002  a sink's signature
-        """Open or create the file; raise ``OSError`` on failure."""
+        """Open or create the file.
+
+        Returns:
+            A writer of the file.
+
+        Raises:
+            OSError: The file cannot be opened.
+
+        """
         return _LineWriter(AppendedFile(named_path(self.path)))
 
 

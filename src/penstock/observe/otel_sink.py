@@ -160,6 +160,12 @@ class OpenTelemetry:
         attributes: Attributes of each metric, in addition to Penstock's; ``{pid}``, ``{rank}`` and ``{host}`` are
             filled in by each process.
 
+    Example:
+        >>> from opentelemetry.sdk.trace import TracerProvider
+        >>> from penstock.observe import OpenTelemetry, to
+        >>> with to(OpenTelemetry(metrics=False, setup=lambda: (TracerProvider(), None))) as sinks:
+        ...     meta = ps.stat("s3://bucket/train/3/0000.png")
+
     """
 
     traces: bool = True
@@ -186,7 +192,15 @@ class OpenTelemetry:
         return self.traces
 
     def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
-        """Find or make this process's providers; raise ``MissingExtra`` if OpenTelemetry is not installed."""
+        """Find or make this process's providers.
+
+        Returns:
+            A writer of spans and metrics.
+
+        Raises:
+            MissingExtra: OpenTelemetry is not installed.
+
+        """
         if self.setup is None:
             return _Writer(found(self.endpoint, traces=self.traces, metrics=self.metrics), self)
         traces, metrics = self.setup()

@@ -40,6 +40,14 @@ class Prometheus:
     Raises:
         Unusable: The port is not a number from 1 to 65535.
 
+    Example:
+        >>> from penstock.observe import Prometheus, to
+        >>> with to(Prometheus(port=None)):
+        ...     meta = ps.stat("s3://bucket/train/3/0000.png")
+        ...     from prometheus_client import REGISTRY, generate_latest
+        ...     print(b"penstock_requests_total" in generate_latest(REGISTRY))
+        True
+
     """
 
     port: int | None = 9464
@@ -54,6 +62,9 @@ class Prometheus:
 
     def open(self, *, first: bool) -> _Exposed | _Worker:
         """Listen, in the first process; in its workers, begin to write counts for that process.
+
+        Returns:
+            A writer, which takes no events.
 
         Raises:
             MissingExtra: ``prometheus_client`` is not installed.

@@ -136,6 +136,12 @@ class Record(NamedTuple):
         event: The event.
         context: What the writer's ``capture`` returned on the thread of the event; None without one.
 
+    Example:
+        >>> from penstock.events import Committed
+        >>> from penstock.observe import Record
+        >>> Record(1_700_000_000_000_000_000, Committed("s3://bucket/key", 3, "etag")).event.size_bytes
+        3
+
     """
 
     at_ns: int
@@ -144,10 +150,28 @@ class Record(NamedTuple):
 
 
 class Writer(Protocol):
-    """A sink opened in this process; only one thread calls it."""
+    """A sink opened in this process; only one thread calls it.
+
+    Example:
+        >>> from penstock.observe import Writer
+        >>> class Count(Writer):
+        ...     records = 0
+        ...     def write(self, records):
+        ...         self.records += len(records)
+        >>> counts = Count()
+        >>> counts.write([])
+        >>> counts.records
+        0
+
+    """
 
     def write(self, records: Sequence[Record]) -> None:
-        """Write records, in the order of their events; an exception is logged, and the records are lost."""
+        """Write records; an exception is logged, and the records are lost.
+
+        Args:
+            records: The records, in the order of their events.
+
+        """
 
     def close(self) -> None:
         """Write remaining data and release all resources; called once, and not in a forked child."""
@@ -161,6 +185,21 @@ class Sink(Protocol):
 
     The attribute ``events`` says whether its writer takes events. A sink that reads counters instead adds no cost to
     requests: without a sink that takes events, no record is made.
+
+    Example:
+        >>> from penstock.observe import to
+        >>> class Names:
+        ...     events = True
+        ...     def open(self, *, first):
+        ...         return self
+        ...     def write(self, records):
+        ...         print(*(type(record.event).__name__ for record in records))
+        ...     def close(self):
+        ...         print("closed")
+        >>> with to(Names()):
+        ...     pass
+        closed
+
     """
 
     @property
