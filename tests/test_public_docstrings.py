@@ -114,10 +114,11 @@ def parameters(item: Item) -> list[str]:
         if member.endswith("_async") and hasattr(item.owner, member.removesuffix("_async")):
             return []  # the awaited form of a documented method
         theirs.update(PROTOCOLS.get(member, ()))
+        given = inspect.signature(item.value).parameters.values()
         for base in item.owner.__mro__[1:]:
             if not base.__module__.startswith("penstock") and callable(vars(base).get(member)):
                 theirs.update(inspect.signature(vars(base)[member]).parameters)
-                theirs.update(("args", "kwargs"))
+                theirs.update(each.name for each in given if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
         function = item.value
     else:
         function = constructor(item.value) if inspect.isclass(item.value) else item.value

@@ -53,10 +53,21 @@ class Store:
     """The objects below a URL, with obspec's methods; those named ``…_async`` may be awaited on any event loop.
 
     Paths are relative to the URL and never begin with ``/``. Errors are Penstock's, under obspec's names.
+
+    Args:
+        url: A bucket or a prefix; opening it makes no request.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Example:
+        >>> from penstock.interop.obspec import Store
+        >>> store = Store("s3://bucket/train/3/")
+        >>> store.get_range("0000.png", start=1, end=4)
+        b'PNG'
+
     """
 
     def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> None:
-        """Open a bucket or a prefix, without a request. ``store`` takes options or a profile."""
+        """Open the source, without a request."""
         self._source, key = open_source(url, store)
         self._root = as_folder(key)
 
@@ -68,7 +79,12 @@ class Store:
     # -- metadata and reads ----------------------------------------------------------------------------------------
 
     def head(self, path: str) -> Described:
-        """Return an object's metadata: one request."""
+        """Return an object's metadata: one request.
+
+        Args:
+            path: The object.
+
+        """
         with renamed():
             return described(self._source.head(self._key(path)), path)
 
@@ -78,7 +94,13 @@ class Store:
             return described(await awaiting.stat(self._source, self._key(path)), path)
 
     def get(self, path: str, *, options: GetOptions | None = None) -> Result:
-        """Return an object's metadata, one request; the result reads the bytes of this version on demand."""
+        """Return an object's metadata, one request; the result reads the bytes of this version on demand.
+
+        Args:
+            path: The object.
+            options: Conditions (``if_match``, …), a ``range``, or ``head``, as in obspec.
+
+        """
         with renamed():
             return self._result(path, self._source.head(self._key(path)), options or {})
 
@@ -88,7 +110,15 @@ class Store:
             return self._result(path, await awaiting.stat(self._source, self._key(path)), options or {})
 
     def get_range(self, path: str, *, start: int, end: int | None = None, length: int | None = None) -> bytes:
-        """Return a range, cut at the object's end: one request; if it ends beyond, also a HEAD and a second read."""
+        """Return a range, cut at the object's end: one request; if it ends beyond, also a HEAD and a second read.
+
+        Args:
+            path: The object.
+            start: First byte.
+            end: End, exclusive; or give ``length``.
+            length: Number of bytes.
+
+        """
         return self.get_ranges(path, starts=[start], ends=_one(end), lengths=_one(length))[0]
 
     async def get_range_async(
@@ -108,6 +138,13 @@ class Store:
         """Return ranges, cut at the object's end: one request each, in parallel.
 
         If a range ends beyond the object, a HEAD follows and all ranges are read again.
+
+        Args:
+            path: The object.
+            starts: First bytes.
+            ends: Ends, exclusive; or give ``lengths``.
+            lengths: Numbers of bytes.
+
         """
         with renamed():
             spans = _spans(self._key(path), starts, ends, lengths)
@@ -135,7 +172,13 @@ class Store:
                 return await awaiting.read_many(self._source, [_cut(span, meta) for span in spans])
 
     def list(self, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Sequence[Described]]:
-        """Yield pages of up to 1,000 objects below the path ``prefix``: one request each."""
+        """Yield pages of up to 1,000 objects: one request each.
+
+        Args:
+            prefix: Path of a folder; default: all objects.
+            offset: List only paths that sort after this one.
+
+        """
         below, token = self._folder(prefix), ""
         after = self._key(offset) if offset else ""
         with renamed():
@@ -155,7 +198,12 @@ class Store:
             yield page
 
     def list_with_delimiter(self, prefix: str | None = None) -> ListResult[Sequence[Described]]:
-        """Return the objects and prefixes directly below ``prefix``: one request per 1,000."""
+        """Return the objects and prefixes directly below a folder: one request per 1,000.
+
+        Args:
+            prefix: Path of the folder; default: the store's URL.
+
+        """
         objects: list[Described] = []
         prefixes: list[str] = []
         with renamed():
@@ -182,8 +230,21 @@ class Store:
     ) -> PutResult:
         """Write an object, atomically: a PUT and a HEAD, or a multipart upload, depending on the store's options.
 
-        ``mode`` is ``overwrite``, ``create``, or a mapping with the ``e_tag`` to replace. ``use_multipart``,
-        ``chunk_size`` and ``max_concurrency`` have no effect: the store's options set these.
+        ``use_multipart``, ``chunk_size`` and ``max_concurrency`` have no effect: the store's options set these.
+
+        Args:
+            path: The object.
+            file: A file, a local path, a buffer, or an iterable of pieces.
+            attributes: ``Content-Type``, and user metadata by name.
+            tags: Not supported.
+            mode: ``overwrite`` (default), ``create``, or a mapping with the ``e_tag`` to replace.
+
+        Returns:
+            The ETag as ``e_tag``; ``version`` is None.
+
+        Raises:
+            NotSupportedError: Tags, or attributes that cannot be written.
+
         """
         with renamed():
             with self._writer(path, attributes, tags, mode) as writer:
@@ -201,7 +262,12 @@ class Store:
         mode: PutMode | None = None,
         **_: object,
     ) -> PutResult:
-        """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces."""
+        """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces.
+
+        Returns:
+            The same as ``put``.
+
+        """
         if not isinstance(file, AsyncIterable):
             return await awaiting.call(partial(self.put, attributes=attributes, tags=tags, mode=mode), path, file)
         with renamed():
@@ -216,7 +282,12 @@ class Store:
             return _result(writer)
 
     def delete(self, paths: str | Sequence[str]) -> None:
-        """Delete objects, one request each, in parallel; a missing object is not an error."""
+        """Delete objects, one request each, in parallel; a missing object is not an error.
+
+        Args:
+            paths: An object, or several.
+
+        """
         with renamed():
             self._source.delete([self._key(path) for path in ([paths] if isinstance(paths, str) else paths)])
 
@@ -225,7 +296,14 @@ class Store:
         await awaiting.call(self.delete, paths)
 
     def copy(self, from_: str, to: str, *, overwrite: bool = True) -> None:
-        """Copy an object server-side; without ``overwrite`` a HEAD first checks that ``to`` does not exist."""
+        """Copy an object server-side.
+
+        Args:
+            from_: The object.
+            to: Its copy.
+            overwrite: Replace an object at ``to``; False first checks with a HEAD that it does not exist.
+
+        """
         with renamed():
             target = self._key(to)
             self._check_new(target, overwrite=overwrite)
@@ -236,7 +314,17 @@ class Store:
         await awaiting.call(partial(self.copy, overwrite=overwrite), from_, to)
 
     def rename(self, from_: str, to: str, *, overwrite: bool = True) -> None:
-        """Copy an object, then delete the source; not atomic. Raise ``InvalidURL``, and do nothing, for equal names."""
+        """Copy an object, then delete the source; not atomic.
+
+        Args:
+            from_: The object.
+            to: Its new path.
+            overwrite: As for ``copy``.
+
+        Raises:
+            InvalidURL: The names are equal; nothing was done.
+
+        """
         with renamed():
             key, target = self._key(from_), self._key(to)
             self._check_new(target, overwrite=overwrite)
@@ -446,7 +534,15 @@ class InvalidPathError(InvalidURL):
 
 
 class NotSupportedError(Unsupported):
-    """An operation that the store or Penstock does not support."""
+    """An operation that the store or Penstock does not support.
+
+    Example:
+        >>> from penstock.interop.obspec import NotSupportedError, Store
+        >>> Store("s3://bucket/").put("key", b"bytes", tags={"kind": "test"})
+        Traceback (most recent call last):
+        penstock.interop.obspec.NotSupportedError: ...
+
+    """
 
 
 class AlreadyExistsError(AlreadyExists):

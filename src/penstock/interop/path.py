@@ -120,11 +120,24 @@ class PenstockPath(UPath):
 
     The key is not normalized: ``//``, ``?``, ``#``, ``%``, ``.`` and ``..`` stay. A path with a trailing ``/`` differs
     from the path without it, because the keys differ; its ``name`` omits that ``/``. Creating a path and reading its
-    components make no request. A path without a scheme is local. ``store=`` takes options or a profile.
+    components make no request.
+
+    Args:
+        *names: A URL (without a scheme: a local path), and names below it; default: the working directory.
+        protocol: Scheme of a URL without one.
+        store: Options, or the name of a profile; default: environment and profile.
+        chain_parser: Used by universal_pathlib itself.
 
     Raises:
         InvalidURL: The URL cannot be parsed.
         UnknownScheme: No provider has its scheme.
+
+    Example:
+        >>> folder = ps.Path("s3://bucket/train/3")
+        >>> (folder / "0000.png").read_bytes()[1:4]
+        b'PNG'
+        >>> next(folder.iterdir()).name
+        '0000.png'
 
     """
 
@@ -141,7 +154,7 @@ class PenstockPath(UPath):
         store: StoreOptions | str | None = None,
         chain_parser: Any = DEFAULT_CHAIN_PARSER,  # noqa: ANN401  universal_pathlib's own
     ) -> None:
-        """Join a URL and names below it; ``protocol`` is the scheme of a URL without one."""
+        """Join a URL and names below it."""
         base, *below = names or (".",)
         if isinstance(base, PenstockPath):
             store = base.storage_options.get("store") if store is None else store
@@ -290,7 +303,20 @@ class PenstockPath(UPath):
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> IO[Any]:
-        """Open the object as ``ps.open`` does; the default mode is text, as in pathlib."""
+        """Open the object as ``ps.open`` does; the default mode is text, as in pathlib.
+
+        Args:
+            mode: As for ``ps.open``, like the other arguments.
+            buffering: Not used.
+            encoding: Encoding of text.
+            errors: Handler for text that the encoding lacks.
+            newline: Line ends of text.
+            metadata: User metadata that is stored with a written object.
+
+        Returns:
+            A binary or text file.
+
+        """
         how = {"encoding": encoding, "errors": errors, "newline": newline}
         return open_object(self._absolute(), mode, metadata=metadata, store=self._store, **how)  # type: ignore[no-any-return]
 
@@ -305,14 +331,24 @@ class PenstockPath(UPath):
             return str(file.read())
 
     def write_bytes(self, data: bytes | bytearray | memoryview) -> int:
-        """Replace the object and return its number of bytes: one PUT and a HEAD."""
+        """Replace the object: one PUT and a HEAD.
+
+        Returns:
+            Number of bytes.
+
+        """
         with self.open("wb") as file:
             return int(file.write(data))
 
     def write_text(
         self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
     ) -> int:
-        """Replace the object with text and return the number of characters."""
+        """Replace the object with text.
+
+        Returns:
+            Number of characters.
+
+        """
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return int(file.write(data))
 
@@ -351,9 +387,13 @@ class PenstockPath(UPath):
         remove_tree(*self._place(), recursive=recursive)
 
     def rename(self, target: UPath | str | os.PathLike[str], **_: object) -> Self:  # type: ignore[override]
-        """Copy an object, or all objects below, then delete the sources; return the new path. Not atomic.
+        """Copy an object, or all objects below, then delete the sources; not atomic.
 
-        ``target`` is a path or a URL, of any store. Existing objects there are replaced, one by one.
+        Args:
+            target: A path or a URL, of any store. Existing objects there are replaced, one by one.
+
+        Returns:
+            The new path.
 
         Raises:
             NotFound: Nothing exists at this path.
@@ -381,7 +421,12 @@ class PenstockPath(UPath):
         return to
 
     def replace(self, target: UPath | str | os.PathLike[str]) -> Self:  # type: ignore[override]
-        """Do the same as ``rename``, which also replaces."""
+        """Do the same as ``rename``, which also replaces.
+
+        Returns:
+            The new path.
+
+        """
         return self.rename(target)
 
     # -- hooks of universal_pathlib --------------------------------------------------------------------------------

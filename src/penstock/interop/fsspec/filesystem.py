@@ -59,15 +59,26 @@ class PenstockFileSystem(Coroutines):
 
     Each other scheme has a separate class (``schemes``): in that of ``msc``, ``profile/key`` is ``msc://profile/key``.
 
-    ``store`` and ``storage_options`` are options of the store: the fields of ``ps.S3Options`` and similar classes
-    (``endpoint=``, ``region=``, …). With ``asynchronous=True`` the coroutines are awaited on the caller's loops; the
-    methods without an underscore then block the loop on which they are called, if they work at all.
-
     Nothing is cached without ``use_listings_cache=True``: each method returns the store's current state. Errors are
     raised, also by ``exists``. A file system may be used by several threads, and after a fork.
 
+    Args:
+        store: Options, or the name of a profile; default: environment and profile.
+        asynchronous: Await the coroutines on the caller's loops; the methods without an underscore then block the loop
+            on which they are called, if they work at all.
+        loop: Loop of the blocking methods, as in fsspec; default: fsspec's.
+        batch_size: Most coroutines at a time, as in fsspec.
+        **storage_options: Fields of ``ps.S3Options`` and similar classes (``endpoint=``, ``region=``, …), and fsspec's
+            options of listings.
+
     Raises:
         ConfigError: No store has an option, or the option cannot have its value.
+
+    Example:
+        >>> from penstock.interop.fsspec import PenstockFileSystem
+        >>> files = PenstockFileSystem(region="us-east-1")
+        >>> files.ls("s3://bucket/train/", detail=False)[:2]
+        ['s3://bucket/train/0', 's3://bucket/train/1']
 
     """
 
@@ -149,7 +160,10 @@ class PenstockFileSystem(Coroutines):
     ) -> list[Any]:
         """Return the entries directly below a path, or the file itself: one request per 1,000, one more for a file.
 
-        ``refresh`` ignores a cached listing.
+        Args:
+            path: A directory or a file.
+            detail: Return a dict for each entry; False: its name.
+            refresh: Ignore a cached listing.
 
         Raises:
             NotFound: Neither a directory nor a file exists.
@@ -164,9 +178,17 @@ class PenstockFileSystem(Coroutines):
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
     def info(self, path: str, *, refresh: bool = False, **_: object) -> dict[str, Any]:
-        """Describe a file or a directory: ``name``, ``size``, ``type``, a file's ``ETag`` and ``LastModified``.
+        """Return ``name``, ``size`` and ``type`` of a file or a directory; of a file also ``ETag``, ``LastModified``.
 
-        Costs one request, two if it is not a file. Raises ``NotFound``.
+        Costs one request, two if it is not a file.
+
+        Args:
+            path: A directory or a file.
+            refresh: Ignore a cached listing.
+
+        Raises:
+            NotFound: Neither a directory nor a file exists.
+
         """
         name = self._strip_protocol(path)
         if not refresh and (kept := self._listings.find(name)) is not None:
@@ -222,10 +244,15 @@ class PenstockFileSystem(Coroutines):
         return int(self.ukey(path), 16)
 
     def sign(self, path: str, expiration: float = 100, **options: Any) -> str:  # noqa: ANN401  method= only
-        """Return a URL that reads the object without credentials, valid for ``expiration`` seconds.
+        """Return a URL that reads or writes the object without credentials.
 
-        ``method="PUT"`` returns a URL for writing. If the store requires headers with it (Azure), ``ps.presign``
-        returns them.
+        If the store requires headers with it (Azure), ``ps.presign`` returns them.
+
+        Args:
+            path: The object.
+            expiration: Seconds for which the URL is valid.
+            **options: ``method="PUT"`` for a URL that writes.
+
         """
         method = options.pop("method", "GET")
         if options:
@@ -254,7 +281,11 @@ class PenstockFileSystem(Coroutines):
     def cp_file(self, path1: str, path2: str, copies: list[Copied] | None = None, **_: object) -> None:
         """Copy a file, server-side within a bucket; do nothing for a directory.
 
-        The copy is appended to ``copies``, for ``mv``.
+        Args:
+            path1: The file.
+            path2: Its copy.
+            copies: List to which the copy is appended, for ``mv``.
+
         """
         copied = files.copy(*self._place(path1), *self._place(path2))
         if copies is not None and copied is not None:
@@ -274,6 +305,9 @@ class PenstockFileSystem(Coroutines):
 
         ``cache_type`` and ``block_size`` control the read-ahead (docs/fsspec.md). A writer publishes only when it is
         closed successfully; in a transaction only when the transaction ends successfully.
+
+        Returns:
+            A file.
 
         Raises:
             NotFound: The file to read does not exist.

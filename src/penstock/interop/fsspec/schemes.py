@@ -24,15 +24,25 @@ _kinds: dict[str, type[PenstockFileSystem]] = {PenstockFileSystem.protocol: Pens
 
 
 def register(*schemes: str, store: StoreOptions | str | None = None) -> None:
-    """Make fsspec open these schemes with Penstock in this process, instead of any other installed implementation.
+    r"""Make fsspec open these schemes with Penstock in this process, instead of any other installed implementation.
 
-    Example: ``register("s3", "gs", "az")``; without a scheme, ``s3``. The options in ``store`` apply to every URL of
-    these schemes; default: environment and profile. Call it at the start of the program, before a URL is opened:
-    existing file systems do not change. A spawned process must register again; file systems pickled to it need not.
+    Call it at the start of the program, before a URL is opened: existing file systems do not change. A spawned process
+    must register again; file systems pickled to it need not.
+
+    Args:
+        *schemes: The schemes, such as ``"s3", "gs", "az"``; default: ``s3``.
+        store: Options for every URL of these schemes, or the name of a profile; default: environment and profile.
 
     Raises:
         UnknownScheme: No provider has one of the schemes; then none is registered.
         ConfigError: ``store`` holds options of another provider.
+
+    Example:
+        >>> import fsspec
+        >>> from penstock.interop.fsspec import register
+        >>> register("s3")
+        >>> fsspec.open("s3://bucket/train/3/0000.png").open().read(4)
+        b'\x89PNG'
 
     """
     given: tuple[object, ...] = schemes

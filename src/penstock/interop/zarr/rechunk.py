@@ -194,6 +194,9 @@ def copy(
         store: Options of both sides, or the name of a profile.
         how: See ``CopyOptions``.
 
+    Returns:
+        The plan for each array, and the numbers of regions and bytes that were copied.
+
     Raises:
         NotFound: No array or group exists at the source.
         AlreadyExists: The destination is not empty, and neither ``resume`` nor ``overwrite`` was given.
@@ -201,6 +204,13 @@ def copy(
         Unusable: Invalid chunks, shards or codec; source and destination contain one another; too little memory.
         ChecksumMismatch: The values read back differ.
         PenstockError: The first failure; finished regions stay, and ``resume`` continues.
+
+    Example:
+        >>> import zarr
+        >>> from penstock.interop.zarr import Store, copy
+        >>> zarr.save_array(Store("s3://bucket/t2m.zarr"), np.zeros((100, 8), "f4"))
+        >>> copy("s3://bucket/t2m.zarr", "s3://bucket/rows.zarr", chunks=(10, 8)).complete
+        True
 
     """
     given = os.fspath(source) if isinstance(source, str | os.PathLike) else source

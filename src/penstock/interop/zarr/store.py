@@ -53,6 +53,28 @@ class Store(AbstractStore):
 
     Any method may raise any ``PenstockError``. A missing bucket raises ``Unusable``, so that it is not taken for an
     empty one; writing to a read-only store raises ``ValueError``, as in all zarr stores.
+
+    Args:
+        url: The folder of the array or group, of any provider or profile. No request is made.
+        store: Options, or the name of a profile that has them; default: environment and profile.
+        read_only: Refuse to write and delete.
+        forbidden_is_missing: Treat a refusal (403) as a missing object, too. S3 answers 403 for a missing object if
+            the caller may not list the bucket, so a public dataset may need this. But then wrong credentials are
+            not noticed either, and refused chunks get the fill value.
+
+    Raises:
+        InvalidURL: The URL cannot be parsed, or has a query, which names a single object.
+        UnknownScheme: No provider has its scheme.
+        ConfigError: The settings cannot work, or the options are of another provider.
+
+    Example:
+        >>> import zarr
+        >>> from penstock.interop.zarr import Store
+        >>> array = zarr.create_array(Store("s3://bucket/a.zarr"), shape=4, chunks=2, dtype="i4")
+        >>> array[:] = 7
+        >>> zarr.open_array(Store("s3://bucket/a.zarr", read_only=True))[2]
+        array(7, dtype=int32)
+
     """
 
     def __init__(
@@ -63,22 +85,7 @@ class Store(AbstractStore):
         read_only: bool = False,
         forbidden_is_missing: bool = False,
     ) -> None:
-        """Check the URL and the options; no request is made.
-
-        Args:
-            url: The folder of the array or group, of any provider or profile.
-            store: Options, or the name of a profile that has them; default: environment and profile.
-            read_only: Refuse to write and delete.
-            forbidden_is_missing: Treat a refusal (403) as a missing object, too. S3 answers 403 for a missing object if
-                the caller may not list the bucket, so a public dataset may need this. But then wrong credentials are
-                not noticed either, and refused chunks get the fill value.
-
-        Raises:
-            InvalidURL: The URL cannot be parsed, or has a query, which names a single object.
-            UnknownScheme: No provider has its scheme.
-            ConfigError: The settings cannot work, or the options are of another provider.
-
-        """
+        """Check the URL and the options; no request is made."""
         super().__init__(read_only=read_only)
         location = parse(url)
         if public_url(location.url) != location.url:
