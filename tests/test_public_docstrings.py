@@ -152,7 +152,11 @@ def described(item: Item) -> set[str]:
 
 
 def returned(item: Item) -> str:
-    return "None" if inspect.isclass(item.value) else str(item.value.__annotations__.get("return", "None"))
+    """Return the annotation of a function's result."""
+    if inspect.isclass(item.value):
+        return "None"
+    annotation = inspect.signature(item.value).return_annotation
+    return "None" if annotation in (None, inspect.Signature.empty) else str(annotation)
 
 
 def needs_example(item: Item) -> bool:
@@ -231,7 +235,8 @@ def test_examples_of_a_module_run_as_printed(module, filled, tmp_path):
 
 def examined(item: Item) -> tuple[str, str, int, str]:
     """Return a docstring with its place, for doctest to name."""
-    file, (_, line) = inspect.getsourcefile(item.value), inspect.getsourcelines(item.value)
+    value = inspect.unwrap(item.value)
+    file, (_, line) = inspect.getsourcefile(value), inspect.getsourcelines(value)
     return item.name, str(file), line, item.value.__doc__
 
 

@@ -176,9 +176,20 @@ class Catalog(Contents):
     ``catalog[indices]``, ``filter`` and ``split`` return catalogs over the same memory: they copy no entry, and
     pickling one pickles the whole table. A key may occur more than once.
 
+    Args:
+        table: The entries in memory, which ``scan``, ``open`` or ``build`` makes.
+        rows: The rows of ``table`` that belong to this catalog; default: all.
+
     Attributes:
         root: URL of the bucket, to which a key is appended to form its URL: ``s3://bucket/``.
         base: The prefix of all keys that is not part of their names; "" when they have no prefix in common.
+
+    Example:
+        >>> catalog = ps.Catalog.scan("s3://bucket/train/", labels="folder")
+        >>> len(catalog), catalog[-1].key
+        (600, 'train/9/0059.png')
+        >>> [len(each) for each in catalog.split(0.9, seed=1, by="label")]
+        [540, 60]
 
     """
 
@@ -196,15 +207,31 @@ class Catalog(Contents):
     ) -> Catalog:
         """List every object whose key begins with the URL's: one request per 1,000 objects, in parallel where possible.
 
-        ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
-        ``labels``: see ``with_labels``. ``progress`` shows the number of objects found on standard error; by default
-        only if that is a terminal and rich is installed.
+        Directory markers are left out.
+
+        Args:
+            url: The bucket or prefix.
+            include: Globs over the key below the prefix, of which one must match; default: all objects.
+            exclude: Globs of which none may match.
+            labels: Rule of classes: see ``with_labels``; default: no labels.
+            allow_empty: Return an empty catalog if no object is found.
+            progress: Show the number of objects found on standard error; default: if that is a terminal and rich is
+                installed.
+            store: Options, or the name of a profile; default: environment and profile.
+
+        Returns:
+            The catalog, in UTF-8 byte order of the keys.
 
         Raises:
             NotFound: No object was found, and ``allow_empty`` is not set. At most two more requests look for similar
                 names to suggest.
             ConfigError: A glob is invalid.
             Unusable: An object has no label.
+
+        Example:
+            >>> catalog = ps.Catalog.scan("s3://bucket/train/", include="[34]/*.png", labels="folder")
+            >>> len(catalog), catalog.classes
+            (120, ('3', '4'))
 
         """
         if labels is not None:
@@ -250,6 +277,12 @@ class Catalog(Contents):
             ManifestError: The inventory cannot be read, or lists a key twice.
             ChecksumMismatch: The size or MD5 of a file differs from the manifest.
 
+        Example:
+            Not run, needs an inventory that S3 has written::
+
+                manifest = "s3://inventories/bucket/daily/2026-11-26T01-00Z/manifest.json"
+                catalog = ps.Catalog.from_inventory(manifest, "s3://bucket/train/", include="*.png")
+
         """
         place, wanted = parse(url), (globs(include), globs(exclude))
         with tally(f"reading the inventory of {place.root}", shown=progress) as count:
@@ -267,14 +300,27 @@ class Catalog(Contents):
         """Read a catalog that ``save`` wrote, and verify all of it: HEAD, GET, and one GET for each 16 MiB.
 
         The file names the objects that are read with your credentials. So without ``root``, the objects must be in the
-        same bucket as the file, or both on this machine. ``root`` is the URL below which the objects are: where they
-        were listed, or where a copy of them is. For a copy, names, sizes, labels and digest stay the same; versions are
-        unknown, and building it takes a second table.
+        same bucket as the file, or both on this machine.
+
+        Args:
+            url: The file.
+            root: URL below which the objects are: where they were listed, or where a copy of them is. For a copy,
+                names, sizes, labels and digest stay the same; versions are unknown, and building it takes a second
+                table.
+            store: Options of the store that holds the file, or the name of a profile; default: environment and profile.
+
+        Returns:
+            The catalog.
 
         Raises:
             NotFound: No such file.
             ManifestError: The file is not a catalog, has a newer format, is truncated, or needs ``root``.
             ChecksumMismatch: The file has changed since it was written.
+
+        Example:
+            >>> ps.Catalog.scan("s3://bucket/train/").save("s3://bucket/train.catalog")
+            >>> ps.Catalog.open("s3://bucket/train.catalog")
+            <Catalog of 600 objects under s3://bucket/train/>
 
         """
         place = parse(url)
@@ -338,6 +384,11 @@ class Catalog(Contents):
         """Write this catalog to a file that ``open`` reads: about 22 bytes per object, plus its key.
 
         The write is atomic and replaces the previous file. A part of a catalog is copied first, a whole catalog is not.
+
+        Args:
+            url: The file.
+            store: Options, or the name of a profile; default: environment and profile.
+
         """
         table = self._table.take(self._indices)
         with open_object(url, "wb", store=store) as writer:
@@ -360,13 +411,27 @@ class Catalog(Contents):
 
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
-        """Build a catalog of ``entries`` (full keys), in order; takes twice the table's memory meanwhile.
+        """Build a catalog of entries, in order; takes twice the table's memory meanwhile.
 
-        When a key does not begin with ``base``, ``base`` becomes "": names are relative to it for all entries or none.
+        Args:
+            root: URL of the bucket, such as ``s3://bucket/``.
+            base: Prefix that is not part of the names. When a key does not begin with it, it becomes "": names are
+                relative to it for all entries or none.
+            entries: The entries, with full keys.
+
+        Returns:
+            The catalog.
 
         Raises:
             Unusable: A label cannot be written as JSON (tuples become lists, keys of dicts strings), or a range has
                 no size.
+
+        Example:
+            >>> from penstock.data.catalog.catalog import Entry
+            >>> entries = [Entry("train/3/0000.png", offset=1, size=3), Entry("train/4/0000.png", offset=1, size=3)]
+            >>> catalog = ps.Catalog.build("s3://bucket/", "train/", entries)
+            >>> ps.MapDataset(catalog)[0].data.tobytes()
+            b'PNG'
 
         """
         growing = TableBuilder()
@@ -482,10 +547,13 @@ class Catalog(Contents):
         return Catalog(self.root, self.base, table.having(classes=classified(labels, blocks, table.rows, classes)))
 
     def with_columns(self, **columns: Sequence[Any] | ArrayLike) -> Catalog:
-        """Return this catalog with the given columns: one value (bool, int, float or str) for each entry.
+        """Return this catalog with the given columns.
 
         Slices, ``filter``, ``split``, ``+``, ``save`` and workers keep the columns; ``sample.columns`` has the values
         of one sample. An existing column of the same name is replaced.
+
+        Args:
+            **columns: For each column one value (bool, int, float or str) for each entry.
 
         Raises:
             Unusable: A column has the wrong length, or values of another type.

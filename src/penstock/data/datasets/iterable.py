@@ -40,14 +40,34 @@ __all__ = ["IterableDataset", "ResumableSamples"]
 class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     """An iterable dataset: each sample of the catalog once per epoch, read ahead, sharded across ranks and workers.
 
-    ``shuffle=True`` permutes all samples in each epoch, depending only on ``seed`` and epoch; ``shuffle`` also takes an
-    order, such as ``ps.BlockShuffle``. The order is the same for any number of workers. You do not need to call
-    ``set_epoch``: each iteration is the next epoch, in every process.
+    The order is the same for any number of workers. You do not need to call ``set_epoch``: each iteration is the next
+    epoch, in every process.
 
     A DataLoader that forms batches itself (``batch_size=B``) delivers each sample once per epoch and guarantees nothing
     else. The number of its batches depends on its workers, so this dataset has no length (Lightning would stop at a
     wrong one). ``penstock.DataLoader(dataset, B)``, or ``batched(B)`` under ``DataLoader(batch_size=None)``, also forms
     the same batches for any number of workers, gives every rank the same number of batches, and can resume.
+
+    Args:
+        catalog: The objects.
+        transform: Function from a ``Sample`` to the value that is yielded; default: the ``Sample`` itself.
+        shuffle: Permute all samples in each epoch, depending only on ``seed`` and epoch; or an order, such as
+            ``ps.BlockShuffle``.
+        seed: Seed of the order.
+        place: This process's rank and the number of ranks. A device mesh gives both through its data-parallel
+            dimensions (tensor- and pipeline-parallel ranks read the same samples). ``"unsharded"`` makes every rank
+            read all samples, for a wrapper that shards itself; a loader's workers still share them. Default: the
+            initialised process group, else ``RANK`` and ``WORLD_SIZE``, else a single rank.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Raises:
+        Unusable: An argument is invalid, or the order does not fit the catalog.
+
+    Example:
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=True, seed=1)
+        >>> sum(1 for sample in dataset)
+        600
+
     """
 
     def __init__(
@@ -60,17 +80,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         place: PlaceLike = None,
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Make a dataset of ``catalog`` that yields ``transform(sample)``, or the ``Sample`` without a transform.
-
-        ``place`` is this process's rank and the number of ranks. A device mesh gives both through its data-parallel
-        dimensions (tensor- and pipeline-parallel ranks read the same samples). ``"unsharded"`` makes every rank read
-        all samples, for a wrapper that shards itself; a loader's workers still share them. Default: the initialised
-        process group, else ``RANK`` and ``WORLD_SIZE``, else a single rank.
-
-        Raises:
-            Unusable: An argument is invalid, or the order does not fit the catalog.
-
-        """
+        """Check the arguments; read nothing."""
         super().__init__(catalog, transform=transform, store=store)
         self._order = order_of(shuffle)
         self._seed = seed
@@ -89,6 +99,13 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         store: StoreOptions | str | None = None,
     ) -> None:
         """Refuse arguments that the constructor would refuse, before a catalog is listed or read.
+
+        Args:
+            transform: As for the class.
+            shuffle: As for the class.
+            seed: As for the class.
+            place: As for the class.
+            store: As for the class.
 
         Raises:
             Unusable: ``transform`` is not a plain function, ``store`` is neither options nor a profile's name, ``seed``
@@ -119,13 +136,32 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     ) -> Catalog:
         """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
 
-        ``include`` and ``exclude`` are globs over the key below the prefix. ``labels``: see ``Catalog.with_labels``.
-        ``progress``: see ``Catalog.scan``. The other arguments are those of the class. All arguments are checked before
-        the first request.
+        All arguments are checked before the first request.
+
+        Args:
+            url: The bucket or prefix.
+            transform: As for the class.
+            shuffle: As for the class.
+            seed: As for the class.
+            place: As for the class.
+            include: Globs over the key below the prefix, of which one must match; default: all objects.
+            exclude: Globs of which none may match.
+            labels: Rule of classes, such as ``"folder"``: see ``Catalog.with_labels``; default: no labels.
+            allow_empty: Accept a prefix without objects.
+            progress: Show the number of objects found: see ``Catalog.scan``.
+            store: As for the class.
+
+        Returns:
+            The dataset.
 
         Raises:
             NotFound: No object is found, and ``allow_empty`` is not set.
             Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
+            >>> len(dataset.catalog), dataset.classes
+            (120, ('3', '4'))
 
         """
         return Catalog.scan(
@@ -154,13 +190,30 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     ) -> Catalog:
         """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
 
-        Makes no request, so that sizes are not known. ``labels``: see ``Catalog.with_labels``; the key of an object
-        begins after the bucket. The other arguments are those of the class.
+        Makes no request, so that sizes are not known.
+
+        Args:
+            urls: URLs of the objects.
+            transform: As for the class.
+            shuffle: As for the class.
+            seed: As for the class.
+            place: As for the class.
+            labels: Rule of classes: see ``Catalog.with_labels``; the key of an object begins after the bucket.
+            allow_empty: Accept an empty list.
+            store: As for the class.
+
+        Returns:
+            The dataset.
 
         Raises:
             NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
             InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
             Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> urls = ["s3://bucket/train/3/0000.png", "s3://bucket/train/4/0000.png"]
+            >>> [sample.key for sample in ps.IterableDataset.from_objects(urls)]
+            ['train/3/0000.png', 'train/4/0000.png']
 
         """
         return listed(urls, labels=labels, allow_empty=allow_empty)
@@ -181,17 +234,39 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of the objects that a manifest names.
+        r"""Make a dataset of the objects that a manifest names.
 
-        The manifest holds "key" or "key label" lines, CSV, JSON lines or Parquet; ``parser`` reads any other format.
-        Keys are relative to ``base`` (default: the manifest's folder), or full URLs of the same bucket. A manifest in
-        a store costs one or two requests. ``labels`` replaces the manifest's labels: see ``Catalog.with_labels``; its
-        keys begin below ``base``. The other arguments are those of the class.
+        A manifest in a store costs one or two requests.
+
+        Args:
+            manifest: A file of "key" or "key label" lines, CSV, JSON lines or Parquet. Keys are relative to ``base``,
+                or full URLs of the same bucket.
+            transform: As for the class.
+            shuffle: As for the class.
+            seed: As for the class.
+            place: As for the class.
+            parser: Function that reads any other format: it takes the open file and yields entries.
+            base: URL below which the keys are; default: the manifest's folder.
+            labels: Rule of classes that replaces the manifest's labels: see ``Catalog.with_labels``; its keys begin
+                below ``base``.
+            allow_empty: Accept a manifest without keys.
+            store: As for the class.
+
+        Returns:
+            The dataset.
 
         Raises:
             ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
             NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
             Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> with ps.open("list.txt", "w") as file:
+            ...     file.write("3/0000.png three\n4/0000.png four\n")
+            33
+            >>> dataset = ps.IterableDataset.from_manifest("list.txt", base="s3://bucket/train/")
+            >>> [(sample.key, sample.label) for sample in dataset]
+            [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
 
         """
         return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
@@ -210,8 +285,19 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     ) -> Catalog:
         """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
 
-        The other arguments are those of the class; ``store`` also applies to the file of the catalog. If the file and
-        the objects need different options, or lie in different buckets, open the file first with ``Catalog.open``.
+        If the file and the objects need different options, or lie in different buckets, open the file first with
+        ``Catalog.open``.
+
+        Args:
+            catalog: A catalog, or the URL of its file.
+            transform: As for the class.
+            shuffle: As for the class.
+            seed: As for the class.
+            place: As for the class.
+            store: As for the class; also applies to the file of the catalog.
+
+        Returns:
+            The dataset.
 
         Raises:
             NotFound: The file does not exist.
@@ -220,23 +306,38 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
             ChecksumMismatch: The file has changed since it was written.
             Unusable: An argument is invalid.
 
+        Example:
+            >>> ps.Catalog.scan("s3://bucket/train/3/").save("s3://bucket/three.catalog")
+            >>> dataset = ps.IterableDataset.from_catalog("s3://bucket/three.catalog")
+            >>> len(dataset.catalog)
+            60
+
         """
         return saved(catalog, store=store)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it."""
+        """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        """
         self._iterations.epochs.set(epoch)
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return batches of ``batch_size`` samples per rank, for ``DataLoader(batch_size=None)``.
+        """Return batches, for ``DataLoader(batch_size=None)``; every rank has the same number of them.
 
-        ``collate_fn`` takes a list of samples; default: torch's ``default_collate``, or the plain list without a
-        ``transform``. ``tail`` controls the incomplete last global batch (``batch_size`` times the number of ranks):
-        ``"short"`` splits the last samples evenly, and repeats samples only for ranks that would have none; ``"pad"``
-        fills up the batch with repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first samples,
-        marked ``Sample.repeat``. Every rank has the same number of batches.
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch; default: torch's ``default_collate``, or the plain
+                list without a ``transform``.
+            tail: Controls the incomplete last global batch (``batch_size`` times the number of ranks). ``"short"``
+                splits the last samples evenly, and repeats samples only for ranks that would have none; ``"pad"`` fills
+                up the batch with repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first
+                samples, marked ``Sample.repeat``.
+
         """
         if type(self).__iter__ is not IterableDataset.__iter__:
             raise Unusable(

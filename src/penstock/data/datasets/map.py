@@ -74,6 +74,17 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     be overridden in terms of the other. A slice of such a subclass, or torch's ``Subset`` of it, is a ``Part``: the
     whole dataset still reads, at its own indices, so that data it keeps by index (captions beside images) stay with
     their samples. A slice of a subclass that overrides ``__len__`` or ``__iter__`` raises ``Unusable``.
+
+    Args:
+        catalog: The objects: ``dataset[i]`` is object ``i``.
+        transform: Function from a ``Sample`` to the value of ``dataset[i]``; default: the ``Sample`` itself.
+        store: Options, or the name of a profile; default: environment and profile.
+
+    Example:
+        >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", transform=lambda sample: sample.read()[1:4])
+        >>> dataset[0], len(dataset[:100])
+        (b'PNG', 100)
+
     """
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  of other base classes
@@ -116,13 +127,29 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     ) -> Catalog:
         """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
 
-        ``include`` and ``exclude`` are globs over the key below the prefix. ``labels``: see ``Catalog.with_labels``.
-        ``progress``: see ``Catalog.scan``. The other arguments are those of the class. All arguments are checked before
-        the first request.
+        All arguments are checked before the first request.
+
+        Args:
+            url: The bucket or prefix.
+            transform: As for the class.
+            include: Globs over the key below the prefix, of which one must match; default: all objects.
+            exclude: Globs of which none may match.
+            labels: Rule of classes, such as ``"folder"``: see ``Catalog.with_labels``; default: no labels.
+            allow_empty: Accept a prefix without objects.
+            progress: Show the number of objects found: see ``Catalog.scan``.
+            store: As for the class.
+
+        Returns:
+            The dataset.
 
         Raises:
             NotFound: No object is found, and ``allow_empty`` is not set.
             Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
+            >>> len(dataset.catalog), dataset.classes
+            (120, ('3', '4'))
 
         """
         return Catalog.scan(
@@ -148,13 +175,27 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     ) -> Catalog:
         """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
 
-        Makes no request, so that sizes are not known. ``labels``: see ``Catalog.with_labels``; the key of an object
-        begins after the bucket. The other arguments are those of the class.
+        Makes no request, so that sizes are not known.
+
+        Args:
+            urls: URLs of the objects.
+            transform: As for the class.
+            labels: Rule of classes: see ``Catalog.with_labels``; the key of an object begins after the bucket.
+            allow_empty: Accept an empty list.
+            store: As for the class.
+
+        Returns:
+            The dataset.
 
         Raises:
             NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
             InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
             Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> urls = ["s3://bucket/train/3/0000.png", "s3://bucket/train/4/0000.png"]
+            >>> [sample.key for sample in ps.MapDataset.from_objects(urls)]
+            ['train/3/0000.png', 'train/4/0000.png']
 
         """
         return listed(urls, labels=labels, allow_empty=allow_empty)
@@ -172,17 +213,36 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of the objects that a manifest names.
+        r"""Make a dataset of the objects that a manifest names.
 
-        The manifest holds "key" or "key label" lines, CSV, JSON lines or Parquet; ``parser`` reads any other format.
-        Keys are relative to ``base`` (default: the manifest's folder), or full URLs of the same bucket. A manifest in
-        a store costs one or two requests. ``labels`` replaces the manifest's labels: see ``Catalog.with_labels``; its
-        keys begin below ``base``. The other arguments are those of the class.
+        A manifest in a store costs one or two requests.
+
+        Args:
+            manifest: A file of "key" or "key label" lines, CSV, JSON lines or Parquet. Keys are relative to ``base``,
+                or full URLs of the same bucket.
+            transform: As for the class.
+            parser: Function that reads any other format: it takes the open file and yields entries.
+            base: URL below which the keys are; default: the manifest's folder.
+            labels: Rule of classes that replaces the manifest's labels: see ``Catalog.with_labels``; its keys begin
+                below ``base``.
+            allow_empty: Accept a manifest without keys.
+            store: As for the class.
+
+        Returns:
+            The dataset.
 
         Raises:
             ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
             NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
             Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> with ps.open("list.txt", "w") as file:
+            ...     file.write("3/0000.png three\n4/0000.png four\n")
+            33
+            >>> dataset = ps.MapDataset.from_manifest("list.txt", base="s3://bucket/train/")
+            >>> [(sample.key, sample.label) for sample in dataset]
+            [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
 
         """
         return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
@@ -198,8 +258,16 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     ) -> Catalog:
         """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
 
-        The other arguments are those of the class; ``store`` also applies to the file of the catalog. If the file and
-        the objects need different options, or lie in different buckets, open the file first with ``Catalog.open``.
+        If the file and the objects need different options, or lie in different buckets, open the file first with
+        ``Catalog.open``.
+
+        Args:
+            catalog: A catalog, or the URL of its file.
+            transform: As for the class.
+            store: As for the class; also applies to the file of the catalog.
+
+        Returns:
+            The dataset.
 
         Raises:
             NotFound: The file does not exist.
@@ -207,6 +275,12 @@ class MapDataset(CatalogDataset, Dataset[Any]):
                 bucket.
             ChecksumMismatch: The file has changed since it was written.
             Unusable: An argument is invalid.
+
+        Example:
+            >>> ps.Catalog.scan("s3://bucket/train/3/").save("s3://bucket/three.catalog")
+            >>> dataset = ps.MapDataset.from_catalog("s3://bucket/three.catalog")
+            >>> len(dataset.catalog)
+            60
 
         """
         return saved(catalog, store=store)
@@ -250,7 +324,17 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         tail: Tail = "short",
         place: PlaceLike = None,
     ) -> Batched:
-        """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
+        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``.
+            seed: Seed of the order.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+            place: This process's rank, as for ``IterableDataset``.
+
+        """
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
         return Batched(self, plan, Iterations(place), collate_fn)
 

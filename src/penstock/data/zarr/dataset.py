@@ -140,6 +140,14 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         Damaged: The metadata is invalid.
         Unsupported: The metadata uses an extension that Penstock does not support.
 
+    Example:
+        >>> import zarr
+        >>> from penstock.interop.zarr import Store
+        >>> zarr.save_array(Store("s3://bucket/t2m.zarr"), np.arange(12, dtype="f4").reshape(4, 3))
+        >>> dataset = ps.ZarrDataset("s3://bucket/t2m.zarr", shuffle=True)
+        >>> next(iter(ps.DataLoader(dataset, batch_size=2))).shape
+        torch.Size([2, 3])
+
     """
 
     # True: the arrays of a sample are copies. False: they may be views of chunks.
@@ -222,15 +230,24 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return True
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, also in persistent workers; later iterations count on from it."""
+        """Set the epoch of the next iteration, also in persistent workers; later iterations count on from it.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        """
         self._iterations.epochs.set(epoch)
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``.
+        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
 
-        ``collate_fn`` takes a list of samples; default: arrays are stacked.
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch; default: arrays are stacked.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+
         """
         plan = self._plan(batch_size, tail)
         dataset = copy(self)
@@ -294,14 +311,28 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         )
 
     def url_of(self, index: int) -> str:
-        """Return the URL of the first array with the position of sample ``index``; raise IndexError if out of range."""
+        """Return the URL of the first array, with the position of a sample.
+
+        Args:
+            index: Number of the sample, from 0.
+
+        Raises:
+            IndexError: No such sample exists.
+
+        """
         if not 0 <= index < len(self._contents):
             raise IndexError(f"there is no sample {index}: there are {len(self._contents)}, from 0")
         positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
         return self._contents.name_of(positions.tolist()[0])
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
-        """Return the reading of ``batches``: samples, and the items that decode their chunks."""
+        """Return the reading of batches: samples, and the items that decode their chunks.
+
+        Args:
+            batches: Numbers of the samples of each batch.
+            workers: Number of worker processes that share the memory of this rank.
+
+        """
         limits, cursor = self._limits, self._iterations.epochs.latest()
         # A resume state may have a different number of lanes than this dataset: design/0057.
         if cursor.lanes and self._blocks:
@@ -314,7 +345,12 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return ZarrReading(self._contents, batches, workers, limits, self._made, together)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
-        """Return the store, and the location of each chunk that a sample needs: see ``BatchableDataset.spans``."""
+        """Return the store, and the location of each chunk that a sample needs: see ``BatchableDataset.spans``.
+
+        Args:
+            batches: Numbers of the samples of each batch; default: all samples.
+
+        """
         some = ([index] for index in range(len(self._contents))) if batches is None else batches
         return self._contents.source, chunk_spans(self._contents, some)
 
