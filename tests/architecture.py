@@ -41,14 +41,14 @@ ENGINES = ({"transport"}, {"fetch", "read", "write"}, {"cache"})
 ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing"}  # testing tests the engines, so it may name them
 FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "modes", "support", "blocks", "node"}
 FOR_STORES |= {"listing"}
-STORES_FOR_ALL = {"urls", "provider"}  # of stores/, what rooms above source may see: no store by name
+STORES_FOR_ALL = {"urls", "store"}  # of stores/, what rooms above source may see: no store by name
 STORES_FOR_ALL |= {"profiles.effective", "profiles.sinks", "profiles.multistorage", "profiles.mapping", "http.network"}
 USERS = {"cli"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
 HOMES = {
     "PIL": ("cli.demo", "testing"),
-    "azure": ("stores.azure.provider",),
+    "azure": ("stores.azure.store",),
     "awscrt": ("stores.s3.checksums",),
     "boto3": ("cli.demo", "testing"),
     "botocore": ("stores.s3.credentials",),
@@ -59,7 +59,7 @@ HOMES = {
     ),
     "fastcrc": ("stores", "testing"),
     "fsspec": ("interop", "stores.fsspec"),
-    "google": ("stores.gcs.credentials", "stores.gcs.credentials", "compat.dataflux_pytorch.listing"),
+    "google": ("stores.gcs.store", "compat.dataflux_pytorch.listing"),
     "google_crc32c": ("data.zarr",),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.integrity",),
@@ -290,7 +290,7 @@ def by_engine(module: Module, theirs: str) -> str:
 
 def by_store(importer: str, file: str) -> str:
     """Rule 4: rooms above the stores see what all of them share, and the options of each."""
-    seen = STORES_FOR_ALL | ({"profiles.profile_provider"} if importer == "source" else set())
+    seen = STORES_FOR_ALL | ({"profiles.store"} if importer == "source" else set())
     if importer not in ABOVE_THE_WAIST | {"source"} or file in seen or file.endswith((".options", "penstock.stores")):
         return ""
     return f"rule 4: a URL says which store: {importer} may not import stores.{file}"

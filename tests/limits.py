@@ -1,8 +1,9 @@
-"""Other limits for one scheme than its provider has, as a store that takes less, or smaller parts, would have them."""
+"""Other limits for one scheme than its store has, as a store that takes less, or smaller parts, would have them."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ __all__ = ["limited"]
 @contextmanager
 def limited(scheme: str = "s3", **limits: int) -> Iterator[None]:
     """Have sources that are made within the block held to these limits."""
-    provider = registry.find(scheme)
-    registry._loaded[scheme] = replace(provider, limits=replace(provider.limits, **limits))
+    store = registry.find(scheme)
+    limited = registry._loaded[scheme] = copy(store)
+    limited.limits = replace(store.limits, **limits)
     try:
         yield
     finally:
-        registry._loaded[scheme] = provider
+        registry._loaded[scheme] = store

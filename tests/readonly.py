@@ -1,11 +1,11 @@
-"""``readonly://``: another provider's objects through a driver that reads and lists, and has no other verb."""
+"""``readonly://``: another store's objects through a driver that reads and lists, and has no other verb."""
 
 from __future__ import annotations
 
 from penstock.engine.contracts.driver import Abilities
 from penstock.engine.transport.work import Threads
-from penstock.stores.memory.driver import Memory
-from penstock.stores.provider import Provider
+from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.store import Store
 
 requests: list[str] = []  # the verbs that were carried out
 
@@ -42,10 +42,11 @@ class ReadOnly:
         return self._counted(self._driver.get(key, etag, *most_bytes))
 
 
-def _open(opening):
-    return ReadOnly(Memory(opening.bucket), opening.bucket), Threads(2)
+class ReadOnlyStore(Store):
+    name = "readonly"
+    schemes = ("readonly",)
+    abilities = Abilities(digest=None)
+    any_options = True
 
-
-PROVIDER = Provider(
-    name="readonly", schemes=("readonly",), open=_open, abilities=Abilities(digest=None), any_options=True
-)
+    def open(self, opening):
+        return ReadOnly(MemoryDriver(opening.bucket), opening.bucket), Threads(2)

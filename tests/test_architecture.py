@@ -48,7 +48,7 @@ HOUSE = {
     "penstock.engine.fetch.plan": "import numpy\nfrom penstock.values import Span",
     "penstock.engine.fetch.fetcher": "import threading\nfrom penstock.engine.fetch import plan",
     "penstock.stores.s3.credentials": "from penstock.errors import MissingExtra\ndef load(): import botocore",
-    "penstock.stores.s3.provider": "def begin():\n    from penstock.stores.s3 import credentials",
+    "penstock.stores.s3.services": "def begin():\n    from penstock.stores.s3 import credentials",
     "penstock.stores.urls": "import re",
     "penstock.source": "from penstock.engine.fetch.fetcher import Fetcher\nfrom penstock.stores import urls",
     "penstock.verbs": "from penstock.source import Source",
@@ -160,12 +160,12 @@ FAULTS = {
         "penstock.source:1: rule 4: source names no dialect: source may not import engine.transport",
     ),
     "store-fetches": (
-        {"penstock.stores.s3.provider": "def begin():\n    from penstock.engine.fetch.plan import merge"},
-        "penstock.stores.s3.provider:2: rule 4: a store opens, and fetches nothing: stores may not import engine.fetch",
+        {"penstock.stores.s3.services": "def begin():\n    from penstock.engine.fetch.plan import merge"},
+        "penstock.stores.s3.services:2: rule 4: a store opens, and fetches nothing: stores may not import engine.fetch",
     ),
     "store-by-name": (
-        {"penstock.data.datasets.iterable": "from penstock.stores.s3.provider import PROVIDER"},
-        "penstock.data.datasets.iterable:1: rule 4: a URL says which store: data may not import stores.s3.provider",
+        {"penstock.data.datasets.iterable": "from penstock.stores.s3.services import S3"},
+        "penstock.data.datasets.iterable:1: rule 4: a URL says which store: data may not import stores.s3.services",
     ),
     "data-knows-checkpoint": (
         {"penstock.data.datasets.iterable": "from penstock.checkpoint.run.writer import save"},

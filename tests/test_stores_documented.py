@@ -14,11 +14,11 @@ import pytest
 import penstock as ps
 from penstock.source import open_source
 from penstock.stores import registry
-from penstock.stores.s3.provider import PRESETS
-from penstock.stores.s3.services import SERVICES
+from penstock.stores.s3.services import AWS, SERVICES
 from penstock.testing.drivers import DriverContract
 from tests.stores.test_contract import CONTRACTS
 
+PRESETS = {each.name: each for each in SERVICES.values() if type(each) is not AWS}
 PAGE = Path(__file__).parents[1] / "docs" / "stores.md"
 BEGIN, END = "<!-- stores -->\n", "<!-- /stores -->\n"
 # By the provider's name: the contract tests that run on it, or where it is written.
@@ -65,7 +65,7 @@ OPENED = {
 
 def providers():
     """Return all providers, each once, presets after S3's own."""
-    own = {each.name: each for each in registry.own() if each.named is None}  # a profile is another provider
+    own = {each.name: each for each in registry.own() if not each.profiles}  # a profile is another store
     rest = {name: each for name, each in own.items() if name not in PRESETS and name != "S3"}
     return {"S3": own["S3"], **PRESETS, **rest}
 

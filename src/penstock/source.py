@@ -1,4 +1,4 @@
-"""A bucket and the engines that serve it. The only module that connects store providers with the fetch engine."""
+"""A bucket and the engines that serve it. The only module that connects stores with the fetch engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.errors import InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
 from penstock.options import StoreOptions
 from penstock.options.cache_settings import with_cache
-from penstock.stores.provider import Opening, Route
+from penstock.stores.store import Opening, Route
 from penstock.stores.urls import Location, parse
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import Fetching
     from penstock.engine.waiting import Inbox
     from penstock.events import Scope
-    from penstock.stores.provider import Provider
+    from penstock.stores.store import Store
     from penstock.values import ObjectMeta, Page, Span, Upload
 
     Layer = Callable[[Fetching], Fetching]
@@ -79,9 +79,9 @@ class _Known(NamedTuple):
     """A store that was referred to before, with what stays the same while settings and identity do."""
 
     given: StoreOptions | str | None
-    provider: Provider
+    kind: Store
     taken: StoreOptions
-    variant: Provider
+    variant: Store
     store: _Store
 
 
@@ -104,7 +104,7 @@ class Source:
 
     Attributes:
         root: The bucket's URL, ending in ``/``.
-        options: The store's options, of its provider's class.
+        options: The store's options, of its store's class.
 
     """
 
@@ -113,11 +113,11 @@ class Source:
 
         ``store`` is options, or the name of a profile that has them; ``layer`` is used by ``through``.
         """
-        self._resolve = (provider := location.provider).resolve
+        self._resolve = (kind := location.store).resolve
         self._given = store
         self.root = root = location.root
         known = _known.get((root, id(store)))
-        if known is None or known.given is not store or known.provider is not provider or isinstance(store, str):
+        if known is None or known.given is not store or known.kind is not kind or isinstance(store, str):
             known, taken = None, _taken(location, store)
         else:
             taken = known.taken
@@ -125,11 +125,11 @@ class Source:
         settings, identity = self._resolve(options, os.environ)
         if known is None or _changed(known.store, options, settings, identity):
             key = _Store(location.scheme, location.bucket, options, settings, identity)
-            known = _Known(store, provider, taken, provider.variant(settings) or provider, key)
+            known = _Known(store, kind, taken, kind.variant(settings) or kind, key)
             if len(_known) >= _KNOWN:
                 _known.clear()
             _known[root, id(store)] = known
-        self._provider, self._store = known.variant, known.store
+        self._kind, self._store = known.variant, known.store
         self._engine: tuple[int, Fetcher] | None = None  # with its process id
         self._closed = False
         self._layer = layer
@@ -166,7 +166,7 @@ class Source:
     @property
     def forks(self) -> bool:
         """Whether forked processes see the same store: not memory of this process, nor a foreign library's objects."""
-        return self._provider.abilities.forks
+        return self._kind.abilities.forks
 
     @property
     def sums(self) -> bool:
@@ -409,7 +409,7 @@ class Source:
             environ = dict(os.environ)  # the engine keeps this identity
             # Credentials are resolved now, and not when this source was made.
             self._store = store = replace(self._store, identity=self._resolve(self.options, environ)[1])
-            fetcher = _engines.open(store, self, lambda: _build(self._provider, store, environ))
+            fetcher = _engines.open(store, self, lambda: _build(self._kind, store, environ))
         return fetcher
 
 
@@ -418,7 +418,7 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = 
 
     Raises:
         InvalidURL: The URL cannot be parsed.
-        UnknownScheme: No provider handles its scheme.
+        UnknownScheme: No store handles its scheme.
         ConfigError: An option or environment variable has a value that cannot work, or options belong to another
             provider.
 
@@ -436,12 +436,12 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = No
 
 
 def _taken(location: Location, store: StoreOptions | str | None) -> StoreOptions:
-    """Return options of the class of the location's provider; a text names the profile that has them."""
+    """Return options of the class of the location's store; a text names the profile that has them."""
     if isinstance(store, str):
-        from penstock.stores.profiles.profile_provider import chosen  # few programs have profiles
+        from penstock.stores.profiles.store import chosen  # few programs have profiles
 
         store = chosen(location, store)
-    return location.provider.take(StoreOptions() if store is None else store)
+    return location.store.take(StoreOptions() if store is None else store)
 
 
 def _changed(store: _Store, options: StoreOptions, settings: Hashable, identity: Hashable) -> bool:
@@ -461,9 +461,9 @@ def _stat_where_possible(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMe
     return [looking.result() if looking.error is None else None for looking in looks]
 
 
-def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:
+def _build(kind: Store, store: _Store, environ: Mapping[str, str]) -> Fetcher:
     """Open a driver, bound to the credentials that ``environ`` names, and the transport it needs."""
-    opening = Opening(provider, store.scheme, store.bucket, store.options, store.settings, environ)
-    driver, transport = provider.begin(opening)
-    fetcher = Fetcher(driver, transport, store.options.retry, store.options.read, provider.limits)
+    opening = Opening(store.scheme, store.bucket, store.options, store.settings, environ)
+    driver, transport = kind.begin(opening)
+    fetcher = Fetcher(driver, transport, store.options.retry, store.options.read, kind.limits)
     return fetcher.share(repr((store.scheme, store.bucket, store.settings)), store.options.node)

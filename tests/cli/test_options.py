@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.cli.options import Given, settled, with_options, with_store
 from penstock.errors import ConfigError
 from penstock.stores import registry
-from penstock.stores.s3.provider import PROVIDER as S3
+from penstock.stores.s3.services import AWS
 
 
 def test_the_options_say_where_the_store_is(penstock, bucket, monkeypatch):
@@ -87,8 +87,12 @@ class LakeOptions(ps.StoreOptions):
 
 
 def test_two_providers_take_the_options_of_every_store_alone(monkeypatch):
-    lake = dataclasses.replace(S3, name="Lake", schemes=("lake",), options=LakeOptions)
-    monkeypatch.setattr(registry, "_loaded", {"lake": lake})
+    class Lake(AWS):
+        name = "Lake"
+        schemes = ("lake",)
+        options = LakeOptions
+
+    monkeypatch.setattr(registry, "_loaded", {"lake": Lake()})
     given = Given("", (("-o", "retry.attempts", "3"),))
     assert settled(given, ["s3://bucket/", "lake://bucket/"]) == ps.StoreOptions(retry=ps.RetryOptions(attempts=3))
     with pytest.raises(ConfigError, match=r"--region is one provider's, and these are of s3:// and lake://: give each"):

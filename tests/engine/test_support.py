@@ -2,7 +2,6 @@
 
 import sys
 import uuid
-from dataclasses import replace
 
 import pytest
 import torch
@@ -19,9 +18,9 @@ from penstock.errors import Unsupported, Unusable
 from penstock.options import ReadOptions, RetryOptions, WriteOptions
 from penstock.source import open_source
 from penstock.stores import registry
-from penstock.stores.local.driver import Local
-from penstock.stores.memory.driver import Memory
-from penstock.stores.s3.driver import S3
+from penstock.stores.local.driver import LocalDriver
+from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.s3.driver import S3Driver
 from tests import readonly
 
 VERBS = (Head, Read, List, Put, Multipart, Copy, PartCopy, Delete)
@@ -30,7 +29,7 @@ VERBS = (Head, Read, List, Put, Multipart, Copy, PartCopy, Delete)
 @pytest.fixture
 def bucket(monkeypatch):
     """A read-only bucket with one object, ``train/1``, and the same one that takes writes."""
-    monkeypatch.setitem(registry._loaded, "readonly", readonly.PROVIDER)
+    monkeypatch.setitem(registry._loaded, "readonly", readonly.ReadOnlyStore())
     name = f"bucket-{uuid.uuid4().hex}"
     with ps.open(f"memory://{name}/train/1", "wb") as file:
         file.write(b"one")
@@ -121,22 +120,22 @@ def test_checkpoints_are_loaded_from_a_read_only_store(bucket):
     assert ps.CheckpointManager(f"{url}/run/").restore()["weight"].tolist() == [0, 1, 2]
 
 
-class Small(Memory):
+class Small(MemoryDriver):
     """A store that takes an object in one request only, copies nothing, and lists nothing."""
 
     create = copy = copy_part = list = None
 
 
-class Partless(Memory):
+class Partless(MemoryDriver):
     """A store that copies whole objects only."""
 
     copy_part = None
 
 
 def test_a_verb_is_there_when_all_its_methods_are():
-    assert all(supports(driver, verb) for driver in (S3, Local, Memory) for verb in VERBS)
+    assert all(supports(driver, verb) for driver in (S3Driver, LocalDriver, MemoryDriver) for verb in VERBS)
     assert [verb.__name__ for verb in VERBS if supports(Small("m"), verb)] == ["Head", "Read", "Put", "Delete"]
-    reads = readonly.ReadOnly(Memory("m"), "m")
+    reads = readonly.ReadOnly(MemoryDriver("m"), "m")
     assert [verb.__name__ for verb in VERBS if supports(reads, verb)] == ["Head", "Read", "List"]
 
 
@@ -153,8 +152,11 @@ def test_an_unsupported_verb_names_the_store_the_object_and_what_to_do(verb):
 
 
 def test_what_fits_one_request_is_written_where_there_are_no_uploads(monkeypatch):
-    small = replace(readonly.PROVIDER, open=lambda opening: (Small(opening.bucket), Threads(2)))
-    monkeypatch.setitem(registry._loaded, "readonly", small)
+    class SmallStore(readonly.ReadOnlyStore):
+        def open(self, opening):
+            return Small(opening.bucket), Threads(2)
+
+    monkeypatch.setitem(registry._loaded, "readonly", SmallStore())
     name = f"readonly://{uuid.uuid4().hex}"
     few = ps.StoreOptions(write=WriteOptions(part_bytes=5 << 20))
     with ps.open(f"{name}/x", "wb", store=few) as file:

@@ -39,19 +39,19 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.listing.listing import Listing, UploadListing
 from penstock.errors import Bug, PenstockError
-from penstock.stores.azure.driver import Azure
+from penstock.stores.azure.driver import AzureDriver
 from penstock.stores.azure.signing import AccountKey, Container
-from penstock.stores.gcs.driver import GCS, google
-from penstock.stores.oss import settings as alibaba
-from penstock.stores.oss.vocabulary import ALIBABA
+from penstock.stores.gcs.driver import GCSDriver, Google
+from penstock.stores.oss import store as alibaba
+from penstock.stores.oss.dialect import Alibaba
 from penstock.stores.profiles.files import read_file
 from penstock.stores.profiles.multistorage import _profiles, msc_mappings, rclone_profiles, translations
 from penstock.stores.s3 import aws_files as shared
-from penstock.stores.s3.driver import S3
-from penstock.stores.s3.vocabulary import Bucket
+from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.driver import S3Driver
 from penstock.stores.urls import parse as place_of
-from penstock.stores.web import provider
-from penstock.stores.web.driver import Web
+from penstock.stores.web import store as web
+from penstock.stores.web.driver import WebDriver
 from penstock.stores.web.index import read_index
 from tests.amounts import examples
 from tests.data.catalog.inventories import csv_of
@@ -81,11 +81,13 @@ class _Given:
 _KEYS = _Given(Credentials("id", "secret"))
 _BUCKET = Bucket("bucket", "http://h", virtual=False)
 DRIVERS = {
-    "s3": lambda: S3(_BUCKET, "us-east-1", _KEYS),
-    "gcs": lambda: GCS(_BUCKET, _KEYS, google(keys=True)),
-    "oss": lambda: S3(_BUCKET, "cn-hangzhou", _KEYS, ALIBABA),
-    "azure": lambda: Azure(Container("c", "a", "http://h", "az://c/"), _Given(AccountKey(b64encode(b"k").decode()))),
-    "web": lambda: Web("http://h/"),
+    "s3": lambda: S3Driver(_BUCKET, "us-east-1", _KEYS),
+    "gcs": lambda: GCSDriver(_BUCKET, _KEYS, Google(keys=True)),
+    "oss": lambda: S3Driver(_BUCKET, "cn-hangzhou", _KEYS, Alibaba()),
+    "azure": lambda: AzureDriver(
+        Container("c", "a", "http://h", "az://c/"), _Given(AccountKey(b64encode(b"k").decode()))
+    ),
+    "web": lambda: WebDriver("http://h/"),
 }
 _BLOB = (
     "<Blob><Name{}>run/{}</Name><Properties><Content-Length>1</Content-Length><Etag>0x8</Etag><ResourceType>{}"
@@ -383,7 +385,7 @@ PARSERS = {
     ),
     "netrc": (
         mutated([b"machine h login a password b\ndefault login c password d\nmacdef x\n y\n\n"]),
-        lambda data: provider.login("h", {"NETRC": _scratch("netrc", data)}),
+        lambda data: web.login("h", {"NETRC": _scratch("netrc", data)}),
     ),
     "AWS files": (
         mutated([_AWS]),

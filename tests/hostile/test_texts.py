@@ -14,7 +14,7 @@ from penstock.engine.contracts.exchange import Response
 from penstock.engine.transport.codes import fault
 from penstock.errors import PenstockError, Unreachable, conceal
 from penstock.source import open_source
-from penstock.stores.s3.codes import S3_CODES
+from penstock.stores.s3.dialect import S3_CODES
 from penstock.testing.servers import Scripted, reply
 from tests.servers.hostile import document, listing
 

@@ -15,7 +15,7 @@ from penstock.errors import Cancelled, Changed, NotFound
 from penstock.events import RequestStarted, subscribe
 from penstock.interop.awaiting import call, read, read_each, read_many, stat, stat_each
 from penstock.source import open_source
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.values import Span
 from tests.children import forked
 
@@ -214,7 +214,7 @@ def _child(source, key):
 
 def _hold(monkeypatch, gate, begun=None):
     """Let no read of an object in memory end before ``gate`` is open."""
-    whole = Memory.read
+    whole = MemoryDriver.read
 
     def held(self, span, target):
         exchange = whole(self, span, target)
@@ -229,7 +229,7 @@ def _hold(monkeypatch, gate, begun=None):
         exchange.request.run = wait
         return exchange
 
-    monkeypatch.setattr(Memory, "read", held)
+    monkeypatch.setattr(MemoryDriver, "read", held)
 
 
 def _fields(options):

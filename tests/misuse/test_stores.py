@@ -15,7 +15,7 @@ from penstock import errors
 from penstock.cli import main
 from penstock.cli.options import Given, settled
 from penstock.stores.gcs import driver as gcs_crc
-from penstock.stores.oss import vocabulary as oss_crc
+from penstock.stores.oss import dialect as oss_crc
 from penstock.testing.faults import FaultServer, Settings, dialect
 from penstock.testing.servers import Scripted, reply
 from tests.engine.transport.certificates import certified

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from penstock.stores.direct import direct
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.stores.web.route import canonical, escaped, version_of
 from penstock.testing.drivers import KEYS
 
@@ -30,7 +30,7 @@ WEB_KEYS = tuple(
 )
 
 
-class Folder(Local):
+class Folder(LocalDriver):
     """A folder, and the server that shows it: what is put has the version that the server gives it."""
 
     def __init__(self, folder: Path, root: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from penstock.engine.transport.work import Threads
 from penstock.options import TransportOptions
 from penstock.source import open_source
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.testing.drivers import DriverContract
 from tests.emulators import EMULATORS
 
@@ -21,7 +21,7 @@ def _of(row):
     def store(self, request):
         del self
         if row.name == "local":  # a user's keys begin at the root
-            yield Local(str(request.getfixturevalue("tmp_path"))), Threads()
+            yield LocalDriver(str(request.getfixturevalue("tmp_path"))), Threads()
             return
         place = row.open(row, request)
         options = place.store  # moto drops connections beyond its short backlog

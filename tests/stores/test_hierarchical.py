@@ -5,7 +5,7 @@ import pytest
 import penstock as ps
 from penstock.cli import main
 from penstock.errors import NotFound, PenstockError
-from penstock.stores.azure.driver import Azure
+from penstock.stores.azure.driver import AzureDriver
 
 # Part by part, all of ``a/`` comes before ``a!`` and ``a-b``; in the order of bytes it comes after them.
 KEYS = (
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.parametrize("place", ["azure-hns"], indirect=True)
 @pytest.fixture(params=[2, 5000])
 def tree(place, request, monkeypatch):
     """The URL of a tree, on a server that tells few names at once, or all."""
-    monkeypatch.setattr(Azure, "page_keys", property(lambda _: request.param, lambda *_: None))
+    monkeypatch.setattr(AzureDriver, "page_keys", property(lambda _: request.param, lambda *_: None))
     for key in KEYS:
         place.put(f"tree/{key}", key.encode())
     return f"{place.url}tree/"

@@ -87,7 +87,7 @@ if __name__ == "__main__":
 
 
 def test_a_scheme_of_a_third_party_works_everywhere_from_one_file(installed, tmp_path):
-    installed("penstock-shelf", shelf="penstock_shelf:PROVIDER")
+    installed("penstock-shelf", shelf="penstock_shelf:Shelf")
     script = tmp_path / "everywhere.py"
     script.write_text(EVERYWHERE)
     told = program(script)
@@ -96,7 +96,7 @@ def test_a_scheme_of_a_third_party_works_everywhere_from_one_file(installed, tmp
 
 
 def test_its_rules_options_and_limits_are_kept(installed, tmp_path):
-    installed("penstock-shelf", shelf="penstock_shelf:PROVIDER")
+    installed("penstock-shelf", shelf="penstock_shelf:Shelf")
     with pytest.raises(InvalidURL, match="101 bytes of UTF-8; the shelf holds 100"):
         parse("shelf://one/" + "a" * 101)
     with pytest.raises(InvalidURL, match="begins with a dot"):
@@ -121,13 +121,16 @@ def test_entry_points_are_read_for_unknown_schemes_alone(monkeypatch):
     ("distributions", "says"),
     [
         (
-            {"penstock-shelf": "penstock_shelf:PROVIDER", "other-shelf": "penstock_shelf:RENAMED"},
+            {"penstock-shelf": "penstock_shelf:Shelf", "other-shelf": "penstock_shelf:Tray"},
             r"shelf:// is provided twice.*'penstock-shelf'.*'other-shelf': uninstall one",
         ),
-        ({"penstock-shelf": "penstock_nowhere:PROVIDER"}, r"'penstock-shelf', cannot be imported: ModuleNotFoundError"),
+        ({"penstock-shelf": "penstock_nowhere:Shelf"}, r"'penstock-shelf', cannot be imported: ModuleNotFoundError"),
         ({"penstock-shelf": "penstock_shelf:NOTHING"}, r"'penstock-shelf', cannot be imported: AttributeError"),
-        ({"penstock-shelf": "penstock_shelf:BROKEN"}, r"'penstock-shelf', is no penstock.*Provider but a str"),
-        ({"penstock-shelf": "penstock_shelf:RENAMED"}, r"'penstock-shelf', says that its schemes are board"),
+        (
+            {"penstock-shelf": "penstock_shelf:BROKEN"},
+            r"'penstock-shelf', is no class derived from.*Store but a str",
+        ),
+        ({"penstock-shelf": "penstock_shelf:Tray"}, r"'penstock-shelf', says that its schemes are board"),
     ],
 )
 def test_what_is_wrong_with_an_entry_point_names_its_distribution(installed, distributions, says):
@@ -138,7 +141,7 @@ def test_what_is_wrong_with_an_entry_point_names_its_distribution(installed, dis
 
 
 def test_an_unknown_scheme_is_told_which_are_installed_and_which_is_near(installed):
-    installed("penstock-shelf", shelf="penstock_nowhere:PROVIDER", board="penstock_nowhere:PROVIDER")
+    installed("penstock-shelf", shelf="penstock_nowhere:Shelf", board="penstock_nowhere:Shelf")
     with pytest.raises(UnknownScheme, match=r"s3://, .*board://, shelf:// and.*mean shelf://"):
         parse("shelv://one/x")
 
@@ -146,7 +149,7 @@ def test_an_unknown_scheme_is_told_which_are_installed_and_which_is_near(install
 def test_what_is_installed_later_is_found(installed):
     with pytest.raises(UnknownScheme):
         parse("shelf://one/x")
-    installed("penstock-shelf", shelf="penstock_shelf:PROVIDER")
+    installed("penstock-shelf", shelf="penstock_shelf:Shelf")
     assert parse("shelf://one/x").key == "x"
 
 
@@ -172,8 +175,8 @@ def test_a_family_of_schemes_is_one_provider_of_penstock_s_or_of_another_distrib
     assert registry.find("fsspec+memory") is registry.find("fsspec+file") is registry.find("fsspec+*")
     assert registry.find("fsspec+") is registry.find("fsspec") is registry.find("shelf+x") is None
     text = (tmp_path / "penstock_shelf.py").read_text()
-    (tmp_path / "penstock_shelf.py").write_text(f'{text}FAMILY = replace(PROVIDER, schemes=("shelf+*",))\n')
-    installed("penstock-shelf", **{"shelf+*": "penstock_shelf:FAMILY"})
+    (tmp_path / "penstock_shelf.py").write_text(f'{text}\n\nclass Family(Shelf):\n    schemes = ("shelf+*",)\n')
+    installed("penstock-shelf", **{"shelf+*": "penstock_shelf:Family"})
     with ps.open("shelf+oak://one/x", "wb") as file:
         file.write(b"on oak")
     assert ps.stat("shelf+oak://one/x").url == "shelf+oak://one/x"

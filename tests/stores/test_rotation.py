@@ -94,7 +94,7 @@ def _of_alibaba(server, issuer, stack):
     """Ask for the role of an ECS instance."""
     given = stack(_giving(server, issuer))
     patch = stack(pytest.MonkeyPatch.context())
-    patch.setattr("penstock.stores.oss.provider._METADATA", given.url)
+    patch.setattr("penstock.stores.oss.store._METADATA", given.url)
     return ps.OSSOptions(endpoint=server.endpoint, region=server.settings.region, ecs_role="role", **COMMON)
 
 

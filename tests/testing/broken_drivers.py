@@ -8,13 +8,13 @@ import pytest
 
 from penstock.engine.contracts.exchange import Exchange
 from penstock.engine.transport.work import Threads
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Trial
 
 NOTICED = (AssertionError, pytest.fail.Exception)  # pytest's own: an error that should have been raised was not
 
 
-def trial_of(kind=Memory):
+def trial_of(kind=MemoryDriver):
     """Return a trial of an empty store of this kind of driver."""
     return Trial(kind(uuid.uuid4().hex), Threads(2))
 

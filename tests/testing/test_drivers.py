@@ -6,7 +6,7 @@ import pytest
 
 from penstock.engine.contracts.driver import Copy, Delete, Head, List, Multipart, PartCopy, Put, Read
 from penstock.engine.transport.work import Threads
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import DriverContract, Trial
 from tests.readonly import ReadOnly
 
@@ -17,7 +17,7 @@ class TestReadOnly(DriverContract):
     @pytest.fixture
     def writer(self):
         self.name = uuid.uuid4().hex
-        return Memory(self.name), Threads(2)
+        return MemoryDriver(self.name), Threads(2)
 
     @pytest.fixture
     def store(self, writer):
@@ -44,7 +44,7 @@ def test_a_skip_names_the_verb_that_is_missing(verb):
     class Reads(ReadOnly):
         list = None
 
-    trial = Trial(Reads(Memory("m"), "m"), Threads(2))
+    trial = Trial(Reads(MemoryDriver("m"), "m"), Threads(2))
     assert not trial.has(verb)
     with pytest.raises(pytest.skip.Exception, match=f"the driver has no {verb.__name__}$"):
         trial.verb(verb)

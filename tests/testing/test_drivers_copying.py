@@ -3,17 +3,17 @@
 import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Copying
 from tests.testing.broken_drivers import NOTICED, trial_of
 
 
-class Unpinned(Memory):
+class Unpinned(MemoryDriver):
     def copy(self, source, key, etag=""):  # noqa: ARG002  the fault
         return super().copy(source, key)
 
 
-class Emptying(Memory):
+class Emptying(MemoryDriver):
     def copy(self, source, key, etag=""):  # noqa: ARG002  the fault
         return self.put(key, Payload(b""), Attributes())
 

@@ -4,30 +4,30 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Listing
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
-class Reversed(Memory):
+class Reversed(MemoryDriver):
     def list(self, prefix, **more):
         return altered(super().list(prefix, **more), lambda page: replace(page, entries=page.entries[::-1]))
 
 
-class Folders(Memory):
+class Folders(MemoryDriver):
     """Takes a prefix for a folder."""
 
     def list(self, prefix, **more):
         return super().list(prefix.rstrip("/") + "/" if prefix else "", **more)
 
 
-class Inclusive(Memory):
+class Inclusive(MemoryDriver):
     def list(self, prefix, *, start_after="", **more):
         before = start_after[:-1] + chr(ord(start_after[-1]) - 1) if start_after else ""
         return super().list(prefix, start_after=before, **more)
 
 
-class Restarting(Memory):
+class Restarting(MemoryDriver):
     """Begins each page anew after the last key of the page before, in the middle of a group."""
 
     def list(self, prefix, *, token="", **more):
@@ -37,7 +37,7 @@ class Restarting(Memory):
         )
 
 
-class Unversioned(Memory):
+class Unversioned(MemoryDriver):
     def list(self, prefix, **more):
         return altered(
             super().list(prefix, **more),

@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Uploading
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
-class Early(Memory):
+class Early(MemoryDriver):
     """Publishes each part as it comes."""
 
     def part(self, key, upload, part, body):
@@ -19,7 +19,7 @@ class Early(Memory):
         return etag
 
 
-class Arrived(Memory):
+class Arrived(MemoryDriver):
     """Joins the parts in the order of their arrival."""
 
     def __init__(self, name):
@@ -34,12 +34,12 @@ class Arrived(Memory):
         return self.put(key, Payload(b"".join(self._order)), Attributes())
 
 
-class Undead(Memory):
+class Undead(MemoryDriver):
     def abort(self, key, upload):  # noqa: ARG002  the fault
         return self.delete("no/such")
 
 
-class Unpinned(Memory):
+class Unpinned(MemoryDriver):
     def copy_part(self, key, upload, part, span):
         return super().copy_part(key, upload, part, span._replace(etag=""))
 

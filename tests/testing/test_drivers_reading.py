@@ -4,24 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Reading
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
-class Unpinned(Memory):
+class Unpinned(MemoryDriver):
     def read(self, span, target):
         return super().read(span._replace(etag=""), target)
 
 
-class Late(Memory):
+class Late(MemoryDriver):
     """Begins a range one byte late."""
 
     def read(self, span, target):
         return super().read(span._replace(start=span.start + (not span.whole and span.start > 0)), target)
 
 
-class Short(Memory):
+class Short(MemoryDriver):
     """Gives what is there of a range, and says nothing of the rest."""
 
     def read(self, span, target):
@@ -29,17 +29,17 @@ class Short(Memory):
         return super().read(span, target.slice(0, min(target.size, there)))
 
 
-class Unbounded(Memory):
+class Unbounded(MemoryDriver):
     def get(self, key, etag, most_bytes=0, buffer=None):  # noqa: ARG002  the fault
         return super().get(key, etag)
 
 
-class Nameless(Memory):
+class Nameless(MemoryDriver):
     def url(self, key):  # noqa: ARG002  the fault
         return "memory://somewhere"
 
 
-class Forgetful(Memory):
+class Forgetful(MemoryDriver):
     def head(self, key):
         return altered(super().head(key), lambda meta: replace(meta, metadata={}))
 

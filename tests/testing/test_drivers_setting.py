@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.engine.contracts.driver import Attributes
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import DriverContract, Setting
 from tests.testing.broken_drivers import NOTICED, trial_of
 
 
-class Careless(Memory):
+class Careless(MemoryDriver):
     """Heeds no version and no condition."""
 
     def copy(self, source, key, etag=""):  # noqa: ARG002  the fault

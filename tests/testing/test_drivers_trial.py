@@ -10,7 +10,7 @@ from penstock.engine.contracts.driver import Abilities
 from penstock.engine.contracts.exchange import Exchange, Work
 from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound, Throttled
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing import drivers
 from penstock.testing.drivers import KEYS, Trial, octets
 from tests.readonly import ReadOnly
@@ -44,20 +44,20 @@ def test_an_exchange_without_an_answer_fails_the_test_and_does_not_hang_it(monke
             """Take them, and never answer."""
 
     monkeypatch.setattr(drivers, "WAIT_S", 0.01)
-    driver = Memory(uuid.uuid4().hex)
+    driver = MemoryDriver(uuid.uuid4().hex)
     with pytest.raises(AssertionError, match="no answer within"):
         Trial(driver, Silent()).head("key")
 
 
 def test_a_read_only_store_is_filled_by_its_writer():
     name = uuid.uuid4().hex
-    reading = Trial(ReadOnly(Memory(name), name), Threads(1), (Memory(name), Threads(1)))
+    reading = Trial(ReadOnly(MemoryDriver(name), name), Threads(1), (MemoryDriver(name), Threads(1)))
     etag = reading.put("key", b"bytes")
     assert (reading.get("key"), reading.head("key").etag) == (b"bytes", etag)
 
 
 def test_a_payload_has_the_digest_that_its_store_asks_for():
-    class Digesting(Memory):
+    class Digesting(MemoryDriver):
         abilities = Abilities(digest=sha256)
 
     assert trial_of().payload(b"bytes").digest == ""

@@ -6,12 +6,12 @@ import pytest
 
 from penstock.engine.contracts.driver import Payload
 from penstock.stores.direct import direct
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Writing
 from tests.testing.broken_drivers import NOTICED, trial_of
 
 
-class Joining(Memory):
+class Joining(MemoryDriver):
     """Writes over the beginning of what is there."""
 
     def put(self, key, body, attributes):
@@ -19,17 +19,17 @@ class Joining(Memory):
         return super().put(key, Payload(bytes(body.data) + there[len(body.data) :]), attributes)
 
 
-class Overwriting(Memory):
+class Overwriting(MemoryDriver):
     def put(self, key, body, attributes):
         return super().put(key, body, replace(attributes, create_only=False))
 
 
-class Unconditional(Memory):
+class Unconditional(MemoryDriver):
     def complete(self, key, upload, etags, **condition):  # noqa: ARG002  the fault
         return super().complete(key, upload, etags)
 
 
-class Deaf(Memory):
+class Deaf(MemoryDriver):
     """Says that it deleted, and keeps everything."""
 
     def delete(self, key):  # noqa: ARG002  the fault

@@ -31,7 +31,7 @@ from penstock.errors import (
 from penstock.options import RetryOptions
 from penstock.source import Source
 from penstock.stores.http.network import ca_file
-from penstock.stores.provider import Route
+from penstock.stores.store import Route
 from penstock.stores.urls import parse
 from penstock.values import ObjectMeta, Span, as_folder
 
@@ -140,7 +140,7 @@ def examine(
     location = parse(url)
     with step("settings") as settings:
         source = _source(location, store)
-        settings.detail = f"{location.provider.name} [{source.root}]"
+        settings.detail = f"{location.store.name} [{source.root}]"
     yield settings
     if settings.outcome == "failed":
         return
@@ -155,7 +155,7 @@ def examine(
 def _source(location: Location, store: StoreOptions | str | None) -> Source:
     """Return a source that gives up soon and writes small parts."""
     options = Source(location, store).options
-    part_bytes = max(location.provider.limits.least_part_bytes, _LEAST_PART)
+    part_bytes = max(location.store.limits.least_part_bytes, _LEAST_PART)
     write = replace(options.write, part_bytes=part_bytes, buffer_bytes=max(options.write.buffer_bytes, 2 * part_bytes))
     retry = RetryOptions(patience_s=_PATIENCE_S, first_contact_s=_PATIENCE_S / 2)
     return Source(location, replace(options, write=write, retry=retry))
@@ -166,8 +166,8 @@ def _reached(source: Source, location: Location) -> Iterator[Finding]:
     origin = _origin(source, location)
     transport = source.options.transport
     if origin and not _proxy(source, origin):
-        settings = location.provider.resolve(source.options, os.environ)[0]
-        where = (location.provider.variant(settings) or location.provider).where
+        settings = location.store.resolve(source.options, os.environ)[0]
+        where = (location.store.variant(settings) or location.store).where
         settings = settings.settings if isinstance(settings, Route) else settings  # of a profile
         ca = getattr(settings, "ca_file", None) or ca_file(transport, os.environ)
         yield from network(origin, Way(transport, ca, where))

@@ -135,21 +135,21 @@ def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     if kind is None:
         wrong = next((flag for flag, name, _ in given.options if name.partition(".")[0] not in PARTS), "")
         if wrong:
-            names = " and ".join(dict.fromkeys(f"{each.scheme}://" for each in places if not each.provider.any_options))
+            names = " and ".join(dict.fromkeys(f"{each.scheme}://" for each in places if not each.store.any_options))
             raise ConfigError(f"{wrong} is one provider's, and these are of {names}: give each a profile, penstock://…")
     explicit = _typed(kind or StoreOptions, given)
     if not given.profile:
         return explicit
     # A URL of a profile already has its options: refused as everywhere.
-    bases = [Source(each, given.profile).options for each in places if not each.provider.any_options]
+    bases = [Source(each, given.profile).options for each in places if not each.store.any_options]
     return overlaid(bases[0], explicit) if bases else explicit
 
 
 def _kind(places: list[Location]) -> type[StoreOptions] | None:
     """Return the options class of all places; None if they have different classes."""
-    providers = [each.provider for each in places]
-    # Providers that accept any provider's options count only if there are no others.
-    kinds = {each.options for each in providers if not each.any_options} or {each.options for each in providers}
+    stores = [each.store for each in places]
+    # Stores that accept any store's options count only if there are no others.
+    kinds = {each.options for each in stores if not each.any_options} or {each.options for each in stores}
     return None if len(kinds) > 1 else next(iter(kinds), StoreOptions)
 
 

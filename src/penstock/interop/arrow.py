@@ -21,7 +21,7 @@ from penstock.engine.waiting import Inbox
 from penstock.errors import InvalidURL, NotFound, Unsupported, needing
 from penstock.options import StoreOptions
 from penstock.source import open_source
-from penstock.stores.urls import check_deletable, parse, scheme_provider
+from penstock.stores.urls import check_deletable, parse, scheme_store
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 from penstock.verbs import copy
 
@@ -61,9 +61,9 @@ def filesystem(scheme: str = "s3", *, store: StoreOptions | str | None = None) -
 
     """
     name = scheme.removesuffix("://")
-    provider = scheme_provider(name)
+    kind = scheme_store(name)
     if isinstance(store, StoreOptions):
-        provider.take(store)
+        kind.take(store)
     return PyFileSystem(PenstockHandler(name, store))
 
 

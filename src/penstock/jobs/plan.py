@@ -13,7 +13,7 @@ from penstock.stores.urls import LOCAL_ROOT, Location, key_fault
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.stores.provider import Provider
+    from penstock.stores.store import Store
     from penstock.values import ObjectMeta
 
 __all__ = ["Destination", "Origin", "Step", "check", "plan"]
@@ -98,7 +98,7 @@ def plan(
     """
     sources = _Sources(origins, dest.root)
     scheme, _, bucket = dest.root.removesuffix("/").partition("://")
-    provider = Location(scheme, bucket, "").provider
+    store = Location(scheme, bucket, "").store
     places = _Places(fold) if len(origins) > 1 or fold is not None else _Nested()
     for origin, meta in found:
         to = dest.place(origin, meta.key)
@@ -107,16 +107,16 @@ def plan(
             note = "a directory's marker"
         else:
             fault = (
-                _unnameable(provider, dest, to)
+                _unnameable(store, dest, to)
                 or sources.hold(meta.size, to)
                 or places.take(to, exclusive=dest.root == LOCAL_ROOT)
             )
         yield Step(origin.root, meta, to, fault, note)
 
 
-def _unnameable(provider: Provider, dest: Destination, to: str) -> str:
+def _unnameable(store: Store, dest: Destination, to: str) -> str:
     """Return why ``to`` is not a valid name, or an empty text; a file is never put outside the destination."""
-    if fault := key_fault(provider, to):
+    if fault := key_fault(store, to):
         return fault
     return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == LOCAL_ROOT else ""
 

@@ -1,1 +1,13 @@
-"""Stores: one folder per provider, with its options, credentials, signing, codes and driver."""
+"""Stores: what a URL names, how it is opened, and the dialect that its servers speak. A folder per store.
+
+From a URL to an opened bucket:
+
+1. ``urls.parse`` splits the URL; ``profiles/mapping`` may replace it first (``path_mapping``).
+2. ``registry.find`` imports the store of the scheme: a subclass of ``store.Store``, such as ``s3/services.R2``.
+3. For ``penstock://`` and ``msc://``, ``profiles/lookup`` reads the files, and ``profiles/store`` wraps the store.
+4. ``source.Source`` takes the options (``Store.take``), looks every setting up (``Store.resolve``; ``s3/settings`` for
+   S3's family), and chooses a preset (``Store.variant``). Nothing was sent so far.
+5. The first request opens the bucket: ``Store.open`` imports driver, dialect and ``credentials``, and gives the driver
+   its ``RefreshingCredentials`` and a transport (``http/network``).
+6. The driver turns each verb into a request and each answer, by ``http/answers`` and ``http/verify``, into a result.
+"""

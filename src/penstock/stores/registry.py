@@ -1,4 +1,4 @@
-"""Lookup of providers by URL scheme: Penstock's own table first, then entry points of other distributions."""
+"""Lookup of stores by URL scheme: Penstock's own table first, then entry points of other distributions."""
 
 from __future__ import annotations
 
@@ -6,47 +6,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.stores.provider import Provider
+from penstock.stores.store import Store
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = ["GROUP", "LOCAL", "find", "loaded", "own", "schemes"]
 
-GROUP = "penstock.providers"  # entry points: scheme -> Provider
+GROUP = "penstock.providers"  # entry points: scheme -> class of a store
 LOCAL = "file"  # the scheme of a bare path
 
-# Scheme, or family (`name+*` is every `name+…`) -> module in this package with its PROVIDER, or module:NAME.
-# The module is imported when a URL first has this scheme.
+# Scheme, or family (`name+*` is every `name+…`) -> module in this package, and the class in it. The module is imported
+# when a URL first has this scheme.
 _TABLE = {
-    "s3": "s3.provider",
-    "oss": "oss.provider",
-    "r2": "s3.provider:R2",
-    "oci": "s3.provider:OCI",
-    "b2": "s3.provider:B2",
-    "tigris": "s3.provider:TIGRIS",
-    "t3": "s3.provider:TIGRIS",
-    "ais": "s3.provider:AIS",
-    "az": "azure.provider",
-    "abfs": "azure.provider",
-    "abfss": "azure.provider",
-    "adl": "azure.provider",
-    "azure": "azure.provider",
-    "gs": "gcs.provider",
-    "gcs": "gcs.provider",
-    "https": "web.provider",
-    "http": "web.provider",
-    "fsspec+*": "fsspec.provider",
-    LOCAL: "local.driver",
-    "memory": "memory.driver",
-    "penstock": "profiles.profile_provider",
-    "msc": "profiles.msc",
+    "s3": "s3.services:AWS",
+    "oss": "oss.store:OSS",
+    "r2": "s3.services:R2",
+    "oci": "s3.services:OCI",
+    "b2": "s3.services:B2",
+    "tigris": "s3.services:Tigris",
+    "t3": "s3.services:Tigris",
+    "ais": "s3.services:AIStore",
+    "az": "azure.store:Azure",
+    "abfs": "azure.store:Azure",
+    "abfss": "azure.store:Azure",
+    "adl": "azure.store:Azure",
+    "azure": "azure.store:Azure",
+    "gs": "gcs.store:GCS",
+    "gcs": "gcs.store:GCS",
+    "https": "web.store:Web",
+    "http": "web.store:Web",
+    "fsspec+*": "fsspec.store:Fsspec",
+    LOCAL: "local.driver:Local",
+    "memory": "memory.driver:Memory",
+    "penstock": "profiles.store:Profiles",
+    "msc": "profiles.store:MultiStorage",
 }
-_loaded: dict[str, Provider] = {}
+_loaded: dict[str, Store] = {}
+_instances: dict[type[Store], Store] = {}
 
 
-def find(scheme: str) -> Provider | None:
-    """Return the provider of a scheme; None for an unknown scheme.
+def find(scheme: str) -> Store | None:
+    """Return the store of a scheme; None for an unknown scheme.
 
     The entry points of installed distributions are read only for a scheme that Penstock itself does not have.
 
@@ -62,8 +63,8 @@ def find(scheme: str) -> Provider | None:
     return None
 
 
-def own() -> list[Provider]:
-    """Return Penstock's own providers, each once; S3 last."""
+def own() -> list[Store]:
+    """Return Penstock's own stores, each once; S3 last."""
     return [_imported(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
 
 
@@ -83,14 +84,18 @@ def _family(scheme: str) -> str:
     return f"{head}+*" if mark and rest and rest != "*" else ""
 
 
-def _own(scheme: str) -> Provider | None:
+def _own(scheme: str) -> Store | None:
     return _imported(scheme) if scheme in _TABLE else None
 
 
-def _imported(scheme: str) -> Provider:
+def _imported(scheme: str) -> Store:
     file, _, name = _TABLE[scheme].partition(":")
-    provider: Provider = getattr(import_module(f"{__package__}.{file}"), name or "PROVIDER")
-    return provider
+    return _made(getattr(import_module(f"{__package__}.{file}"), name))
+
+
+def _made(kind: type[Store]) -> Store:
+    """Return the only instance of a class: one for all of its schemes."""
+    return _instances.get(kind) or _instances.setdefault(kind, kind())
 
 
 def _entries() -> list[EntryPoint]:
@@ -99,7 +104,7 @@ def _entries() -> list[EntryPoint]:
     return list(entry_points(group=GROUP))
 
 
-def _installed(scheme: str) -> Provider | None:
+def _installed(scheme: str) -> Store | None:
     offers = {f"{each.value!r} of {_distribution(each)}": each for each in _entries() if each.name == scheme}
     if len(offers) > 1:
         raise ConfigError(f"{scheme}:// is provided twice, by {' and by '.join(sorted(offers))}: uninstall one of them")
@@ -108,18 +113,19 @@ def _installed(scheme: str) -> Provider | None:
     return None
 
 
-def _load(scheme: str, offer: str, entry: EntryPoint) -> Provider:
+def _load(scheme: str, offer: str, entry: EntryPoint) -> Store:
     where = f"the provider of {scheme}://, {offer},"
     try:
-        provider: object = entry.load()
+        kind: object = entry.load()
     except Exception as error:
         words = f"{where} cannot be imported: {type(error).__name__}: {error}; upgrade or uninstall that distribution"
         raise ConfigError(words) from error
-    if not isinstance(provider, Provider):
-        raise ConfigError(f"{where} is no penstock.stores.provider.Provider but a {type(provider).__name__}")
-    if scheme not in provider.schemes:
-        raise ConfigError(f"{where} says that its schemes are {', '.join(provider.schemes)}: give each its entry point")
-    return provider
+    if not (isinstance(kind, type) and issubclass(kind, Store)):
+        found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise ConfigError(f"{where} is no class derived from penstock.stores.store.Store but {found}")
+    if scheme not in kind.schemes:
+        raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")
+    return _made(kind)
 
 
 def _distribution(entry: EntryPoint) -> str:

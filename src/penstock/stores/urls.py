@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.options import StoreOptions
-    from penstock.stores.provider import Provider
+    from penstock.stores.store import Store
 
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "key_fault",
     "option_classes",
     "parse",
-    "scheme_provider",
+    "scheme_store",
 ]
 
 
@@ -48,10 +48,10 @@ class Location:
     without its leading slash.
 
     Raises:
-        UnknownScheme: No provider has the scheme.
+        UnknownScheme: No store has the scheme.
         InvalidURL: The bucket name is invalid; the key holds a NUL or lone surrogates, or is longer than the store
             allows.
-        ConfigError: The provider of the scheme is broken (``stores.registry``); the profile does not exist or is
+        ConfigError: The store of the scheme is broken (``stores.registry``); the profile does not exist or is
             invalid.
 
     """
@@ -59,19 +59,19 @@ class Location:
     scheme: str
     bucket: str
     key: str
-    # The scheme's provider at construction; for a profile, that of its store with the profile's options.
-    provider: Provider = field(init=False, repr=False, compare=False)
+    # The scheme's store at construction; for a profile, its store with the profile's options.
+    store: Store = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Look up the provider; refuse a bucket name or a key that it cannot have."""
-        provider = scheme_provider(self.scheme)
-        if provider.named is not None:
-            provider = provider.named(self.bucket)
-        object.__setattr__(self, "provider", provider)
-        if fault := provider.bucket_fault(self.bucket):
+        """Look up the store; refuse a bucket name or a key that it cannot have."""
+        store = scheme_store(self.scheme)
+        if store.profiles:
+            store = store.named(self.bucket)
+        object.__setattr__(self, "store", store)
+        if fault := store.bucket_fault(self.bucket):
             # The error has no URL: the text in the bucket's place may be a secret.
-            raise InvalidURL(_bucket_fault(self, provider) or fault)
-        if fault := key_fault(provider, self.key):
+            raise InvalidURL(_bucket_fault(self, store) or fault)
+        if fault := key_fault(store, self.key):
             raise InvalidURL(fault, url=self.root)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -95,7 +95,7 @@ class Location:
 
     def relative(self, url: str) -> str | None:
         """Return the key for a URL of the profile's own store; None for a URL outside the profile."""
-        target = self.provider.target
+        target = self.store.target
         return url[len(target) :] if target and url.startswith(target) else None
 
     def at(self, key: str) -> Location:
@@ -158,18 +158,18 @@ def is_divided(root: str) -> bool:
 def is_root(text: str) -> bool:
     """Return whether ``text`` is a bucket's URL, ending in ``/``; a profile need not exist. Raises like ``parse``."""
     scheme, mark, rest = text.partition("://")
-    provider = find(scheme) if mark else None
-    if provider is not None and provider.named is not None:
-        return rest.endswith("/") and not provider.bucket_fault(rest[:-1])
+    store = find(scheme) if mark else None
+    if store is not None and store.profiles:
+        return rest.endswith("/") and not store.bucket_fault(rest[:-1])
     return parse(text).root == text
 
 
-def scheme_provider(scheme: str) -> Provider:
-    """Return the provider of a scheme; raise ``UnknownScheme`` for an unknown scheme."""
-    provider = find(scheme)
-    if provider is None:
+def scheme_store(scheme: str) -> Store:
+    """Return the store of a scheme; raise ``UnknownScheme`` for an unknown scheme."""
+    store = find(scheme)
+    if store is None:
         raise _unknown(f"{scheme}://", scheme)
-    return provider
+    return store
 
 
 def option_classes() -> list[type[StoreOptions]]:
@@ -198,10 +198,10 @@ def _text(url: str | os.PathLike[str]) -> str:
 
 
 def _from_url(text: str, scheme: str, rest: str) -> Location:
-    provider = find(scheme)
-    if provider is None:
+    store = find(scheme)
+    if store is None:
         raise _unknown(text, scheme)
-    return Location(scheme, *provider.split(rest))
+    return Location(scheme, *store.split(rest))
 
 
 def _is_collapsed(text: str) -> bool:
@@ -233,29 +233,27 @@ def _listed() -> str:
     return ", ".join(f"{scheme}://" for scheme in schemes()) + " and local paths"
 
 
-def _bucket_fault(location: Location, provider: Provider) -> str:
-    """Return the fault of a bucket that every provider refuses; empty if only the provider's own rule is broken."""
-    ports = not provider.bucket_fault("host:80")  # its buckets are hosts
+def _bucket_fault(location: Location, store: Store) -> str:
+    """Return the fault of a bucket that every store refuses; empty if only the store's own rule is broken."""
+    ports = not store.bucket_fault("host:80")  # its buckets are hosts
     place, what = ("host", "credentials") if ports else ("bucket", "credentials and ports")
     if "@" in location.bucket or (":" in location.bucket and not ports):
-        instead = (
-            f"pass {provider.example} or set the environment" if provider.example else "pass them as store= options"
-        )
+        instead = f"pass {store.example} or set the environment" if store.example else "pass them as store= options"
         return f"{what} do not belong in a URL: write {location.scheme}://{place}/key, and {instead}"
     return "" if location.bucket else f"no {place}: write {location.scheme}://{place}/key"
 
 
-def key_fault(provider: Provider, key: str) -> str:
-    """Return why no store of this provider can hold the key; empty if one can."""
+def key_fault(store: Store, key: str) -> str:
+    """Return why this store cannot hold the key; empty if one can."""
     if "\0" in key:
         return "the key holds a NUL"
     try:
         size = len(key) if key.isascii() else len(key.encode())
     except UnicodeEncodeError:
         return "the key holds lone surrogates: it is not valid Unicode, so it has no UTF-8 form"
-    if size > provider.limits.key_bytes:
-        return f"the key takes {size} bytes of UTF-8; {provider.name} holds {provider.limits.key_bytes}"
-    return provider.key_fault(key)
+    if size > store.limits.key_bytes:
+        return f"the key takes {size} bytes of UTF-8; {store.name} holds {store.limits.key_bytes}"
+    return store.key_fault(key)
 
 
 def check_deletable(location: Location) -> None:
@@ -282,7 +280,7 @@ def check_lived_in(location: Location) -> None:
         InvalidURL: The location is such a directory.
 
     """
-    target = location.provider.target
+    target = location.store.target
     if not (location.local or target.startswith(LOCAL_ROOT)):
         return
     folder = target.removeprefix(LOCAL_ROOT)  # of a profile

@@ -39,8 +39,8 @@ def manager(url: str, store: StoreOptions | None = None, **options: object) -> C
 def serve() -> None:
     """Take lines `dialect,endpoint,url step seconds`: see ``killing``."""
     late = ("isal.isal_zlib", "isal.igzip_lib", "numpy.random", "torch.utils.serialization.config")
-    late += ("fastcrc.crc32", "penstock.stores.gcs.driver", "penstock.stores.gcs.credentials", "fastcrc.crc64")
-    late += ("penstock.stores.oss.provider", "penstock.stores.azure.driver", "penstock.stores.azure.provider")
+    late += ("fastcrc.crc32", "penstock.stores.gcs.driver", "penstock.stores.gcs.store", "fastcrc.crc64")
+    late += ("penstock.stores.oss.store", "penstock.stores.azure.driver", "penstock.stores.azure.store")
     killing(_save, *late)
 
 

@@ -11,9 +11,9 @@ from penstock.engine.transport.loop import connect
 from penstock.options import ReadOptions, RetryOptions, TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
-from penstock.stores.s3.driver import S3
+from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.vocabulary import Bucket
 from penstock.testing.servers import Scripted, reply
 
 ETAG = '"e1"'
@@ -102,7 +102,7 @@ def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
 
     With ``ranges=None`` the store has yet to show whether it heeds ``Range``, which may take a request more.
     """
-    driver = S3(
+    driver = S3Driver(
         Bucket("bucket", url, virtual=False), "us-east-1", RefreshingCredentials(source(S3Options(anonymous=True)))
     )
     driver.abilities = replace(driver.abilities, ranges=ranges)

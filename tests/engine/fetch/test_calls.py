@@ -13,7 +13,7 @@ from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, NotFound, Unusable
 from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.values import Span
 from tests.engine.fetch.told import Told
 
@@ -24,7 +24,7 @@ def started():
     fetchers = []
 
     def start(before=lambda: None, **limits):
-        memory = Memory(uuid.uuid4().hex)
+        memory = MemoryDriver(uuid.uuid4().hex)
         head = memory.head
 
         def look(key):

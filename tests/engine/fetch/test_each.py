@@ -12,12 +12,12 @@ from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, Forbidden, NotFound
 from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 
 KEYS = [f"{number:02}" for number in range(10)]
 
 
-class Bucket(Memory):
+class Bucket(MemoryDriver):
     """Objects of as many bytes as their key says; ``before`` is called with the key of each look."""
 
     def __init__(self, before=lambda _key: None):

@@ -12,11 +12,11 @@ from penstock.engine.fetch.pages import Pager
 from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, Forbidden, Unsupported
 from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from tests.readonly import ReadOnly
 
 
-class Bucket(Memory):
+class Bucket(MemoryDriver):
     """Objects in memory; ``before`` is called with the prefix of each listing that is carried out."""
 
     def __init__(self, keys=(), before=lambda _prefix: None):
@@ -121,5 +121,8 @@ def test_a_store_without_listing_says_so_before_any_request():
         list = None
 
     name = uuid.uuid4().hex
-    with pytest.raises(Unsupported, match="cannot list objects: name them"), _pager(Unlisted(Memory(name), name)) as it:
+    with (
+        pytest.raises(Unsupported, match="cannot list objects: name them"),
+        _pager(Unlisted(MemoryDriver(name), name)) as it,
+    ):
         it.start("a/")

@@ -14,7 +14,7 @@ from penstock.engine.transport.work import Threads
 from penstock.errors import Damaged, Unsupported
 from penstock.options import ReadOptions, RetryOptions
 from penstock.stores.direct import direct
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.values import ObjectMeta, Page, Upload, Uploads
 from tests.readonly import ReadOnly
 
@@ -32,7 +32,7 @@ def _fetcher(driver):
 
 @pytest.fixture
 def bucket():
-    driver = Memory(uuid.uuid4().hex)
+    driver = MemoryDriver(uuid.uuid4().hex)
     for key in (*KEYS, "b"):
         driver._store(key, b"", Attributes())
     return driver
@@ -84,7 +84,7 @@ def test_listeners_are_told_the_url_of_the_caller(bucket):
 def _answering(page):
     """Return an engine whose store answers every listing with one page."""
 
-    class Liar(Memory):
+    class Liar(MemoryDriver):
         def list(self, _prefix, **_asked):
             return direct(lambda: page)
 
@@ -97,7 +97,7 @@ def test_a_page_that_was_not_asked_for_is_damaged_and_named_by_the_url_of_the_ca
     assert raised.value.url == "profile://name/a/"
 
 
-class InTwoPages(Memory):
+class InTwoPages(MemoryDriver):
     """A store that lists uploads on two pages, whatever it was asked for."""
 
     listed = ("a/1", "a/2")
@@ -130,7 +130,7 @@ def test_a_store_without_the_verb_is_told_before_any_request():
         list = None
 
     name = uuid.uuid4().hex
-    engine = _fetcher(Unlisted(Memory(name), name))
+    engine = _fetcher(Unlisted(MemoryDriver(name), name))
     with pytest.raises(Unsupported, match="cannot list objects"):
         next_page(engine, Listing("a/"), _url)
     with pytest.raises(Unsupported, match="take an object in parts"):
@@ -138,8 +138,8 @@ def test_a_store_without_the_verb_is_told_before_any_request():
 
 
 def test_a_server_that_ignores_where_a_part_begins_is_listed_plainly_to_the_end():
-    class Deaf(Memory):
-        abilities = replace(Memory.abilities, jumps=True)
+    class Deaf(MemoryDriver):
+        abilities = replace(MemoryDriver.abilities, jumps=True)
 
         def list(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it ignores it
             return super().list(prefix, token=token, delimiter=delimiter)
@@ -153,8 +153,8 @@ def test_a_server_that_ignores_where_a_part_begins_is_listed_plainly_to_the_end(
 
 
 def test_pages_ahead_are_called_off_where_the_listing_is_left_and_named_as_the_caller_does():
-    class Jumping(Memory):
-        abilities = replace(Memory.abilities, jumps=True)
+    class Jumping(MemoryDriver):
+        abilities = replace(MemoryDriver.abilities, jumps=True)
 
     driver = Jumping(uuid.uuid4().hex)
     for number in range(9_500):

@@ -11,9 +11,9 @@ from penstock.engine.contracts.driver import Limits
 from penstock.engine.read.spanread import split
 from penstock.engine.write.upload import cut, part_bytes
 from penstock.errors import Unusable
-from penstock.stores.s3.provider import PROVIDER
+from penstock.stores.s3 import services
 
-S3 = PROVIDER.limits
+S3 = services.S3.limits
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.integers(1, 1 << 16))

@@ -13,12 +13,12 @@ from penstock.engine.transport.work import Threads
 from penstock.errors import Bug, Cancelled, Transient, Unusable
 from penstock.events import subscribe
 from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.testing.clock import no_waiting
 from tests.engine.fetch.told import Told
 
 
-class Files(Local):
+class Files(LocalDriver):
     """Counts the puts of each batch, each of which waits until it may go on."""
 
     def __init__(self, root):
@@ -191,7 +191,9 @@ def test_listeners_hear_of_each_put_alone(files, calls):
 
 
 def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
-    engines = [Fetcher(Local(str(tmp_path)), Threads(2), RetryOptions(attempts=1), ReadOptions()) for _ in range(2)]
+    engines = [
+        Fetcher(LocalDriver(str(tmp_path)), Threads(2), RetryOptions(attempts=1), ReadOptions()) for _ in range(2)
+    ]
     now, told = engines[0], Told()
     calls = Calls(lambda: now, lambda: now, told)
     puts = [calls.put("a", b"x", Attributes())]

@@ -15,7 +15,7 @@ from penstock.engine.write.upload import Writer
 from penstock.errors import AlreadyExists, Bug, PreconditionFailed, Transient
 from penstock.options import ReadOptions, WriteOptions
 from penstock.stores.direct import direct
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from tests.engine.fetch.store import QUICK
 
 PART = 1 << 20
@@ -23,7 +23,7 @@ OPTIONS = WriteOptions(part_bytes=PART, buffer_bytes=4 * PART)
 NEW = Attributes("text/plain", {"note": "x"}, create_only=True)
 
 
-class Unconditional(Memory):
+class Unconditional(MemoryDriver):
     """Completions take no condition; objects are moved on one. ``lose`` answers that say nothing of what was done."""
 
     abilities = Abilities(digest=None, complete=Conditions(create=False, replace=False))
@@ -140,7 +140,7 @@ def test_only_a_condition_that_a_completion_does_not_heed_needs_it(driver, compl
 
 
 def test_a_store_that_moves_nothing_has_the_look_alone():
-    driver = Memory(uuid.uuid4().hex)
+    driver = MemoryDriver(uuid.uuid4().hex)
     driver.abilities = Abilities(digest=None, complete=Conditions(create=False, replace=False))
     assert not needs_staging(Fetcher(driver, Threads(1), QUICK, ReadOptions()), NEW)
 

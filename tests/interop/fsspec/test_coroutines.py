@@ -17,7 +17,7 @@ from fsspec.tests.abstract import (
 )
 
 from penstock.interop.fsspec import PenstockFileSystem
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from tests.emulators import EMULATORS, names
 
 
@@ -163,7 +163,7 @@ def test_a_batch_that_is_cancelled_is_called_off(monkeypatch):
     fs = PenstockFileSystem(asynchronous=True)
     root = f"memory://{uuid.uuid4().hex}"
     gate, begun = threading.Event(), threading.Event()
-    whole = Memory.read
+    whole = MemoryDriver.read
 
     def held(self, span, target):
         exchange = whole(self, span, target)
@@ -173,7 +173,7 @@ def test_a_batch_that_is_cancelled_is_called_off(monkeypatch):
 
     async def main():
         await fs._pipe_file(f"{root}/k", b"0123")
-        monkeypatch.setattr(Memory, "read", held)
+        monkeypatch.setattr(MemoryDriver, "read", held)
         reading = asyncio.create_task(fs._cat_ranges([f"{root}/k"] * 100, range(100), range(2, 102), max_gap=0))
         assert await asyncio.to_thread(begun.wait, 60)
         reading.cancel()

@@ -11,11 +11,10 @@ import pytest
 
 from penstock.engine.contracts.credentials import BearerToken
 from penstock.errors import ConfigError, MissingExtra, Unauthenticated
-from penstock.stores.azure import provider
+from penstock.stores.azure import store as azure_store
 from penstock.stores.azure.options import AzureOptions
-from penstock.stores.azure.provider import SCOPE, source
-from penstock.stores.azure.settings import resolve
 from penstock.stores.azure.signing import AccountKey, SharedAccess
+from penstock.stores.azure.store import SCOPE, resolve, source
 
 KEY = b64encode(b"a key").decode()
 
@@ -87,4 +86,4 @@ def test_azure_identity_is_imported_only_where_it_is_used():
         "sys.exit(any(name.split('.')[0] in ('azure', 'msal') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False).returncode == 0
-    assert provider.SCOPE.startswith("https://storage.azure.com/")
+    assert azure_store.SCOPE.startswith("https://storage.azure.com/")

@@ -19,7 +19,7 @@ from penstock.errors import (
     Unsupported,
 )
 from penstock.options import TransportOptions
-from penstock.stores.azure.driver import Azure
+from penstock.stores.azure.driver import AzureDriver
 from penstock.stores.azure.signing import AccountKey, Container, SharedAccess
 from penstock.stores.credentials import RefreshingCredentials
 from penstock.testing.drivers import Trial
@@ -43,7 +43,7 @@ KEY = b64encode(b"a key").decode()
 
 def driver_of(account, name, credentials=None, **options):
     place = Container(name, account.name, account.endpoint, f"az://{name}/")
-    return Azure(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))), **options)
+    return AzureDriver(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))), **options)
 
 
 def account_of(server):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.azure.options import AzureOptions
-from penstock.stores.azure.settings import account_of, located, resolve, secured
+from penstock.stores.azure.store import account_of, located, resolve, secured
 
 KEY = b64encode(b"a key that is a secret").decode()
 OTHER = b64encode(b"another key").decode()

@@ -11,7 +11,7 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import Damaged, InvalidURL, Transient, Unsupported
-from penstock.stores.fsspec.driver import Fsspec, Instances
+from penstock.stores.fsspec.driver import FsspecDriver, Instances
 from penstock.testing.drivers import KEYS, DriverContract, Reading, Trial
 from tests.servers.folder import WEB_KEYS, Folder
 
@@ -21,7 +21,7 @@ PATHS = tuple(key for key in KEYS if "" not in (parts := key.split("/")) and not
 
 def _driver(url, **options):
     protocol = url.partition("://")[0]
-    return Fsspec(f"fsspec+{url}", protocol, Instances(url, options))
+    return FsspecDriver(f"fsspec+{url}", protocol, Instances(url, options))
 
 
 class _Contract(DriverContract):
@@ -66,7 +66,7 @@ def _trial(fs):
         def _make(self):
             return fs, "bucket/"
 
-    return Trial(Fsspec("fsspec+odd://bucket/", "odd", Given("odd://bucket/", {})), Threads())
+    return Trial(FsspecDriver("fsspec+odd://bucket/", "odd", Given("odd://bucket/", {})), Threads())
 
 
 class _Odd:

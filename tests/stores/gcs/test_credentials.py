@@ -10,9 +10,9 @@ import pytest
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import ConfigError, PenstockError, Unauthenticated, Unreachable
-from penstock.stores.gcs.credentials import source
+from penstock.stores.gcs.driver import ServiceToken
 from penstock.stores.gcs.options import GCSOptions
-from penstock.stores.gcs.signing import ServiceToken, resolve
+from penstock.stores.gcs.store import resolve, source
 from tests.servers.google import TokenServer
 from tests.stores.gcs.keys import EMAIL, new_key, service_account
 

@@ -18,9 +18,9 @@ from penstock.engine.transport.loop import connect
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, PreconditionFailed, Unauthenticated
 from penstock.options import RetryOptions, TransportOptions, WriteOptions
 from penstock.source import open_source
-from penstock.stores.gcs.driver import GCS, google
+from penstock.stores.gcs.driver import GCSDriver, Google
 from penstock.stores.gcs.options import GCSOptions
-from penstock.stores.s3.vocabulary import Bucket
+from penstock.stores.s3.dialect import Bucket
 from penstock.testing.drivers import Trial
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 
@@ -55,7 +55,7 @@ def _driver(server, kind, name, **words):
     keys = Credentials(SETTINGS.access_key, SETTINGS.secret_key)
     identity = Static(keys if kind == "keys" else BearerToken("good"))
     bucket = Bucket(name, server.endpoint, virtual=False, scheme="gs")
-    return GCS(bucket, identity, google(keys=kind == "keys", **words))
+    return GCSDriver(bucket, identity, Google(keys=kind == "keys", **words))
 
 
 def _fresh(server, kind):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.auth.exceptions import TransportError
 
-from penstock.stores.gcs.credentials import requests
+from penstock.stores.gcs.store import requests
 from penstock.testing.servers import Scripted, reply
 from tests.servers.google import TokenServer
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.gcs.options import GCSOptions
-from penstock.stores.gcs.signing import resolve
+from penstock.stores.gcs.store import resolve
 
 KEYS = {"access_key": "a", "secret_key": "s"}
 

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import Unsupported
-from penstock.stores.gcs.signing import ServiceToken, bearer, google_query, hmac_keys
+from penstock.stores.gcs.driver import Google, ServiceToken
+from penstock.stores.s3.dialect import Bucket
 from penstock.stores.s3.signing import Address
-from penstock.stores.s3.vocabulary import Bucket
 from penstock.testing.faults.amazon import Scheme, check_signature
 from penstock.testing.faults.message import Refused, Request
 from tests.stores.gcs.keys import EMAIL, new_key
@@ -29,7 +29,7 @@ def _headers(lines):
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 def test_an_hmac_signature_is_googles(method, payer, monkeypatch):
     monkeypatch.setattr("time.time", lambda: NOW)
-    sign = hmac_keys(payer)(BUCKET, "storage.googleapis.com", "auto", lambda: KEYS)
+    sign = Google(keys=True, user_project=payer).signer(BUCKET, "storage.googleapis.com", "auto", lambda: KEYS)
     given = {"accept-encoding": "gzip", "x-goog-meta-a": "1", "range": "bytes=0-1"}
     sent = {"host": "storage.googleapis.com", **_headers(sign(method, "/b/a%20b", "x=1", given, "ab" * 32))}
     assert sent["x-goog-content-sha256"] == "UNSIGNED-PAYLOAD"
@@ -46,7 +46,7 @@ def test_an_hmac_signature_is_googles(method, payer, monkeypatch):
 
 def test_each_request_has_the_present_token():
     tokens = [BearerToken("one")]
-    sign = bearer("payer")(BUCKET, "h", "auto", lambda: tokens[-1])
+    sign = Google(keys=False, user_project="payer").signer(BUCKET, "h", "auto", lambda: tokens[-1])
     first = sign("GET", "/b/k", "", {"range": "bytes=0-1"})
     assert first == ("Authorization: Bearer one", "x-goog-user-project: payer", "range: bytes=0-1")
     tokens.append(BearerToken("two"))
@@ -65,7 +65,7 @@ def test_a_service_account_signs_addresses_with_its_private_key():
 
     private = new_key()
     token = ServiceToken("t", None, "a file", EMAIL, RSASigner.from_string(private).sign)
-    query = google_query("payer")(ADDRESS, token)
+    query = Google(keys=False, user_project="payer").signed_query(ADDRESS, token)
     fields, _, signature = query.rpartition("&X-Goog-Signature=")
     given = dict(parse_qsl(fields))
     assert given["X-Goog-Algorithm"] == "GOOG4-RSA-SHA256"
@@ -82,4 +82,4 @@ def test_a_service_account_signs_addresses_with_its_private_key():
 def test_an_access_token_signs_no_address():
     for token in (BearerToken("t"), ServiceToken("t")):
         with pytest.raises(Unsupported, match="HMAC key"):
-            google_query("")(ADDRESS, token)
+            Google(keys=False).signed_query(ADDRESS, token)

@@ -4,15 +4,15 @@ import logging
 
 from penstock.options import TransportOptions
 from penstock.stores.http.network import connected
-from penstock.stores.provider import Opening
+from penstock.stores.store import Opening
 from penstock.stores.web.options import HTTPOptions
-from penstock.stores.web.provider import PROVIDER
+from penstock.stores.web.store import Web
 
 
 def opened(endpoint, **transport):
     options = HTTPOptions(transport=TransportOptions(**transport))
-    settings, _ = PROVIDER.resolve(options, {})
-    return connected(Opening(PROVIDER, "https", "host", options, settings, {}), endpoint)
+    settings, _ = Web().resolve(options, {})
+    return connected(Opening("https", "host", options, settings, {}), endpoint, Web.where)
 
 
 def test_the_log_warns_once_per_endpoint_and_only_of_tls(caplog):
@@ -26,5 +26,5 @@ def test_the_log_warns_once_per_endpoint_and_only_of_tls(caplog):
 
 def test_the_transport_knows_what_to_name():
     transport = opened("https://five.test")
-    assert transport.where == PROVIDER.where == "the URL"
+    assert transport.where == Web.where == "the URL"
     transport.close()

@@ -7,14 +7,14 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.stores.local.aside import _locked, is_aside, is_reserved, names
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.testing.drivers import Trial
 from tests.children import forked
 
 
 @pytest.fixture
 def trial(tmp_path):
-    return Trial(Local(str(tmp_path)), Threads())
+    return Trial(LocalDriver(str(tmp_path)), Threads())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_folder_that_may_be_written_and_not_read_takes_every_kind_of_write(tmp
     def write():
         os.fchdir(here)
         os.seteuid(65534)
-        trial = Trial(Local("."), Threads())
+        trial = Trial(LocalDriver("."), Threads())
         with pytest.raises(PermissionError):
             os.scandir(".")
         etag = trial.put("key", b"old")

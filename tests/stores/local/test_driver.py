@@ -10,7 +10,7 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Part, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Transient, Unusable
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.testing.drivers import Trial
 from penstock.values import Span
 from tests.children import unprivileged
@@ -18,7 +18,7 @@ from tests.children import unprivileged
 
 @pytest.fixture
 def trial(tmp_path):
-    return Trial(Local(str(tmp_path)), Threads())
+    return Trial(LocalDriver(str(tmp_path)), Threads())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_may_not_be_read_is_forbidden(tmp_path):
     mimetypes.init()  # nobody may not be able to read this interpreter's library
 
     def read():
-        trial = Trial(Local("."), Threads())
+        trial = Trial(LocalDriver("."), Threads())
         etag = trial.put("secret", b"data")
         assert trial.get("secret") == b"data"
         Path("secret").chmod(0)
@@ -76,7 +76,7 @@ def test_a_failed_write_leaves_no_file_aside(trial, tmp_path):
 
 
 def test_a_full_disk_says_what_was_to_be_written_and_what_is_free(disk):
-    trial = Trial(Local(str(disk)), Threads())
+    trial = Trial(LocalDriver(str(disk)), Threads())
     with pytest.raises(NoSpace, match="4194304 bytes were to be written, 2097152 are free"):
         trial.put("folder/key", bytes(4 << 20))
     upload = trial.do(trial.driver.create("folder/key", Attributes()))
@@ -89,7 +89,7 @@ def test_a_full_disk_says_what_was_to_be_written_and_what_is_free(disk):
 def test_a_disk_that_fills_up_under_a_copy_s_last_bytes_leaves_no_part_of_it(disk, tmp_path):
     (tmp_path / "source").write_bytes(bytes(2 << 20))
     (disk / "other").write_bytes(bytes(512 << 10))  # so that the last write is cut short, and none comes after it
-    trial = Trial(Local(str(tmp_path)), Threads())
+    trial = Trial(LocalDriver(str(tmp_path)), Threads())
     with pytest.raises(NoSpace, match="2097152 bytes were to be written"):
         trial.do(trial.driver.copy("source", "disk/copy"))
     assert [path.name for path in disk.iterdir()] == ["other"]
@@ -97,7 +97,7 @@ def test_a_disk_that_fills_up_under_a_copy_s_last_bytes_leaves_no_part_of_it(dis
 
 def test_the_whole_tree_is_served_by_default(tmp_path):
     (tmp_path / "file").write_bytes(b"bytes")
-    trial = Trial(Local(), Threads())
+    trial = Trial(LocalDriver(), Threads())
     assert trial.driver.url("a/b") == "/a/b"
     assert trial.do(trial.driver.get(str(tmp_path / "file").lstrip("/"), "")) == b"bytes"
     assert Span("x").stop is None
@@ -190,7 +190,7 @@ class TestModes:
         def write():
             Path("folder").mkdir(mode=0o500)
             with pytest.raises(Forbidden):
-                Trial(Local("."), Threads()).put("folder/key", b"")
+                Trial(LocalDriver("."), Threads()).put("folder/key", b"")
             assert not list(Path("folder").iterdir())
 
         assert unprivileged(write, tmp_path) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import InvalidURL
 from penstock.source import open_source
-from penstock.stores.local.driver import PROVIDER
+from penstock.stores.local.driver import Local
 from penstock.stores.urls import parse
 
 
@@ -14,11 +14,11 @@ def test_a_path_and_its_url_open_the_same_engine(tmp_path):
     (one, key), (other, same) = open_source(tmp_path / "a"), open_source(f"file://{tmp_path}/a")
     assert key == same == f"{tmp_path}/a"[1:]
     assert one._fetcher() is other._fetcher()
-    assert parse(tmp_path).provider is PROVIDER
+    assert type(parse(tmp_path).store) is Local
     assert parse(tmp_path).local
 
 
 def test_a_file_url_with_a_host_is_refused():
     with pytest.raises(InvalidURL, match="three slashes"):
         parse("file://data/train")
-    assert PROVIDER.bucket_fault("") == ""
+    assert Local().bucket_fault("") == ""

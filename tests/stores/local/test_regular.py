@@ -9,13 +9,13 @@ import pytest
 from penstock.engine.contracts.driver import Attributes
 from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound, Unusable
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.testing.drivers import Trial
 
 
 @pytest.fixture
 def trial(tmp_path):
-    return Trial(Local(str(tmp_path)), Threads())
+    return Trial(LocalDriver(str(tmp_path)), Threads())
 
 
 def test_a_directory_is_no_object(trial, tmp_path):
@@ -78,7 +78,7 @@ class TestNoRegularFiles:
 
     @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
     def test_a_file_whose_size_is_not_told_is_refused(self):
-        whole = Trial(Local(), Threads())
+        whole = Trial(LocalDriver(), Threads())
         for verb in (whole.head, whole.get, lambda key: whole.read(key, 0, 1)):
             with pytest.raises(Unusable, match="does not tell its size"):
                 verb("proc/self/status")

@@ -11,13 +11,13 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import AlreadyExists, InvalidURL, PenstockError, PreconditionFailed, Unusable
-from penstock.stores.local.driver import Local, NewFile, write_files
+from penstock.stores.local.driver import LocalDriver, NewFile, write_files
 from penstock.testing.drivers import Trial
 
 
 @pytest.fixture
 def trial(tmp_path):
-    return Trial(Local(str(tmp_path)), Threads())
+    return Trial(LocalDriver(str(tmp_path)), Threads())
 
 
 def put_many(trial, *puts):

@@ -6,14 +6,14 @@ import pytest
 
 from penstock.engine.transport.work import Threads
 from penstock.errors import Forbidden
-from penstock.stores.local.driver import Local
+from penstock.stores.local.driver import LocalDriver
 from penstock.testing.drivers import Trial
 from tests.children import forked
 
 
 @pytest.fixture
 def trial(tmp_path):
-    return Trial(Local(str(tmp_path)), Threads())
+    return Trial(LocalDriver(str(tmp_path)), Threads())
 
 
 def test_a_missing_prefix_lists_nothing(trial):
@@ -90,7 +90,7 @@ def test_a_listing_names_the_directory_that_may_not_be_read(tmp_path):
         os.seteuid(65534)
         for prefix in ("run/", "run/cl", ""):
             with pytest.raises(Forbidden) as caught:
-                Trial(Local("."), Threads()).keys(prefix)
+                Trial(LocalDriver("."), Threads()).keys(prefix)
             assert caught.value.url == "./run/closed/"
 
     tmp_path.chmod(0o755)

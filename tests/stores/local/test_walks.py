@@ -7,7 +7,7 @@ import os
 import pytest
 
 from penstock.stores.local import driver as module
-from penstock.stores.local.driver import Local, Walks
+from penstock.stores.local.driver import LocalDriver, Walks
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def keys(local, delimiter=""):
 def test_a_folder_is_read_twice_for_five_pages(folder, scans, delimiter):
     (folder / "sub").mkdir()
     (folder / "sub" / "file").touch()
-    found = keys(Local(str(folder)), delimiter)
+    found = keys(LocalDriver(str(folder)), delimiter)
     assert found == [f"{number:04}" for number in range(4500)] + ["sub/" if delimiter else "sub/file"]
     assert len([each for each in scans if each == f"{folder}/"]) == 2
 
 
 def test_files_that_come_and_go_meanwhile_change_nothing_else(folder):
-    local = Local(str(folder))
+    local = LocalDriver(str(folder))
     first = page(local)
     second = page(local, token=first.token)
     (folder / "2500").unlink()
@@ -63,7 +63,7 @@ def test_files_that_come_and_go_meanwhile_change_nothing_else(folder):
 
 
 def test_a_new_listing_sees_what_is_new_though_an_older_one_was_left_half_way(folder):
-    local = Local(str(folder))
+    local = LocalDriver(str(folder))
     second = page(local, token=page(local).token)
     for number in range(500):
         (folder / f"2000-{number:03}").touch()
@@ -74,7 +74,7 @@ def test_a_new_listing_sees_what_is_new_though_an_older_one_was_left_half_way(fo
 
 
 def test_two_listings_at_once_do_not_disturb_one_another(folder):
-    local = Local(str(folder))
+    local = LocalDriver(str(folder))
     tokens, found = ["", ""], [[], []]
     for _ in range(5):
         for at in (0, 1):

@@ -6,16 +6,16 @@ import uuid
 
 from penstock.engine.transport.work import Threads
 from penstock.stores.memory import driver as memory
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.testing.drivers import Trial
 from tests.children import forked
 
 
 def test_sources_of_one_name_share_their_objects():
     name = uuid.uuid4().hex
-    Trial(Memory(name), Threads()).put("key", b"bytes")
-    assert Trial(Memory(name), Threads()).get("key") == b"bytes"
-    assert Trial(Memory(uuid.uuid4().hex), Threads()).keys() == []
+    Trial(MemoryDriver(name), Threads()).put("key", b"bytes")
+    assert Trial(MemoryDriver(name), Threads()).get("key") == b"bytes"
+    assert Trial(MemoryDriver(uuid.uuid4().hex), Threads()).keys() == []
 
 
 def test_trap_01_a_fork_while_another_thread_is_inside():
@@ -30,8 +30,8 @@ def test_trap_01_a_fork_while_another_thread_is_inside():
     holder.start()
     assert entered.wait(60)
     threading.Timer(0.2, leave.set).start()  # the fork waits for the lock; it cannot itself let go of it
-    with forked(lambda: Trial(Memory("fork"), Threads()).put("key", b"child's")) as status:
+    with forked(lambda: Trial(MemoryDriver("fork"), Threads()).put("key", b"child's")) as status:
         assert status() == 0
     holder.join()
-    assert Trial(Memory("fork"), Threads()).keys() == []
+    assert Trial(MemoryDriver("fork"), Threads()).keys() == []
     assert os.getpid()

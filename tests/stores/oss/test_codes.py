@@ -9,7 +9,7 @@ import pytest
 from penstock import errors
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import ConfigError, Forbidden, NotFound, Unauthenticated
-from penstock.stores.oss.vocabulary import OSS_CODES
+from penstock.stores.oss.dialect import OSS_CODES
 from tests.servers.hostile import document
 
 # "Error codes" of the OSS API reference, those that a request of Penstock can meet, with the HTTP status given there.

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 
-from penstock.stores.oss.vocabulary import Crc64, Crc64Md5, body_headers, stored_as, stored_sum
+from penstock.stores.oss.dialect import Crc64, Crc64Md5, body_headers, stored_as, stored_sum
 from penstock.values import Checksum
 
 CHECK = 0x995DC9BBDF1939FA  # of b"123456789": the catalogue of parametrised CRC algorithms

@@ -10,9 +10,9 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, Unauthenticated, Unreachable
 from penstock.stores.credentials import RefreshingCredentials
-from penstock.stores.oss import provider
+from penstock.stores.oss import store as oss_store
 from penstock.stores.oss.options import OSSOptions
-from penstock.stores.oss.provider import source
+from penstock.stores.oss.store import source
 from penstock.testing.servers import Scripted, reply
 
 ROLES = "/latest/meta-data/ram/security-credentials/"
@@ -31,7 +31,7 @@ def _keys(found):
 @pytest.fixture(autouse=True)
 def _no_instance(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(provider, "_METADATA", "http://127.0.0.1:1")  # nothing listens there
+    monkeypatch.setattr(oss_store, "_METADATA", "http://127.0.0.1:1")  # nothing listens there
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def instance(monkeypatch):
 
     with Scripted(script) as server:
         server.said = said
-        monkeypatch.setattr(provider, "_METADATA", server.url)
+        monkeypatch.setattr(oss_store, "_METADATA", server.url)
         yield server
 
 
@@ -165,7 +165,7 @@ def test_what_the_metadata_server_says_wrong_is_told(instance):
 
 def test_no_redirect_is_followed_and_no_metadata_asked_where_that_is_switched_off(monkeypatch):
     with Scripted(lambda _received, send: send(reply(302, location="http://127.0.0.1:9/"))) as server:
-        monkeypatch.setattr(provider, "_METADATA", server.url)
+        monkeypatch.setattr(oss_store, "_METADATA", server.url)
         with pytest.raises(Unreachable, match="HTTP 302"):
             _load({}, ecs_role="x")
         seen = len(server.received)

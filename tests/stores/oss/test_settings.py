@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.stores.oss.options import OSSOptions
-from penstock.stores.oss.settings import credentials_file, region_of
+from penstock.stores.oss.options import OSSOptions, region_of
+from penstock.stores.oss.store import credentials_file
 
 
 @pytest.mark.parametrize(

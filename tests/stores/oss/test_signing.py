@@ -6,9 +6,9 @@ import pytest
 
 from penstock.engine.contracts.credentials import Credentials
 from penstock.stores.http.headers import escape, query_string, trimmed
-from penstock.stores.oss.vocabulary import Signer, oss_query
+from penstock.stores.oss.dialect import Signer, oss_query
+from penstock.stores.s3.dialect import Bucket
 from penstock.stores.s3.signing import Address
-from penstock.stores.s3.vocabulary import Bucket
 
 BUCKET = Bucket("bucket", "https://oss-cn-hangzhou.aliyuncs.com", virtual=True, scheme="oss")
 QUERY = {"param1": "value1", "+param1": "value3", "|param1": "value4", "+param2": "", "|param2": "", "param2": ""}

@@ -11,8 +11,8 @@ from penstock.engine.contracts.driver import Delete, Driver, Head, List, Multipa
 from penstock.engine.support import supports
 from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound
-from penstock.stores.memory.driver import Memory
-from penstock.stores.profiles.profile_provider import _VERBS, below
+from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.profiles.store import _VERBS, below
 from penstock.testing.drivers import DriverContract, Trial
 from tests.readonly import ReadOnly
 
@@ -20,17 +20,17 @@ from tests.readonly import ReadOnly
 class TestContractBelow(DriverContract):
     @pytest.fixture
     def store(self):
-        return below(Memory(uuid.uuid4().hex), "some/base/", "penstock://below/"), Threads()
+        return below(MemoryDriver(uuid.uuid4().hex), "some/base/", "penstock://below/"), Threads()
 
 
 class TestContractAtTheRoot(DriverContract):
     @pytest.fixture
     def store(self):
-        return below(Memory(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
+        return below(MemoryDriver(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
 
 
 def test_what_lies_beside_is_not_seen():
-    memory, transport = Memory(uuid.uuid4().hex), Threads()
+    memory, transport = MemoryDriver(uuid.uuid4().hex), Threads()
     whole, part = Trial(memory, transport), Trial(below(memory, "base/", "penstock://x/"), transport)
     for key in ("base/in", "base", "basement", "other/in"):
         whole.put(key, key.encode())
@@ -43,7 +43,7 @@ def test_what_lies_beside_is_not_seen():
 
 
 def test_what_a_store_shows_is_learned_by_the_driver_itself():
-    memory = Memory(uuid.uuid4().hex)
+    memory = MemoryDriver(uuid.uuid4().hex)
     part = below(memory, "base/", "penstock://x/")
     learned = contract.Abilities(tags=False)
     part.abilities = learned
@@ -61,6 +61,6 @@ def test_every_verb_of_the_contract_is_known():
 
 
 def test_a_verb_that_is_missing_stays_missing():
-    part = below(ReadOnly(Memory(uuid.uuid4().hex), "x"), "base/", "penstock://x/")
+    part = below(ReadOnly(MemoryDriver(uuid.uuid4().hex), "x"), "base/", "penstock://x/")
     assert supports(part, List)
     assert not any(supports(part, verb) for verb in (Put, Delete, Multipart))

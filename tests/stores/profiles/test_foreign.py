@@ -127,7 +127,7 @@ def refused_as_a_project(load):
 @pytest.mark.parametrize("text", ALLOWED, ids=[str(number) for number in range(len(ALLOWED))])
 def test_what_leaves_nothing_with_others_is_allowed(project, text):
     project(f"[profiles.p]\n{text}")
-    assert load("p").provider
+    assert load("p").store
 
 
 # Fields that a project's file must not set. A field in neither table is refused, and fails the test below until

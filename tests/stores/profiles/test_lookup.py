@@ -75,6 +75,6 @@ def test_no_file_at_all(tmp_path, monkeypatch):
 
 def test_a_service_of_s3_s_dialect_is_a_provider_too(toml):
     toml("[profiles.x]\nprovider = 'minio'\noptions.endpoint = 'http://127.0.0.1:9'\n[profiles.y]\nprovider = 'mino'\n")
-    assert (load("x").provider.schemes, load("x").options.provider) == (("s3",), "minio")
+    assert (load("x").store.schemes, load("x").options.provider) == (("s3",), "minio")
     with pytest.raises(ConfigError, match="no provider 'mino': did you mean 'minio'"):
         load("y")

@@ -97,7 +97,7 @@ def legacy(yaml, tmp_path):
 )
 def test_mapping_does_not_apply_to_place_of_profile(url, expected):
     found = parse(url)
-    assert (found.url, found.provider.target) == expected
+    assert (found.url, found.store.target) == expected
 
 
 def test_directory_mapped_to_its_own_profile_is_read_and_written(legacy):
@@ -112,7 +112,7 @@ def test_directory_mapped_to_its_own_profile_is_read_and_written(legacy):
 def test_mapping_does_not_apply_to_place_of_penstock_profile(tmp_path, monkeypatch):
     (tmp_path / "penstock.toml").write_text('[profiles.old]\nurl = "s3://old/x/"\noptions.region = "r"\n')
     monkeypatch.chdir(tmp_path)
-    found = parse("penstock://old/f").provider
+    found = parse("penstock://old/f").store
     assert (found.target, found.defaults.region) == ("s3://old/x/", "r")
 
 

@@ -98,8 +98,8 @@ def test_a_profile_without_a_bucket_has_it_in_the_url(yaml, tmp_path):
     yaml("profiles: {}\n")
     found = parse("msc://remote/bucket/a/b")
     assert (found.bucket, found.key, found.url) == ("remote/bucket", "a/b", "msc://remote/bucket/a/b")
-    assert found.provider.target == "s3://bucket/"
-    assert found.provider.defaults.endpoint == "http://127.0.0.1:9"
+    assert found.store.target == "s3://bucket/"
+    assert found.store.defaults.endpoint == "http://127.0.0.1:9"
     with pytest.raises(ConfigError, match="names no bucket: write msc://remote/bucket/key"):
         parse("msc://remote/")
 
@@ -108,7 +108,7 @@ def test_implicit_profiles_need_no_file(yaml, tmp_path):
     yaml("profiles: {}\n")
     (tmp_path / "x").write_bytes(b"x")
     assert ps.open(f"msc://__filesystem__{tmp_path}/x").read() == b"x"
-    assert parse("msc://_s3-bucket/x").provider.target == "s3://bucket/"
+    assert parse("msc://_s3-bucket/x").store.target == "s3://bucket/"
 
 
 def test_what_is_wrong_names_the_file(yaml):

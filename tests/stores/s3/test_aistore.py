@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.stores.s3.services import auth_token
+from penstock.stores.s3.credentials import auth_token
 
 
 def test_the_variable_comes_before_the_file(tmp_path, monkeypatch):

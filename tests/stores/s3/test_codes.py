@@ -7,7 +7,7 @@ from botocore.retries import standard
 from penstock import errors
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import ConfigError, PenstockError, Transient, Unauthenticated
-from penstock.stores.s3.codes import S3_CODES
+from penstock.stores.s3.dialect import S3_CODES
 from tests.servers.hostile import document
 
 # "List of error codes" of the Amazon S3 API reference (2006-03-01), with the HTTP status given there and the error that

@@ -25,9 +25,9 @@ from penstock.errors import (
 from penstock.options import TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
-from penstock.stores.s3.driver import S3
+from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.vocabulary import Bucket
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
@@ -49,7 +49,7 @@ VERBS = {
 
 def _driver(endpoint, bucket, keys=("id", "secret")):
     options = S3Options(access_key=keys[0], secret_key=keys[1]) if keys else S3Options(anonymous=True)
-    return S3(Bucket(bucket, endpoint, virtual=False), "us-east-1", RefreshingCredentials(source(options)))
+    return S3Driver(Bucket(bucket, endpoint, virtual=False), "us-east-1", RefreshingCredentials(source(options)))
 
 
 def _trial(endpoint, bucket="bucket", keys=("id", "secret")):

@@ -9,26 +9,25 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.source import open_source
-from penstock.stores.s3.opening import FAMILY, parted, resolver
-from penstock.stores.s3.services import SERVICES
+from penstock.stores.s3.services import S3, SERVICES
 from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
 
 
 def test_settings_and_identity_come_apart():
-    settings, identity = resolver(SERVICES["wasabi"])(ps.S3Options(), {"WASABI_ACCESS_KEY_ID": "a"})
-    others = resolver(SERVICES["wasabi"])(ps.S3Options(), {"WASABI_ACCESS_KEY_ID": "b"})
+    settings, identity = SERVICES["wasabi"].resolve(ps.S3Options(), {"WASABI_ACCESS_KEY_ID": "a"})
+    others = SERVICES["wasabi"].resolve(ps.S3Options(), {"WASABI_ACCESS_KEY_ID": "b"})
     assert settings == others[0]
     assert identity != others[1]
-    assert parted(settings) == (settings, b"")
+    assert settings.identity == b""
     assert hash(settings) == hash(others[0])
 
 
 def test_s3_is_the_family_and_what_the_endpoint_adds():
     source, _ = open_source("s3://bkt/k", ps.S3Options(endpoint="https://a.r2.cloudflarestorage.com", anonymous=True))
-    assert source._provider.limits.equal_parts
+    assert source._kind.limits.equal_parts
     plain, _ = open_source("s3://bkt/k", ps.S3Options(endpoint="https://minio.example", anonymous=True))
-    assert plain._provider.limits == FAMILY.limits
+    assert plain._kind.limits == S3.limits
     assert source.root == "s3://bkt/"
 
 
@@ -42,8 +41,8 @@ def test_a_profile_has_the_limits_of_the_service_that_it_names(tmp_path, monkeyp
     file.write_text('[profiles.lake]\nurl = "s3://bkt/base"\noptions = {provider = "r2", account = "acc"}\n')
     monkeypatch.setenv("PENSTOCK_CONFIG", str(file))
     source, key = open_source("penstock://lake/k", ps.S3Options(access_key="id", secret_key="secret"))
-    assert source._provider.limits.equal_parts
-    assert source._provider.limits.key_bytes == FAMILY.limits.key_bytes - len("base/")
+    assert source._kind.limits.equal_parts
+    assert source._kind.limits.key_bytes == S3.limits.key_bytes - len("base/")
     assert source._fetcher().driver.head(key).request.url == "https://acc.r2.cloudflarestorage.com/bkt/base/k"
 
 

@@ -10,10 +10,11 @@ import penstock as ps
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.errors import ConfigError, InvalidURL, Unauthenticated
 from penstock.source import open_source
-from penstock.stores.s3.provider import PRESETS, R2
+from penstock.stores.s3.services import AWS, R2, SERVICES
 from penstock.testing.faults import FaultServer, Settings
 from penstock.testing.servers import Scripted, reply
 
+PRESETS = {word: service for word, service in SERVICES.items() if type(service) is not AWS}
 KEYS = {"access_key": "id", "secret_key": "secret"}
 PART = 64 << 10
 
@@ -223,8 +224,11 @@ def test_advice_names_the_services_own_variables(service, monkeypatch):
 
 @pytest.mark.parametrize("equal", [True, False])
 def test_parts_stay_equal_where_the_service_wants_it_however_many_there_are(service, equal, monkeypatch):
-    limits = replace(R2.limits, least_part_bytes=PART, most_parts=30, equal_parts=equal)
-    monkeypatch.setattr("penstock.stores.registry._loaded", {"r2": replace(R2, limits=limits)})
+    class Small(R2):
+        limits = replace(R2.limits, least_part_bytes=PART, most_parts=30, equal_parts=equal)
+
+    monkeypatch.setattr("penstock.stores.registry._loaded", {"r2": Small()})
+
     parts = ps.StoreOptions(write=ps.WriteOptions(part_bytes=PART, buffer_bytes=4 * PART))
     assert R2.limits.equal_parts, "and not only here"
     with ps.open("r2://bucket/k", "wb", store=parts) as file:
@@ -236,34 +240,27 @@ def test_parts_stay_equal_where_the_service_wants_it_however_many_there_are(serv
 
 
 def test_a_preset_asks_for_no_checksums_where_its_store_refuses_them():
-    for name, preset in PRESETS.items():
-        spoken = _opened(preset)._words
+    for word, preset in PRESETS.items():
+        name, spoken = preset.name, _opened(word)._dialect
         refused = name in ("Backblaze B2", "AIStore", "SwiftStack", "Google Cloud Storage's S3 interoperability")
         assert bool(spoken.whole_headers) is not refused, name
 
 
 def test_conditions_are_not_sent_where_they_are_refused_or_ignored():
     new = Attributes(create_only=True)
-    for name, preset in PRESETS.items():
-        driver = _opened(preset)
+    for word, preset in PRESETS.items():
+        driver = _opened(word)
         sent = "if-none-match: *" in driver.put("k", Payload(b"x"), new).request.headers
-        assert sent is (preset.abilities.form != "none"), name
+        assert sent is (preset.abilities.form != "none"), word
 
 
-def _opened(preset):
-    word = next(word for word, service in ps_services().items() if service.name == preset.name)
+def _opened(word):
     options = {"provider": word, "region": "r-1", **KEYS}
     if word in ("minio", "ceph", "s8k", "ais"):
         options["endpoint"] = "http://server:9000"
     if word in ("r2", "oci"):
         options["account"] = "acc"
     return open_source("s3://bkt/k", ps.S3Options(**options))[0]._fetcher().driver
-
-
-def ps_services():
-    from penstock.stores.s3.services import SERVICES
-
-    return SERVICES
 
 
 class TestAistore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.stores.s3.services import AWS, SERVICES, at, named, shared
+from penstock.stores.s3.services import AWS, SERVICES, at, named
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_an_endpoint_is_recognised_by_its_domain(url, word):
 
 
 def test_an_endpoint_says_its_region_and_account():
-    assert SERVICES["b2"].told("https://s3.us-west-004.backblazeb2.com", "region") == "us-west-004"
+    assert SERVICES["b2"].part_of("https://s3.us-west-004.backblazeb2.com", "region") == "us-west-004"
     oci = "https://ns.compat.objectstorage.eu-frankfurt-1.oci.customer-oci.com"
-    assert [SERVICES["oci"].told(oci, what) for what in ("account", "region")] == ["ns", "eu-frankfurt-1"]
-    assert SERVICES["r2"].told("https://id.eu.r2.cloudflarestorage.com", "account") == "id.eu"
-    assert SERVICES["b2"].told("https://f004.backblazeb2.com", "region") == ""
+    assert [SERVICES["oci"].part_of(oci, what) for what in ("account", "region")] == ["ns", "eu-frankfurt-1"]
+    assert SERVICES["r2"].part_of("https://id.eu.r2.cloudflarestorage.com", "account") == "id.eu"
+    assert SERVICES["b2"].part_of("https://f004.backblazeb2.com", "region") == ""
 
 
 def test_another_word_is_refused_with_the_one_that_was_meant():
@@ -46,7 +46,8 @@ def test_another_word_is_refused_with_the_one_that_was_meant():
 
 
 def test_a_shared_service_has_awss_variables_after_its_own():
-    service = shared(SERVICES["r2"])
+    service = SERVICES["r2"].shared()
     assert service.endpoints == ("R2_ENDPOINT_URL", "R2_ENDPOINT", *AWS.endpoints)
     assert (service.aws_files, service.keys) == (True, SERVICES["r2"].keys)
-    assert shared(AWS) == AWS
+    assert AWS().shared() == AWS()
+    assert service == SERVICES["r2"].shared() != SERVICES["r2"]

@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.options import TransportOptions
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.settings import StoreSettings, remembered, resolve
+from penstock.stores.s3.settings import Service, StoreSettings, remembered, resolve
 
 
 @pytest.fixture
@@ -204,12 +204,14 @@ def test_the_proxy_is_kept_and_not_shown(environ):
 def _resolving():
     calls = []
 
-    def resolved(options, environ):
-        calls.append(options)
-        found = resolve(options, environ)
-        return found, found.identity
+    class Counted(Service):
+        @remembered
+        def resolve(self, options, environ):
+            calls.append(options)
+            found = resolve(options, environ)
+            return found, found.identity
 
-    return remembered(resolved), calls
+    return Counted().resolve, calls
 
 
 def _write(path, region):

@@ -16,7 +16,7 @@ from penstock.engine.transport.work import Threads
 from penstock.errors import Changed, ConfigError, Damaged, Forbidden, Unsupported, Unusable
 from penstock.options import TransportOptions
 from penstock.source import open_source
-from penstock.stores.web.driver import Web
+from penstock.stores.web.driver import WebDriver
 from penstock.testing.drivers import DriverContract, Listing, Trial
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
@@ -32,7 +32,7 @@ class _OnNginx:
 
     @pytest.fixture
     def store(self, served):
-        return Web(served.roots[self.form]), connect(TransportOptions())
+        return WebDriver(served.roots[self.form]), connect(TransportOptions())
 
     @pytest.fixture
     def writer(self, served):
@@ -63,7 +63,7 @@ def _scripted(script):
 
 def _one(script, verb):
     with _scripted(script) as server:
-        trial = Trial(Web(f"{server.url}/"), connect(TransportOptions()))
+        trial = Trial(WebDriver(f"{server.url}/"), connect(TransportOptions()))
         return verb(trial), server
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.stores.web.provider import digest, login
+from penstock.stores.web.store import digest, login
 
 FILE = "machine one.example login me password hush1\ndefault login anonymous password hush2\n"
 

@@ -428,7 +428,7 @@ class Listing:
     def local(self, path: str) -> str | None:
         """Return the local path if the profile's objects are local files, else None."""
         location = parse(self.url(path))
-        root = location.provider.target or location.root
+        root = location.store.target or location.root
         return f"/{root.removeprefix(LOCAL_ROOT)}{location.key}" if root.startswith(LOCAL_ROOT) else None
 
     def info(self, path: str, *, strict: bool) -> ObjectMetadata:

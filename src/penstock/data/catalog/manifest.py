@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from penstock.stores.provider import Provider
+    from penstock.stores.store import Store
     from penstock.stores.urls import Location
 
 
@@ -101,15 +101,15 @@ def resolve_key(text: str, base: Location) -> str:
     match = _URL.match(text)
     if match is None:
         absolute = base.local and text.startswith("/")
-        return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.provider)
+        return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.store)
     scheme, rest = match.groups()
-    bucket, key = base.provider.split(rest)
+    bucket, key = base.store.split(rest)
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
         found = base.relative(text)
         if found is None:
             raise ManifestError(f"{_short(text)} does not lie in {base.root}: make a dataset per bucket")
         key = found
-    return _storable(key, base.provider)
+    return _storable(key, base.store)
 
 
 def _contained(text: str, base: Location) -> str:
@@ -119,15 +119,15 @@ def _contained(text: str, base: Location) -> str:
     return resolve_key(text, base)
 
 
-def _storable(key: str, provider: Provider) -> str:
+def _storable(key: str, store: Store) -> str:
     if not key:
         raise ManifestError("names no object")
     if "\0" in key:
         raise ManifestError(f"{_short(key)} holds a NUL (text is UTF-8)")
-    most = provider.limits.key_bytes
+    most = store.limits.key_bytes
     if len(key) > most // 4 and len(key.encode()) > most:
         raise ManifestError(f"{_short(key)} takes more than {most} bytes")
-    if fault := provider.key_fault(key):
+    if fault := store.key_fault(key):
         raise ManifestError(f"{_short(key)} cannot be a key: {fault}")
     return key
 

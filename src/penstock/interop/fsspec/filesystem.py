@@ -31,7 +31,7 @@ from penstock.options.private import given, hidden
 from penstock.options.table import PART_KINDS, meant
 from penstock.options.typed import converted, overlaid
 from penstock.source import Source
-from penstock.stores.urls import option_classes, parse, scheme_provider
+from penstock.stores.urls import option_classes, parse, scheme_store
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
@@ -536,16 +536,16 @@ class Storage:
         if isinstance(store, str):
             message = f"store={store!r} names a profile, so {', '.join(named)} cannot be passed beside: put it there"
             raise ConfigError(message)
-        provider = scheme_provider(scheme)
-        if provider.named is None:
-            self.store, self.named = self._over(provider.options), {}
+        kind = scheme_store(scheme)
+        if not kind.profiles:
+            self.store, self.named = self._over(kind.options), {}
         else:
             for name in named:
                 _check_known(name)
 
     def options(self, location: Location) -> StoreOptions | str | None:
         """Return the ``store=`` argument for a location."""
-        return self._over(location.provider.options) if self.named else self.store
+        return self._over(location.store.options) if self.named else self.store
 
     def of(self, url: str) -> StoreOptions | str | None:
         """Return the ``store=`` argument for a URL."""

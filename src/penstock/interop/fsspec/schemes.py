@@ -13,7 +13,7 @@ from fsspec import register_implementation
 from penstock.errors import ConfigError, UnknownScheme
 from penstock.interop.fsspec.filesystem import PenstockFileSystem
 from penstock.options import StoreOptions
-from penstock.stores.urls import scheme_provider
+from penstock.stores.urls import scheme_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +55,8 @@ def register(*schemes: str, store: StoreOptions | str | None = None) -> None:
     kinds = {scheme: kind_of(scheme) for scheme in schemes or ("s3",)}
     if isinstance(store, StoreOptions):
         for scheme in kinds:
-            if scheme_provider(scheme).named is None:
-                scheme_provider(scheme).take(store)
+            if not scheme_store(scheme).profiles:
+                scheme_store(scheme).take(store)
     for scheme, kind in kinds.items():
         kind.default = store
         register_implementation(scheme, kind, clobber=True)
@@ -66,7 +66,7 @@ def kind_of(scheme: str) -> type[PenstockFileSystem]:
     """Return the class of one scheme's file systems; raise ``UnknownScheme`` if no provider has the scheme."""
     kind = _kinds.get(scheme)
     if kind is None:
-        scheme_provider(scheme)
+        scheme_store(scheme)
         made = type(scheme, (PenstockFileSystem,), {"protocol": scheme, "default": None, "__module__": __name__})
         kind = _kinds.setdefault(scheme, made)
     return kind

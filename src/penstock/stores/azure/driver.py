@@ -33,7 +33,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.stores.azure.listing import Walk, is_folder, page_of, read_blobs, read_uncommitted
-from penstock.stores.azure.settings import WHERE
+from penstock.stores.azure.options import WHERE
 from penstock.stores.azure.signing import AccountKey, Signer
 from penstock.stores.direct import direct
 from penstock.stores.http.answers import STATUSES, Answers, Codes, Meaning, Reads
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABILITIES",
     "AZURE_CODES",
-    "Azure",
+    "AzureDriver",
     "block_id",
     "block_list",
     "conditions",
@@ -101,7 +101,7 @@ ABILITIES = Abilities(digest=_begin_md5, seeks=False, ranges=None, sums=True)
 _SUMMED, _UNSUMMED = Verification(digests={"content-md5": _stored_sum}), Verification()
 
 
-class Azure(Reads):
+class AzureDriver(Reads):
     """Container as a store; see ``contracts.driver`` for the verbs' contract.
 
     Each verb is one request, except ``create`` and ``abort``, which make none: blocks belong to the object's name, not

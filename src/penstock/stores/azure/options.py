@@ -8,7 +8,10 @@ from penstock.errors import ConfigError
 from penstock.options.parts import StoreOptions
 from penstock.options.private import PUBLIC
 
-__all__ = ["AzureOptions"]
+__all__ = ["WHERE", "AzureOptions"]
+
+# Settings that locate an account, for messages.
+WHERE = "endpoint= or AZURE_STORAGE_ENDPOINT, account= or AZURE_STORAGE_ACCOUNT_NAME"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

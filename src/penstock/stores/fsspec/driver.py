@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.values import Span
 
 
-__all__ = ["Fsspec", "Instances", "filesystem_class"]
+__all__ = ["FsspecDriver", "Instances", "filesystem_class"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -67,7 +67,7 @@ _NONE = Conditions(create=False, replace=False)
 _LATER = "the file is no longer the one that was listed or opened"
 
 
-class Fsspec:
+class FsspecDriver:
     """Root of a filesystem; keys are paths below it.
 
     A version is the filesystem's own (an ETag, a generation, a digest), else the modification time with the size. It is

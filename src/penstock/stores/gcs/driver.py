@@ -1,12 +1,15 @@
-"""Verbs of Google Cloud Storage: S3's, a conditional move, and listings that hide staged objects.
+"""Verbs and dialect of Google Cloud Storage: S3's, a conditional move, and listings that hide staged objects.
 
-CRC-32C, which Google Cloud Storage returns for every object in ``x-goog-hash`` and checks for every body.
+Requests are signed by an HMAC key or carry a bearer token. The service returns a CRC-32C for every object in
+``x-goog-hash``, and checks one for every body.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64encode
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
@@ -34,11 +37,12 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.gcs.signing import KEYS, WHERE, bearer, google_query, hmac_keys
+from penstock.stores.gcs.options import KEYS, WHERE
 from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.verify import Crc, RunningCrc, RunningHash, Verification, from_base64
-from penstock.stores.s3.driver import S3
-from penstock.stores.s3.vocabulary import Vocabulary
+from penstock.stores.s3.dialect import Dialect
+from penstock.stores.s3.driver import S3Driver
+from penstock.stores.s3.signing import EMPTY_SHA256, Scheme, Signer, keyed_query, signed_query
 from penstock.values import Page, Upload, Uploads
 
 if TYPE_CHECKING:
@@ -46,11 +50,24 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.credentials import Identity, Renewable
     from penstock.engine.contracts.exchange import Response
-    from penstock.stores.s3.vocabulary import Bucket, Sign
+    from penstock.stores.s3.dialect import Bucket, Sign
+    from penstock.stores.s3.signing import Address
     from penstock.values import Running
 
 
-__all__ = ["ABILITIES", "GCS", "GOOGLE_CODES", "HEADER", "Crc32c", "body_headers", "google", "library", "stored_sum"]
+__all__ = [
+    "ABILITIES",
+    "GOOGLE_CODES",
+    "HEADER",
+    "Bearer",
+    "Crc32c",
+    "GCSDriver",
+    "Google",
+    "ServiceToken",
+    "body_headers",
+    "library",
+    "stored_sum",
+]
 
 # crc32c=BASE64,md5=BASE64 in one line or in several, in either order.
 HEADER = "x-goog-hash"
@@ -104,7 +121,7 @@ _NAMED = STAGED.encode()
 _PARTS, _OBJECTS = "\1", "\2"
 
 
-class GCS(S3):
+class GCSDriver(S3Driver):
     """Bucket of Google Cloud Storage.
 
     Versions are generations. A multipart upload takes no condition: a conditional write goes to a key below ``STAGED``
@@ -114,9 +131,9 @@ class GCS(S3):
     abilities = ABILITIES
     copy_part = None  # type: ignore[assignment]  # the XML API cannot copy parts; a copy of any size is one request
 
-    def __init__(self, bucket: Bucket, identity: Identity[Any], vocabulary: Vocabulary, payer: str = "") -> None:
+    def __init__(self, bucket: Bucket, identity: Identity[Any], dialect: Google, payer: str = "") -> None:
         """Address ``bucket`` as ``identity``; ``payer`` is the project that pays, unless it is empty."""
-        super().__init__(bucket, REGION, identity, vocabulary)
+        super().__init__(bucket, REGION, identity, dialect)
         self._payer = payer
         self._renames = True
 
@@ -237,34 +254,6 @@ _HOST = "storage.googleapis.com"
 _IF = "x-goog-if-generation-match"
 
 
-def google(*, keys: bool, user_project: str = "") -> Vocabulary:
-    """Return the vocabulary for HMAC ``keys``, or for bearer tokens; ``user_project`` pays, unless it is empty."""
-    signer: Callable[[Bucket, str, str, Callable[[], Any]], Sign]
-    signer = hmac_keys(user_project) if keys else bearer(user_project)
-    return Vocabulary(
-        prefix="x-goog-",
-        codes=GOOGLE_CODES,
-        # Version: the generation, because conditions do not take the ETags in XML. Size: the stored one, because
-        # Content-Length is missing if the service decompresses.
-        verification=Verification(
-            version="x-goog-generation", size="x-goog-stored-content-length", digests={HEADER: stored_sum}
-        ),
-        version_element="Generation",
-        signer=signer,
-        presigner=google_query(user_project),
-        body_headers=body_headers,
-        endpoint=lambda _region: f"https://{_HOST}",
-        domain=lambda _region: _HOST,
-        pin=_IF,
-        copy_pin="x-goog-copy-source-if-generation-match",
-        create=(_IF, "0"),
-        replace=_IF,
-        quotes=False,
-        # Otherwise objects stored as gzip are sent decompressed, whole, and without a length.
-        read_headers={"accept-encoding": "gzip"},
-    )
-
-
 _WAYS = "credentials_file= or GOOGLE_APPLICATION_CREDENTIALS, token=, `gcloud auth application-default login`"
 _LOGIN = f"; check the credentials ({_WAYS})"
 _EXPIRED = f"; the token has expired, or is no longer valid: renew it ({_WAYS})"
@@ -340,3 +329,112 @@ _STATUSES: Mapping[int, Meaning] = {
 }
 
 GOOGLE_CODES = Codes(service="Google Cloud Storage", codes=_CODES, statuses=_STATUSES, where=WHERE)
+
+
+_PROJECT = "x-goog-user-project"  # the header names the project that pays
+_SCHEME = Scheme(name="GOOG4", service="storage", prefix="x-goog-")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceToken(BearerToken):
+    """Token of a service account whose private key is local.
+
+    Attributes:
+        account: Email address of the account.
+        sign: Returns the RSA-SHA256 signature of bytes, by that key.
+
+    """
+
+    account: str = ""
+    sign: Callable[[bytes], bytes] | None = field(default=None, compare=False)
+
+
+class Bearer:
+    """Signer that puts the current access token into each request."""
+
+    __slots__ = ("_credentials", "_headers", "_proof", "_token")
+
+    def __init__(self, credentials: Callable[[], BearerToken | None], headers: Mapping[str, str]) -> None:
+        """Send ``headers`` along with each token; without credentials, send neither."""
+        self._credentials = credentials
+        self._headers = tuple(f"{name}: {value}" for name, value in headers.items())
+        self._token: BearerToken | None = None
+        self._proof: tuple[str, ...] = ()
+
+    def sign(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], digest: str = EMPTY_SHA256
+    ) -> tuple[str, ...]:
+        """Return the header lines to send: ``headers`` and, unless anonymous, the token."""
+        del method, path, query, digest
+        token = self._credentials()
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        if token is None:
+            return tuple(lines)
+        if token is not self._token:
+            self._proof = (f"Authorization: Bearer {token.token}", *self._headers)
+            self._token = token
+        return *self._proof, *lines
+
+
+class Google(Dialect):
+    """Google's dialect, for HMAC keys or for bearer tokens."""
+
+    prefix = "x-goog-"
+    codes = GOOGLE_CODES
+    # Version: the generation, because conditions do not take the ETags in XML. Size: the stored one, because
+    # Content-Length is missing if the service decompresses.
+    verification = Verification(
+        version="x-goog-generation", size="x-goog-stored-content-length", digests={HEADER: stored_sum}
+    )
+    version_element = "Generation"
+    pin = _IF
+    copy_pin = "x-goog-copy-source-if-generation-match"
+    create = (_IF, "0")
+    replace = _IF
+    quotes = False
+    # Otherwise objects stored as gzip are sent decompressed, whole, and without a length.
+    read_headers: Mapping[str, str] = {"accept-encoding": "gzip"}
+
+    def __init__(self, *, keys: bool, user_project: str = "") -> None:
+        """Sign with HMAC ``keys``, or send bearer tokens; ``user_project`` pays, unless it is empty."""
+        super().__init__(own=f"https://{_HOST}")
+        self._keys = keys
+        self._project = user_project
+        self._headers = {_PROJECT: user_project} if user_project else {}
+
+    def signer(self, bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
+        """Return a signer for HMAC keys, GOOG4-HMAC-SHA256, or one for OAuth 2.0 tokens."""
+        if not self._keys:
+            return Bearer(credentials, self._headers).sign
+        scheme = replace(
+            _SCHEME,
+            headers=self._headers,
+            # Google's front end rewrites this header before it checks the signature.
+            unsigned=frozenset({"accept-encoding"}),
+            # x-goog-hash, which is signed, holds the body's checksum.
+            signs_body=False,
+        )
+        return Signer(host, region, credentials, time.time, scheme).sign
+
+    def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  as in ``Dialect``
+        """Return a query that is signed by an HMAC key or a service account's private key."""
+        # As a query field, which Google accepts in place of the header: users of the URL send no headers.
+        payer = {"userProject": self._project} if self._project else {}
+        if isinstance(credentials, Credentials):
+            return keyed_query(address, credentials, _SCHEME, payer)
+        sign = credentials.sign if isinstance(credentials, ServiceToken) else None
+        if not isinstance(credentials, ServiceToken) or sign is None:
+            raise Unsupported(
+                "an access token signs no address: use an HMAC key (access_key, secret_key), or the file of a service "
+                "account, which holds a private key (credentials_file)"
+            )
+        fields = {"Credential": credentials.account, **payer}
+        return signed_query(address, _SCHEME, "GOOG4-RSA-SHA256", fields, lambda text: sign(text.encode()).hex())
+
+    def body_headers(self, digest: str) -> Mapping[str, str]:
+        """Return the header that makes the service compare a body before it keeps it."""
+        return body_headers(digest)
+
+    def domain(self, region: str) -> str:  # noqa: ARG002  the same for all
+        """Return Google's host."""
+        return _HOST

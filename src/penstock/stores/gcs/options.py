@@ -12,7 +12,11 @@ from penstock.options.private import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["GCSOptions"]
+__all__ = ["KEYS", "WHERE", "GCSOptions"]
+
+WHERE = "endpoint= or STORAGE_EMULATOR_HOST"  # settings that locate it, for messages
+# Variables of an HMAC key: MosaicML's Streaming, streaming/base/storage/download.py.
+KEYS = ("GCS_KEY", "GCS_SECRET")
 
 _SOURCES = (
     *("anonymous", "access_key", "token", "credentials", "credentials_process"),

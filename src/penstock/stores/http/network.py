@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.exchange import Transport
     from penstock.options import TransportOptions
-    from penstock.stores.provider import Opening
+    from penstock.stores.store import Opening
 
 
 __all__ = ["ca_file", "connected", "first", "variables"]
@@ -78,10 +78,11 @@ _LOG = logging.getLogger("penstock")
 _unverified: set[str] = set()
 
 
-def connected(opening: Opening, endpoint: str) -> Transport:
+def connected(opening: Opening, endpoint: str, where: str) -> Transport:
     """Return a transport for a store at ``endpoint`` (``scheme://host[:port]``); no connection is made yet.
 
-    With ``verify=False`` and ``https``, a warning is logged once per endpoint and process.
+    ``where`` is ``Store.where``: the settings that messages about a failed connection name. With ``verify=False`` and
+    ``https``, a warning is logged once per endpoint and process.
     """
     from penstock.engine.transport.loop import connect
 
@@ -89,4 +90,4 @@ def connected(opening: Opening, endpoint: str) -> Transport:
     if not transport.verify and endpoint.startswith("https:") and endpoint not in _unverified:
         _unverified.add(endpoint)
         _LOG.warning("%s is not verified (verify=False): anybody on the way there can read and change all", endpoint)
-    return connect(replace(transport, ca_file=settings.ca_file, proxy=settings.proxy), opening.provider.where)
+    return connect(replace(transport, ca_file=settings.ca_file, proxy=settings.proxy), where)

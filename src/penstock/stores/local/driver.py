@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.stores.direct import direct, grouped, key_bytes, page_from, too_large
 from penstock.stores.local import aside as asides
 from penstock.stores.local.aside import begin, flush, inherit, is_aside, most_kept, names
-from penstock.stores.provider import Opening, Provider
+from penstock.stores.store import Opening, Store
 from penstock.values import ObjectMeta, Span, Upload, Uploads, content_type_of
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
     Items = Iterator[ObjectMeta | str]
 
-__all__ = ["PROVIDER", "Local", "NewFile", "Walks", "set_time", "unfinished", "walk", "write_all", "write_files"]
+__all__ = ["Local", "LocalDriver", "NewFile", "Walks", "set_time", "unfinished", "walk", "write_all", "write_files"]
 
 _PIECE_BYTES = 1 << 20
 
 
-class Local:
+class LocalDriver:
     """File system under ``root``; keys are paths relative to it, with ``/`` between components.
 
     An ETag consists of inode, size and modification time, so it changes when a file is replaced or rewritten.
@@ -396,7 +396,7 @@ class _Errors:
 
     __slots__ = ("_driver", "_key", "_writing_bytes")
 
-    def __init__(self, driver: Local, key: str, writing_bytes: int) -> None:
+    def __init__(self, driver: LocalDriver, key: str, writing_bytes: int) -> None:
         self._driver, self._key, self._writing_bytes = driver, key, writing_bytes
 
     def __enter__(self) -> None:
@@ -574,24 +574,24 @@ def set_time(descriptor: int, metadata: Mapping[str, str]) -> None:
         os.utime(descriptor, ns=(nanoseconds, nanoseconds))
 
 
-def _open(_opening: Opening) -> tuple[Driver, Transport]:
-    from penstock.engine.transport.work import Threads
+class Local(Store):
+    """``file://`` and bare paths. The bucket is empty, and a key is an absolute path without its leading slash."""
 
-    return Local(), Threads()
+    name = "the file system"
+    schemes = ("file",)
+    abilities = LocalDriver.abilities
+    any_options = True
 
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:  # noqa: ARG002  there is one file system
+        """Return a driver of the whole file system, and a few threads for its calls."""
+        from penstock.engine.transport.work import Threads
 
-def _host(bucket: str) -> str:
-    return "a file URL names no host: write file:///absolute/path with three slashes, or a bare path" if bucket else ""
+        return LocalDriver(), Threads()
 
-
-PROVIDER = Provider(
-    name="the file system",
-    schemes=("file",),
-    open=_open,
-    bucket_fault=_host,
-    abilities=Abilities(digest=None),
-    any_options=True,
-)
+    def bucket_fault(self, bucket: str) -> str:
+        """Refuse every host."""
+        fault = "a file URL names no host: write file:///absolute/path with three slashes, or a bare path"
+        return fault if bucket else ""
 
 
 def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
 from penstock.stores.direct import direct, page_of, too_large
-from penstock.stores.provider import Opening, Provider
+from penstock.stores.store import Opening, Store
 from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.values import Page, Span
 
 
-__all__ = ["PROVIDER", "Memory"]
+__all__ = ["Memory", "MemoryDriver"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ _lock = threading.RLock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-class Memory:
+class MemoryDriver:
     """Named set of objects, shared by all sources of this process with that name; a fork gets a copy."""
 
     abilities = Abilities(digest=None, forks=False)
@@ -249,16 +249,16 @@ def _tag(data: bytes) -> str:
     return md5(data, usedforsecurity=False).hexdigest()
 
 
-def _open(opening: Opening) -> tuple[Driver, Transport]:
-    from penstock.engine.transport.work import Threads
+class Memory(Store):
+    """``memory://name``: a set of objects by name."""
 
-    return Memory(opening.bucket), Threads(2)
+    name = "memory"
+    schemes = ("memory",)
+    abilities = MemoryDriver.abilities
+    any_options = True
 
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Return a driver of the set, and a few threads for its calls."""
+        from penstock.engine.transport.work import Threads
 
-PROVIDER = Provider(
-    name="memory",
-    schemes=("memory",),
-    open=_open,
-    abilities=Abilities(digest=None, forks=False),
-    any_options=True,
-)
+        return MemoryDriver(opening.bucket), Threads(2)

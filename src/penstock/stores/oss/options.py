@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,20 @@ from penstock.options.private import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["OSSOptions"]
+__all__ = ["WHERE", "OSSOptions", "region_of"]
+
+WHERE = "endpoint= or OSS_ENDPOINT, region= or OSS_REGION"  # settings that locate it, for messages
+# The host of a region, perhaps after a bucket or "s3"; "-internal" is for access from Alibaba's own networks.
+_ENDPOINT = re.compile(r"(?:[a-z0-9-]+\.)?oss-([a-z0-9-]{1,40}?)(?:-internal)?\.aliyuncs\.com")
+# Dual-stack, like cn-beijing.oss.aliyuncs.com.
+_DUAL = re.compile(r"(?:[a-z0-9-]+\.)?([a-z0-9-]{1,40})\.oss\.aliyuncs\.com")
+_NO_REGION = ("accelerate", "accelerate-overseas")
+
+
+def region_of(host: str) -> str:
+    """Return the region in a host name of OSS; empty if it names none (acceleration, a custom domain)."""
+    match = _ENDPOINT.fullmatch(host) or _DUAL.fullmatch(host)
+    return match[1] if match and match[1] not in _NO_REGION else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from penstock.stores.profiles.files import config_files, read_file
 from penstock.stores.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
 from penstock.stores.profiles.mapping import open_named
 from penstock.stores.profiles.multistorage import translations
-from penstock.stores.provider import Route
+from penstock.stores.store import Route
 from penstock.stores.urls import Location, parse
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.options import CacheOptions, StoreOptions
     from penstock.options.table import Table
     from penstock.stores.profiles.files import File
-    from penstock.stores.provider import Provider
+    from penstock.stores.store import Store
 
 __all__ = ["Problem", "Setting", "cache_of", "check_files", "place_of", "profiles", "settings"]
 
@@ -76,16 +76,16 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Settin
 
     """
     profile, location = _profile(place, environ)
-    provider = location.provider if location is not None else profile.provider  # type: ignore[union-attr]  # one of both
+    store = location.store if location is not None else profile.store  # type: ignore[union-attr]  # one of both
     if profile is not None and location is None:
         options = profile.options
     else:
-        options = provider.take(type(provider.defaults)() if provider.defaults is not None else provider.options())
-    found = [Setting("provider", provider.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
+        options = store.take(type(store.defaults)() if store.defaults is not None else store.options())
+    found = [Setting("provider", store.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
     if location is not None:
-        found.append(Setting("url", provider.target or location.url, _origin(profile, "url") or "URL"))
+        found.append(Setting("url", store.target or location.url, _origin(profile, "url") or "URL"))
     found += _sinks(profile)
-    resolved = _resolved(provider, options, environ)
+    resolved = _resolved(store, options, environ)
     own = [each for each in fields(options) if each.name not in PARTS]
     found += [_setting("options", each, options, profile, resolved) for each in own]
     for part in PARTS:
@@ -115,7 +115,7 @@ def _profile(place: str, environ: Mapping[str, str]) -> tuple[Profile | None, Lo
     location = parse(place)
     # A profile of Multi-Storage Client may have its bucket behind the name.
     name = location.bucket.partition("/")[0]
-    return (load(name, environ, location.scheme) if location.provider.target else None), location
+    return (load(name, environ, location.scheme) if location.store.target else None), location
 
 
 def _origin(profile: Profile | None, key: str) -> str:
@@ -124,20 +124,20 @@ def _origin(profile: Profile | None, key: str) -> str:
 
 
 class _Resolved(NamedTuple):
-    """Provider's settings from options and environment, and those without each variable that it read."""
+    """Store's settings from options and environment, and those without each variable that it read."""
 
     settings: Hashable
     without: Mapping[str, Hashable]
 
 
-def _resolved(provider: Provider, options: object, environ: Mapping[str, str]) -> _Resolved:
+def _resolved(store: Store, options: object, environ: Mapping[str, str]) -> _Resolved:
     whole = _Recorded(environ)
-    settings = _inner(provider.resolve(options, whole)[0])
+    settings = _inner(store.resolve(options, whole)[0])
     without: dict[str, Hashable] = {}
     for name in whole.asked:
         if name in environ:
             try:
-                without[name] = _inner(provider.resolve(options, _Recorded(environ, name))[0])
+                without[name] = _inner(store.resolve(options, _Recorded(environ, name))[0])
             except PenstockError:
                 without[name] = None
     return _Resolved(settings, without)
@@ -205,7 +205,7 @@ def place_of(table: Table, environ: Mapping[str, str] = os.environ) -> tuple[str
     """
     found = built(table.name, [table], environ.get)
     open_named(found.sinks)
-    return (f"{found.provider.schemes[0]}://" if found.target is None else found.target.url), found.options
+    return (f"{found.store.schemes[0]}://" if found.target is None else found.target.url), found.options
 
 
 def profiles(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, str]]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
     from penstock.stores.profiles.files import File
-    from penstock.stores.provider import Provider
+    from penstock.stores.store import Store
 
     Form = Literal["any", "literal", "place", "variable", "true"]
 
@@ -80,9 +80,9 @@ class Profile:
         origin: File, line and key of its table.
         values: Its values and those of the profiles that it extends, by ``url``, ``provider`` or ``table.key``; not
             expanded.
-        provider: Provider of its store.
+        store: Its store.
         target: Base of its paths; None without ``url``.
-        options: Options of the provider's class.
+        options: Options of the store's class.
         sinks: Sinks to open with its first store.
 
     """
@@ -90,7 +90,7 @@ class Profile:
     name: str
     origin: str
     values: Mapping[str, Value] = field(repr=False)
-    provider: Provider = field(repr=False)
+    store: Store = field(repr=False)
     target: Location | None
     options: StoreOptions
     sinks: NamedSinks
@@ -169,22 +169,17 @@ def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -
     """Return the profile of these tables, the nearest first; ``lookup`` returns variables. Raises as ``load`` does."""
     values, origin = merged(tables), tables[0].origin
     check_tables(values)
-    provider, target = _target(name, origin, values, lookup)
+    store, target = _target(name, origin, values, lookup)
     for each in tables:
-        _warn_readable(provider, each)
+        _warn_readable(store, each)
         _warn_unused(each)
-    check_options(values, provider.options, provider.schemes[0], _own_scheme(tables))
-    options = typed(
-        provider.options,
-        _of("options", values),
-        lookup,
-        **_parts(values, lookup),
-    )
+    check_options(values, store.options, store.schemes[0], _own_scheme(tables))
+    options = typed(store.options, _of("options", values), lookup, **_parts(values, lookup))
     try:
-        provider.take(options)
+        store.take(options)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error.message}") from None
-    return Profile(name, origin, values, provider, target, options, named_sinks(values, lookup))
+    return Profile(name, origin, values, store, target, options, named_sinks(values, lookup))
 
 
 def _parts(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> dict[str, Any]:
@@ -210,8 +205,8 @@ def _own_scheme(tables: list[Table]) -> str:
     url, named = values.get("url"), values.get("provider")
     word = "" if named is None else str(named.raw)
     word = ("s3" if word in SERVICES else word) if url is None else str(url.raw).partition("://")[0]
-    provider = None if word in KINDS else find(word)
-    return "" if provider is None else provider.schemes[0]
+    store = None if word in KINDS else find(word)
+    return "" if store is None else store.schemes[0]
 
 
 def _of(table: str, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -220,30 +215,28 @@ def _of(table: str, values: Mapping[str, Value]) -> dict[str, Value]:
 
 def _target(
     name: str, origin: str, values: dict[str, Value], lookup: Callable[[str], str | None]
-) -> tuple[Provider, Location | None]:
-    provider = target = None
+) -> tuple[Store, Location | None]:
+    store = target = None
     if (value := values.get("provider")) is not None:
         wanted = str(expanded(value, lookup))
         if wanted in SERVICES:
             # A service of S3's dialect: its options are S3's.
             values.setdefault("options.provider", value)
             wanted = "s3"
-        provider = None if wanted in KINDS else find(wanted)
-        if provider is None:
+        store = None if wanted in KINDS else find(wanted)
+        if store is None:
             known = [*(each for each in schemes() if each not in KINDS), *SERVICES]
             raise ConfigError(f"{value.origin}: no provider {wanted!r}{meant(wanted, known, '; ' + ', '.join(known))}")
     if (value := values.get("url")) is not None:
         target = _location(str(expanded(value, lookup)), value)
-        if provider is not None and provider.name != target.provider.name:
-            raise ConfigError(
-                f"{value.origin}: {target.scheme}:// is not the provider {provider.schemes[0]!r}: name one"
-            )
-        provider = target.provider
-    if provider is None:
+        if store is not None and store.name != target.store.name:
+            raise ConfigError(f"{value.origin}: {target.scheme}:// is not the provider {store.schemes[0]!r}: name one")
+        store = target.store
+    if store is None:
         raise ConfigError(
             f"{origin} names no store: add url = 's3://bucket/path/', or provider = 's3' for store={name!r}"
         )
-    return provider, target
+    return store, target
 
 
 def _location(url: str, value: Value) -> Location:
@@ -267,8 +260,8 @@ def _warn_unused(table: Table) -> None:
         _LOG.warning("%s has keys that Penstock does not use: %s", table.origin, ", ".join(table.notes))
 
 
-def _warn_readable(provider: Provider, table: Table) -> None:
-    secrets = literal_secrets(provider.options, _of("options", table.values)) if table.open_to_all else []
+def _warn_readable(store: Store, table: Table) -> None:
+    secrets = literal_secrets(store.options, _of("options", table.values)) if table.open_to_all else []
     path = table.origin.partition(": ")[0].rstrip("0123456789").rstrip(":")
     if secrets and path not in _warned:
         _warned.add(path)

@@ -1,1 +1,1 @@
-"""The S3 dialect: options, credentials, verbs, vocabulary, code table, signature and presets."""
+"""S3's dialect: AWS, the services that speak it (``services``), and the verbs that OSS and GCS share (``driver``)."""

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.stores.credentials import called, printed
+from penstock.stores.http.network import first, variables
 from penstock.stores.s3 import aws_files as shared
-from penstock.stores.s3.services import AWS, auth_token
-from penstock.stores.s3.settings import chain_reads, resolve, unsigned
+from penstock.stores.s3.settings import Service, chain_reads, resolve, unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.engine.contracts.credentials import CredentialSource
     from penstock.stores.s3.options import S3Options
-    from penstock.stores.s3.services import Service
 
-__all__ = ["source"]
+__all__ = ["auth_token", "source"]
 
 _PUBLIC = "anonymous=True (--anonymous, AWS_NO_SIGN_REQUEST=YES) reads public data"
 
 
 def source(
-    options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS
+    options: S3Options, environ: Mapping[str, str] = os.environ, service: Service | None = None
 ) -> CredentialSource[Credentials | BearerToken]:
     """Return the source of credentials; nothing is looked up before its ``load``.
 
@@ -49,7 +50,7 @@ def source(
 
     Neither the message nor a chained cause quotes foreign error texts that might hold a key.
     """
-    return _Chain(options, environ, service)
+    return _Chain(options, environ, service or Service())
 
 
 class _Chain:
@@ -85,8 +86,8 @@ class _Chain:
         """Return the service's own keys from the environment, else those of AWS's tools."""
         service = self._service
         found = _from_environment(self._environ, service.keys)
-        if found is None and service.aws_files and service.keys != AWS.keys:
-            found = _from_environment(self._environ, AWS.keys)
+        if found is None and service.aws_files and service.keys != Service.keys:
+            found = _from_environment(self._environ, Service.keys)
         return found
 
 
@@ -186,7 +187,7 @@ def _nowhere(options: S3Options, environ: Mapping[str, str], service: Service) -
     if not service.aws_files and not options.profile:
         return f"no credentials for {service.name}: looked in S3Options, {own}; {_PUBLIC}"
     profile = options.profile or environ.get("AWS_PROFILE") or "default"
-    also = f", {AWS.keys[0]} and {AWS.keys[1]}" if service.keys != AWS.keys else ""
+    also = f", {Service.keys[0]} and {Service.keys[1]}" if service.keys != Service.keys else ""
     environment = "" if options.profile else f"{own}{also}, "
     looked = f"S3Options, {environment}profile {profile!r} of {' and '.join(map(str, shared.files(environ)))}"
     more = "and in container and instance metadata"
@@ -195,3 +196,41 @@ def _nowhere(options: S3Options, environ: Mapping[str, str], service: Service) -
     elif not _has_botocore():
         more = "(roles, SSO, processes and instance metadata need botocore: pip install penstock[s3])"
     return f"no credentials found: looked in {looked} {more}; {_PUBLIC}"
+
+
+_FILE = "~/.config/ais/cli/auth.token"  # where ``ais auth login`` writes it
+
+
+def auth_token(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the origin of a token, and the token: from ``AIS_AUTHN_TOKEN``, else from ``AIS_AUTHN_TOKEN_FILE``.
+
+    The default file is the one of AIStore's command line. Without a token, both texts are empty.
+
+    Raises:
+        ConfigError: The named file does not exist; the file or the token is invalid.
+
+    """
+    if token := environ.get("AIS_AUTHN_TOKEN"):
+        return "AIS_AUTHN_TOKEN", _clean_token(token, "AIS_AUTHN_TOKEN")
+    named, text = first(variables(environ, "AIS_AUTHN_TOKEN_FILE"))
+    path = Path(os.path.expanduser(text or _FILE))  # noqa: PTH111  pathlib's raises without HOME
+    try:
+        held = path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        if text is None:
+            return "", ""
+        raise ConfigError(f"{named} names the file {path}, which is not there") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token file {path} cannot be read: {type(error).__name__}") from None
+    try:
+        value = json.loads(held)
+    except (ValueError, RecursionError):
+        value = held
+    token = value.get("token") if isinstance(value, dict) else held.strip()
+    return f"the token file {path}", _clean_token(token, f"the token file {path}")
+
+
+def _clean_token(token: object, named: str) -> str:
+    if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
+        raise ConfigError(f"{named} holds no token: text of visible ASCII characters, or JSON with token")
+    return token

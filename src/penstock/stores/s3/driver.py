@@ -1,6 +1,6 @@
 """Verbs of the S3 family of dialects: each becomes a signed request, each response a result or an error.
 
-Route of a bucket's requests: host and signature, only of the service that the user named.
+``Route`` has the host and the signature of a bucket's requests: only those of the service that the user named.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from penstock.stores.http.headers import (
 from penstock.stores.http.listing import columns, read_page, read_uploads
 from penstock.stores.http.verify import heeds_ranges
 from penstock.stores.s3.checksums import WithMD5, md5_of, sha256_of
+from penstock.stores.s3.dialect import Amazon
 from penstock.stores.s3.signing import EMPTY_SHA256, UNSIGNED, Address
-from penstock.stores.s3.vocabulary import AMAZON
 from penstock.values import ObjectMeta, Presigned, Span
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.credentials import Identity, Renewable
     from penstock.engine.contracts.driver import Attributes, Part
     from penstock.engine.contracts.exchange import Response
-    from penstock.stores.s3.vocabulary import Bucket, Sign, Vocabulary
+    from penstock.stores.s3.dialect import Bucket, Dialect, Sign
     from penstock.values import Page, Uploads
 
 
-__all__ = ["S3", "Route", "is_of_cluster", "is_within", "redirected"]
+__all__ = ["Route", "S3Driver", "is_of_cluster", "is_within", "redirected"]
 
 # A page: 1,000 keys of 1,024 bytes, each escaped, with its other fields.
 _LISTING_BYTES = 16 << 20
@@ -57,8 +57,8 @@ _MD5 = "content-md5"
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
-class S3(Reads):
-    """Bucket as a store, in the dialect of its vocabulary; see ``contracts.driver`` for the verbs' contract.
+class S3Driver(Reads):
+    """Driver of one bucket, in its dialect; see ``contracts.driver`` for the verbs' contract.
 
     Each verb is one request.
     """
@@ -67,17 +67,20 @@ class S3(Reads):
     # Sent with each listing, because some stores have another default (OSS: 100).
     page_keys = 1000
 
-    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary = AMAZON) -> None:
+    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], dialect: Dialect | None = None) -> None:
         """Address ``bucket`` as ``identity``; if the service names another region than ``region``, follow it."""
+        dialect = dialect or Amazon()
         self._bucket = bucket.name
-        self._words = vocabulary
-        self._route = Route(bucket, region, identity, vocabulary)
-        self._answers = Answers(vocabulary.codes, identity, self._route)
-        self._verify = vocabulary.verification
+        self._dialect = dialect
+        self._route = Route(bucket, region, identity, dialect)
+        self._answers = Answers(dialect.codes, identity, self._route)
+        self._verify = dialect.verification
         self._wants = self._verify.range_headers, self._verify.whole_headers
         self._sized = self._verify.sized_headers
-        self._sent = {**vocabulary.read_headers}, {**vocabulary.read_headers, **vocabulary.whole_headers}
-        self._metadata_prefix = f"{vocabulary.prefix}meta-"
+        self._sent = {**dialect.read_headers}, {**dialect.read_headers, **dialect.whole_headers}
+        self._metadata_prefix = f"{dialect.prefix}meta-"
+        # For ``read``: an attribute of the instance is found sooner than one of the dialect's class.
+        self._pin, self._quotes = dialect.pin, dialect.quotes
         self.identity = identity
         self._wants_md5 = False
 
@@ -106,7 +109,7 @@ class S3(Reads):
                 checksum=self._verify.checksum(headers),
             )
 
-        return Exchange(self._request("HEAD", key, headers=self._words.whole_headers if sums else None), parse)
+        return Exchange(self._request("HEAD", key, headers=self._dialect.whole_headers if sums else None), parse)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List a page of at most ``page_keys`` keys, which the server escapes, since XML cannot hold every key."""
@@ -115,7 +118,7 @@ class S3(Reads):
         query |= {name: value for name, value in optional.items() if value}
 
         def parse(response: Response) -> Page:
-            version, escaped = self._words.version_element, self._words.escaped_token
+            version, escaped = self._dialect.version_element, self._dialect.escaped_token
             entries = columns(response.body, version)
             if entries is not None:
                 response = replace(response, body=entries.rest)
@@ -128,7 +131,7 @@ class S3(Reads):
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; send no ``Range`` for a whole object, and a HEAD for an empty span."""
         key, start, _, etag, whole, _, _ = span
-        words, method = self._words, "GET"
+        method = "GET"
         headers = self._sent[whole].copy()
         if not whole:
             if target.size:
@@ -136,7 +139,7 @@ class S3(Reads):
             else:
                 method = "HEAD"  # no Range means "nothing"
         if is_strong(etag):
-            headers[words.pin] = f'"{etag}"' if words.quotes else etag
+            headers[self._pin] = f'"{etag}"' if self._quotes else etag
         route = self._route
         path = route.base + (key if _PLAIN(key) else escape(key))
         origin, search, sign = route.next(path) if route.redirects else (route.origin, "", route.sign)
@@ -145,13 +148,13 @@ class S3(Reads):
         return Exchange(request, partial(self._verified, span, target))
 
     def _whole(self, key: str, etag: str) -> Request:
-        headers = {**self._words.read_headers, **self._words.whole_headers, **self._pinned(self._words.pin, etag)}
+        headers = {**self._dialect.read_headers, **self._dialect.whole_headers, **self._pinned(self._dialect.pin, etag)}
         return self._request("GET", key, headers=headers)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Read an object's last bytes."""
-        words = self._words
-        headers = {**words.read_headers, "range": f"bytes=-{target.size}", **self._pinned(words.pin, etag)}
+        dialect = self._dialect
+        headers = {**dialect.read_headers, "range": f"bytes=-{target.size}", **self._pinned(dialect.pin, etag)}
         request = self._request("GET", key, headers=headers)
         request.target, request.wants, request.shorter = target, self._verify.suffix_headers, True
         return Exchange(request, partial(self._ended, key, etag, target))
@@ -185,8 +188,8 @@ class S3(Reads):
         return self._copying(key, self._copy_source(source, etag), {}, source)
 
     def _copy_source(self, source: str, etag: str) -> dict[str, str]:
-        path = quote(f"{self._words.copy_root}{self._bucket}/{source}", safe="/-_.~")
-        return {f"{self._words.prefix}copy-source": path, **self._pinned(self._words.copy_pin, etag)}
+        path = quote(f"{self._dialect.copy_root}{self._bucket}/{source}", safe="/-_.~")
+        return {f"{self._dialect.prefix}copy-source": path, **self._pinned(self._dialect.copy_pin, etag)}
 
     def _copying(self, key: str, headers: dict[str, str], query: dict[str, str], source: str) -> Exchange[str]:
         def parse(response: Response) -> str:
@@ -199,7 +202,7 @@ class S3(Reads):
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Begin an upload and return its id."""
         headers = write_metadata(attributes, self._metadata_prefix)
-        if self._words.conditions_begin:
+        if self._dialect.conditions_begin:
             headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)
 
         def parse(response: Response) -> str:
@@ -226,7 +229,7 @@ class S3(Reads):
     def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
         """Copy a span of another object as one part."""
         headers = self._copy_source(span.key, span.etag)
-        headers[f"{self._words.prefix}copy-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
+        headers[f"{self._dialect.prefix}copy-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
         query = {"partNumber": str(part.number), "uploadId": upload}
         return self._copying(key, headers, query, span.key)
 
@@ -271,7 +274,7 @@ class S3(Reads):
         with self._answers.locating(key):
             seconds, note = lifetime(expires_s, WEEK_S, self._lasting(credentials), now)
             url = self._route.presigned(method, key, seconds, now)
-        headers = {**self._words.presigned_headers} if method == "PUT" else {}
+        headers = {**self._dialect.presigned_headers} if method == "PUT" else {}
         return Presigned(url, method, int(now) + seconds, headers, note)
 
     def _lasting(self, credentials: Renewable) -> Renewable:
@@ -285,17 +288,17 @@ class S3(Reads):
 
     def _pinned(self, header: str, etag: str) -> dict[str, str]:
         """Return the header that binds a request to a version; empty if the version cannot be sent."""
-        return {header: f'"{etag}"' if self._words.quotes else etag} if is_strong(etag) else {}
+        return {header: f'"{etag}"' if self._dialect.quotes else etag} if is_strong(etag) else {}
 
     def _conditions(self, *, create_only: bool, replaces: str) -> dict[str, str]:
-        words, form = self._words, self.abilities.form
+        dialect, form = self._dialect, self.abilities.form
         if form == "none":
             return {}
         if create_only:
-            return dict((words.create,))
-        if not words.replace or form == "bare":
-            return {words.replace: replaces} if words.replace and is_strong(replaces) else {}
-        return self._pinned(words.replace, replaces)
+            return dict((dialect.create,))
+        if not dialect.replace or form == "bare":
+            return {dialect.replace: replaces} if dialect.replace and is_strong(replaces) else {}
+        return self._pinned(dialect.replace, replaces)
 
     def _versioned(self, action: str, key: str, root: str = "") -> Callable[[Response], str]:
         """Return a parser of answers that name the written version, in a header or (with ``root``) in XML."""
@@ -303,8 +306,7 @@ class S3(Reads):
 
     def _digested(self, body: Payload) -> Mapping[str, str]:
         """Return the headers for the body's digest, where the signature does not hold it."""
-        words = self._words
-        headers = words.body_headers(body.digest) if words.body_headers is not None and body.digest else {}
+        headers = self._dialect.body_headers(body.digest) if body.digest else {}
         return {**headers, _MD5: md5_of(body)} if self._wants_md5 else headers
 
     def _learning(self, parse: Callable[[Response], str], sent: Mapping[str, str]) -> Callable[[Response], str]:
@@ -332,13 +334,13 @@ class S3(Reads):
 
         A mismatch raises ``ChecksumMismatch`` without a code: the store did not notice.
         """
-        stored_as = self._words.stored_as
-        if stored_as is None or not body.digest:
+        dialect = self._dialect
+        if not dialect.compares_writes or not body.digest:
             return parse
 
         def compared(response: Response) -> str:
             version = parse(response)
-            if not stored_as(response.headers, body.digest):
+            if not dialect.stored_as(response.headers, body.digest):
                 raise ChecksumMismatch("the store holds other bytes than were sent", url=self.url(key))
             return version
 
@@ -370,7 +372,7 @@ class S3(Reads):
             lines = (*lines, "Content-Type:")
         url = f"{origin}{path}?{search}" if search else origin + path
         # A gateway redirects before it reads the body: sending the body would be useless, and would lose the answer.
-        expect = "Expect: 100-continue" if body is not None and self._words.cluster else "Expect:"
+        expect = "Expect: 100-continue" if body is not None and self._dialect.cluster else "Expect:"
         return Request(method, url, (*lines, expect), body=body.data if body is not None else None)
 
 
@@ -397,11 +399,11 @@ class Route:
 
     __slots__ = (
         "_bucket",
+        "_dialect",
         "_hops",
         "_identity",
         "_is_member",
         "_region",
-        "_vocabulary",
         "base",
         "origin",
         "redirects",
@@ -409,11 +411,11 @@ class Route:
         "sign",
     )
 
-    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary) -> None:
+    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], dialect: Dialect) -> None:
         """Start with the endpoint and the signature of ``region``."""
         self._bucket = bucket
         self._identity = identity
-        self._vocabulary = vocabulary
+        self._dialect = dialect
         path = urlsplit(bucket.endpoint or "").path
         self.base = f"{path}/{bucket.name}/" if bucket.in_path else f"{path}/"
         self.root = self.base.rstrip("/") if bucket.in_path else self.base
@@ -423,7 +425,7 @@ class Route:
         self._hops: dict[str, set[str]] = {}
         self._settle(region)
         self._is_member = (
-            is_of_cluster(urlsplit(self.origin).hostname or "", bucket.cluster) if vocabulary.cluster else None
+            is_of_cluster(urlsplit(self.origin).hostname or "", bucket.cluster) if dialect.cluster else None
         )
 
     def url(self, key: str) -> str:
@@ -446,7 +448,7 @@ class Route:
         """Return an object's URL with a signature in its query, made with the current credentials."""
         host, name, path = urlsplit(self.origin).netloc, escape(key), self.base + escape(key)
         address = Address(self._bucket.name, name, host, self._region, method, path, expires_s, now)
-        return f"{self.origin}{path}?{self._vocabulary.presigner(address, self._identity.current())}"
+        return f"{self.origin}{path}?{self._dialect.signed_query(address, self._identity.current())}"
 
     def follow_region(self, region: str) -> bool:
         """Send later requests to ``region``; return False if its endpoint is outside the service's current domain.
@@ -454,7 +456,7 @@ class Route:
         An endpoint that the user gave keeps its host; only the signature changes its region.
         """
         if region != self._region:
-            domain = self._vocabulary.domain
+            domain = self._dialect.domain
             if self._bucket.endpoint is None and domain(region) != domain(self._region):
                 return False
             self._settle(region)
@@ -470,7 +472,7 @@ class Route:
         path = self.base + escape(key) if key else self.root
         if self._is_member is not None:
             return self._follow_gateway(path, location, self._is_member)
-        domain = "" if self._bucket.endpoint else self._vocabulary.domain(self._region)
+        domain = "" if self._bucket.endpoint else self._dialect.domain(self._region)
         origin = redirected(self.origin + path, location.partition("?")[0], is_within(domain))
         if origin:
             self._redirect(path, origin, "")
@@ -494,14 +496,14 @@ class Route:
         self.redirects.setdefault(path, []).append((origin, search))
 
     def _settle(self, region: str) -> None:
-        scheme, host = urlsplit(self._bucket.endpoint or self._vocabulary.endpoint(region))[:2]
+        scheme, host = urlsplit(self._bucket.endpoint or self._dialect.endpoint(region))[:2]
         host = f"{self._bucket.name}.{host}" if self._bucket.virtual else host
         self._region = region
         self.origin = f"{scheme}://{host}"
         self.sign = self._signer(host)
 
     def _signer(self, host: str) -> Sign:
-        return self._vocabulary.signer(self._bucket, host, self._region, self._identity.current)
+        return self._dialect.signer(self._bucket, host, self._region, self._identity.current)
 
 
 _PORTS = {"http": 80, "https": 443}

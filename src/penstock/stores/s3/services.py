@@ -1,218 +1,331 @@
-"""Services that speak S3's dialect, as data: their endpoints, and the variables that their users set.
+"""Stores that speak S3's dialect, one class each: AWS, and the services that differ from it in a few values.
 
-AIStore's token, from the environment variable or file that its command line and its SDK use.
+Endpoints, regions and addressing come from each service's own manual (docs/stores.md); variables from its own tools, or
+from the library that its users know.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+from penstock.engine import endpoint as endpoints
+from penstock.engine.contracts.driver import Abilities, Conditions, Limits
+from penstock.engine.endpoint import path_style
 from penstock.errors import ConfigError
-from penstock.stores.http.network import first, variables
+from penstock.stores.http.network import connected
+from penstock.stores.s3.options import S3Options
+from penstock.stores.s3.settings import Service, aws_endpoint, remembered, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
+
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Transport
+    from penstock.stores.s3.dialect import Bucket, Dialect
+    from penstock.stores.s3.settings import StoreSettings
+    from penstock.stores.store import Opening, Store
+
+__all__ = ["AWS", "S3", "SERVICES", "at", "named"]
+
+_MIB, _GIB = 1 << 20, 1 << 30
+_AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
 
 
-__all__ = ["AWS", "SERVICES", "Service", "at", "auth_token", "keys", "named", "shared", "where"]
-
-_NAMES = {"{account}": "(?P<account>[a-z0-9-]+(?:\\.[a-z0-9-]+)?)", "{region}": "(?P<region>[A-Za-z0-9-]+)"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """Service that speaks the S3 dialect: its default location, and the variables that override it.
+class S3(Service):
+    """Service that speaks S3's dialect under a scheme of its own. A subclass changes what differs from AWS.
 
     Attributes:
-        name: Name in messages.
-        endpoint: Endpoint, with ``{region}`` and ``{account}`` for region and account. None for AWS's own, empty if
-            every user has a different one, which must be named.
-        region: Signing region; empty if it must be named.
-        addressing: How buckets are addressed there; None: ``virtual`` on AWS itself, ``path`` elsewhere.
-        virtual_only: The service refuses path style.
-        endpoints: Environment variables that name another endpoint; the first that is set counts.
-        path: Added to an endpoint that has no path.
-        regions: Environment variables that name the region; the first that is set counts.
-        accounts: Environment variables that name the account; the first that is set counts.
-        account_in_url: A URL may name the account behind the bucket: ``scheme://bucket@account/key``.
-        keys: Variables of key id, secret and session token.
-        keyless: Requests without keys are sent unsigned.
-        tokens: The service takes bearer tokens, as AIStore does (``s3.aistore``).
-        hosts: Domains of its endpoints: an endpoint in one of them is this service's.
-        aws_files: Use settings and credentials that AWS's tools share, too: the profile in their files, the variables
-            of their credential chain. A profile that was passed explicitly always counts.
-        aws_roles: Use the rest of that chain, too: roles, single sign-on, processes, instance metadata.
+        checksums: The service knows S3's headers for checksums.
 
     """
 
-    name: str = "S3"
-    endpoint: str | None = None
-    region: str = "us-east-1"
-    addressing: Literal["path", "virtual"] | None = None
-    virtual_only: bool = False
-    endpoints: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-    path: str = ""
-    regions: tuple[str, ...] = ("AWS_REGION", "AWS_DEFAULT_REGION")
-    accounts: tuple[str, ...] = ()
-    account_in_url: bool = False
-    keys: tuple[str, str, str] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-    keyless: bool = False
-    tokens: bool = False
-    hosts: tuple[str, ...] = ()
-    aws_files: bool = True
-    aws_roles: bool = True
+    schemes: tuple[str, ...] = ("s3",)
+    # Wider than AWS's rules (lower case, 3-63): Ceph, MinIO and old us-east-1 buckets hold capitals, "_" and more.
+    buckets = r"[A-Za-z0-9._-]{3,255}"
+    bucket_rule = "3 to 255 letters, digits, '.', '-' and '_'"
+    limits = Limits(
+        least_part_bytes=5 * _MIB,
+        most_part_bytes=5 * _GIB,
+        most_parts=10_000,
+        put_bytes=5 * _GIB,
+        # S3 takes 5 GiB, but answers after the copy: 1 GiB is done before a missing answer counts as a stall (20 s).
+        copy_bytes=_GIB,
+        # With eight at once 50 MB/s, and each is answered before it counts as stalled.
+        copy_part_bytes=128 * _MIB,
+        key_bytes=1024,
+        # AWS takes 2 KiB; Ceph as much as fits into a header.
+        metadata_bytes=8 << 10,
+    )
+    # The form of conditions is learned: Ceph 16 differs from AWS, and older stores support none.
+    abilities = Abilities(forms=("usual", "bare", "none"), jumps=True, ranges=None)
+    options = S3Options
+    example = "S3Options(access_key=…, secret_key=…)"
+    extra = "penstock[s3]"
+    payer_advice = ""
+    checksums: bool = True
 
-    def has(self, url: str) -> bool:
-        """Return whether an endpoint is this service's, by its host."""
-        host = f".{urlsplit(url).hostname or ''}"
-        return any(host.endswith(f".{domain}") for domain in self.hosts)
+    @remembered
+    def resolve(self, options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+        """Return settings and identity; AWS's variables and files count if they name an endpoint of this service."""
+        if options.provider is not None and named(options.provider) != self:
+            raise ConfigError(f"provider={options.provider!r} contradicts the URL's scheme, which is {self.name}'s")
+        meant = self.shared() if self.hosts and self.has(aws_endpoint(options, environ) or "") else self
+        return _parted(resolve(options, environ, meant))
 
-    def told(self, url: str, what: Literal["region", "account"]) -> str:
-        """Return the region or account that an endpoint of this service names; empty if it names none."""
-        pattern = re.escape(urlsplit(self.endpoint or "").netloc).replace(r"\{", "{").replace(r"\}", "}")
-        for name, group in _NAMES.items():
-            pattern = pattern.replace(name, group)
-        match = re.fullmatch(pattern, urlsplit(url).netloc)
-        return (match.groupdict().get(what) or "") if match else ""
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Return the driver of a bucket: address, dialect and credentials."""
+        from penstock.stores.credentials import RefreshingCredentials
+        from penstock.stores.s3.credentials import source
+        from penstock.stores.s3.dialect import S3_CODES, codes_of
+        from penstock.stores.s3.driver import S3Driver
+
+        settings, bucket, kind = opening.settings, _bucket(opening), self.dialect()
+        if settings.service.tokens:
+            _check_token(bucket, opening)
+        codes = codes_of(settings.service) if kind.codes is S3_CODES else kind.codes
+        dialect = kind(codes, own=settings.own, payer=settings.requester_pays and not settings.service.tokens)
+        credentials = RefreshingCredentials(source(opening.options, opening.environ, settings.service))
+        driver = S3Driver(bucket, settings.region, credentials, dialect)
+        driver.abilities = replace(self.abilities, sums=bool(dialect.verification.digests))
+        driver.page_keys = self.limits.page_keys
+        return driver, connected(opening, bucket.endpoint or "https://s3.amazonaws.com", self.where)
+
+    def dialect(self) -> type[Dialect]:
+        """Return the class of the service's dialect, imported when a bucket is opened."""
+        from penstock.stores.s3.dialect import Amazon, Dialect
+
+        return Amazon if self.checksums else Dialect
+
+    def bucket_fault(self, bucket: str) -> str:
+        """Return the fault of a bucket's name."""
+        if bucket.endswith("--x-s3"):
+            directories = "S3's directory buckets (Express One Zone, '…--x-s3') list in no order"
+            return f"{directories}: name a general purpose bucket"
+        return super().bucket_fault(bucket)
 
 
-AWS = Service()
+class AWS(S3):
+    """``s3://``: AWS, or the service that ``S3Options.provider`` names or that the endpoint belongs to."""
 
-# By the word for ``S3Options.provider``. Endpoints, regions and addressing come from each service's own manual
-# (docs/stores.md); variables from its own tools, or from the library that its users know.
-SERVICES: Mapping[str, Service] = {
-    "aws": AWS,
-    "r2": Service(
-        name="Cloudflare R2",
-        endpoint="https://{account}.r2.cloudflarestorage.com",
-        region="auto",
-        endpoints=("R2_ENDPOINT_URL", "R2_ENDPOINT"),
-        regions=("R2_REGION",),
-        accounts=("R2_ACCOUNT_ID", "CLOUDFLARE_ACCOUNT_ID"),
-        keys=("R2_ACCESS_KEY_ID", "R2_SECRET_ACCESS_KEY", "R2_SESSION_TOKEN"),
-        hosts=("r2.cloudflarestorage.com",),
-        aws_files=False,
-        aws_roles=False,
-    ),
-    "oci": Service(
-        name="OCI Object Storage",
-        endpoint="https://{account}.compat.objectstorage.{region}.oci.customer-oci.com",
-        region="",
-        endpoints=("OCI_S3_ENDPOINT_URL",),
-        regions=("OCI_REGION", "OCI_CLI_REGION"),
-        accounts=("OCI_NAMESPACE",),
-        account_in_url=True,
-        hosts=("oci.customer-oci.com", "oraclecloud.com"),
-        # Its customer secret keys are stored where AWS's tools look for keys.
-        aws_roles=False,
-    ),
-    "b2": Service(
-        name="Backblaze B2",
-        endpoint="https://s3.{region}.backblazeb2.com",
-        region="",
-        endpoints=("B2_ENDPOINT_URL", "B2_ENDPOINT"),
-        regions=("B2_REGION",),
-        keys=("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY", "B2_SESSION_TOKEN"),
-        hosts=("backblazeb2.com",),
-        aws_files=False,
-        aws_roles=False,
-    ),
-    "wasabi": Service(
-        name="Wasabi",
-        endpoint="https://s3.{region}.wasabisys.com",
-        endpoints=("WASABI_ENDPOINT_URL",),
-        regions=("WASABI_REGION",),
-        keys=("WASABI_ACCESS_KEY_ID", "WASABI_SECRET_ACCESS_KEY", "WASABI_SESSION_TOKEN"),
-        hosts=("wasabisys.com",),
-        aws_files=False,
-        aws_roles=False,
-    ),
-    "tigris": Service(
-        name="Tigris",
-        endpoint="https://t3.storage.dev",
-        region="auto",
-        addressing="virtual",
-        endpoints=("TIGRIS_STORAGE_ENDPOINT",),
-        regions=("TIGRIS_STORAGE_REGION",),
-        keys=("TIGRIS_STORAGE_ACCESS_KEY_ID", "TIGRIS_STORAGE_SECRET_ACCESS_KEY", "TIGRIS_STORAGE_SESSION_TOKEN"),
-        hosts=("storage.dev", "tigris.dev"),
-        aws_files=False,
-        aws_roles=False,
-    ),
-    "coreweave": Service(
-        name="CoreWeave AI Object Storage",
-        endpoint="https://cwobject.com",
-        addressing="virtual",
-        virtual_only=True,
-        hosts=("cwobject.com", "cwlota.com"),
-        aws_roles=False,
-    ),
-    "ais": Service(
-        name="AIStore",
-        endpoint="",
-        addressing="path",
-        endpoints=("AIS_ENDPOINT",),
-        path="/s3",
-        keys=("", "", ""),  # it does not verify signatures
-        keyless=True,
-        tokens=True,
-        aws_files=False,
-        aws_roles=False,
-    ),
-    "minio": Service(
-        name="MinIO",
-        endpoint="",
-        endpoints=("MINIO_ENDPOINT",),
-        regions=("MINIO_REGION",),
-        keys=("MINIO_ACCESS_KEY", "MINIO_SECRET_KEY", "MINIO_SESSION_TOKEN"),
-        aws_files=False,
-        aws_roles=False,
-    ),
-    "ceph": Service(name="Ceph", endpoint="", aws_roles=False),
-    "s8k": Service(name="SwiftStack", endpoint="", aws_roles=False),
-    "gcs": Service(
-        name="Google Cloud Storage's S3 interoperability",
-        endpoint="https://storage.googleapis.com",
-        region="auto",
-        hosts=("storage.googleapis.com",),
-        aws_roles=False,
-    ),
+    example = "S3Options(endpoint=…, access_key=…, secret_key=…)"
+    payer_advice = Service.payer_advice
+
+    @remembered
+    def resolve(self, options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+        """Return settings and identity, for the service that is named or that the endpoint belongs to."""
+        word = options.provider
+        found = None if word is not None else resolve(options, environ, self)
+        word = at(found.endpoint) if found is not None else word
+        if found is None or word:
+            found = resolve(options, environ, named(word or "aws").shared())
+        return _parted(found)
+
+    def variant(self, settings: StoreSettings) -> Store | None:
+        """Return the preset of the settings' service; None for AWS."""
+        if settings.service is self:  # in most cases
+            return None
+        return next((each for each in SERVICES.values() if each.name == settings.service.name != self.name), None)
+
+    def advice(self, text: str) -> str:
+        """Suggest the ``s3`` URL for an object's web address."""
+        if match := _AWS.match(text):
+            place = "/".join(part for part in match.groups() if part)
+            return f"for this object write s3://{unquote(place)}"
+        return ""
+
+    def shared(self) -> AWS:
+        """Return itself: its variables are AWS's."""
+        return self
+
+
+_NONE = Conditions(create=False, replace=False)
+_UNCONDITIONAL = replace(S3.abilities, put=_NONE, complete=_NONE, forms=("none",), form="none")
+# These ignore the condition of a completion without an error: checks before and after it replace the condition.
+_UNCOMPLETED = replace(S3.abilities, complete=_NONE)
+
+
+class R2(S3):
+    """Cloudflare R2."""
+
+    name = "Cloudflare R2"
+    schemes = ("r2",)
+    # Parts of equal size, and 5 MiB less than S3 in one request (developers.cloudflare.com/r2/platform/limits).
+    limits = replace(S3.limits, equal_parts=True, put_bytes=5 * _GIB - 5 * _MIB)
+    endpoint = "https://{account}.r2.cloudflarestorage.com"
+    region = "auto"
+    endpoints = ("R2_ENDPOINT_URL", "R2_ENDPOINT")
+    regions = ("R2_REGION",)
+    accounts = ("R2_ACCOUNT_ID", "CLOUDFLARE_ACCOUNT_ID")
+    keys = ("R2_ACCESS_KEY_ID", "R2_SECRET_ACCESS_KEY", "R2_SESSION_TOKEN")
+    hosts = ("r2.cloudflarestorage.com",)
+    aws_files = aws_roles = False
+
+
+class OCI(S3):
+    """Oracle's Object Storage. A bucket is ``bucket@namespace``, as in ocifs and the HDFS connector."""
+
+    name = "OCI Object Storage"
+    schemes = ("oci",)
+    buckets = r"[A-Za-z0-9._-]{1,256}(@[a-z0-9-]{1,63})?"
+    bucket_rule = "letters, digits, '.', '-' and '_', and perhaps @namespace"
+    endpoint = "https://{account}.compat.objectstorage.{region}.oci.customer-oci.com"
+    region = ""
+    endpoints = ("OCI_S3_ENDPOINT_URL",)
+    regions = ("OCI_REGION", "OCI_CLI_REGION")
+    accounts = ("OCI_NAMESPACE",)
+    account_in_url = True
+    hosts = ("oci.customer-oci.com", "oraclecloud.com")
+    # Its customer secret keys are stored where AWS's tools look for keys.
+    aws_roles = False
+
+    def bucket_fault(self, bucket: str) -> str:
+        """Return the fault of a bucket's name: a name may end as those of S3's directory buckets do."""
+        return Service.bucket_fault(self, bucket)
+
+
+class B2(S3):
+    """Backblaze B2: PUT with a condition is 501, and some clusters refuse ``x-amz-checksum-*``."""
+
+    name = "Backblaze B2"
+    schemes = ("b2",)
+    abilities = _UNCONDITIONAL
+    checksums = False
+    endpoint = "https://s3.{region}.backblazeb2.com"
+    region = ""
+    endpoints = ("B2_ENDPOINT_URL", "B2_ENDPOINT")
+    regions = ("B2_REGION",)
+    keys = ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY", "B2_SESSION_TOKEN")
+    hosts = ("backblazeb2.com",)
+    aws_files = aws_roles = False
+
+
+class Wasabi(S3):
+    """Wasabi."""
+
+    name = "Wasabi"
+    endpoint = "https://s3.{region}.wasabisys.com"
+    endpoints = ("WASABI_ENDPOINT_URL",)
+    regions = ("WASABI_REGION",)
+    keys = ("WASABI_ACCESS_KEY_ID", "WASABI_SECRET_ACCESS_KEY", "WASABI_SESSION_TOKEN")
+    hosts = ("wasabisys.com",)
+    aws_files = aws_roles = False
+
+
+class Tigris(S3):
+    """Tigris."""
+
+    name = "Tigris"
+    schemes = ("tigris", "t3")
+    endpoint = "https://t3.storage.dev"
+    region = "auto"
+    addressing = "virtual"
+    endpoints = ("TIGRIS_STORAGE_ENDPOINT",)
+    regions = ("TIGRIS_STORAGE_REGION",)
+    keys = ("TIGRIS_STORAGE_ACCESS_KEY_ID", "TIGRIS_STORAGE_SECRET_ACCESS_KEY", "TIGRIS_STORAGE_SESSION_TOKEN")
+    hosts = ("storage.dev", "tigris.dev")
+    aws_files = aws_roles = False
+
+
+class CoreWeave(S3):
+    """CoreWeave AI Object Storage."""
+
+    name = "CoreWeave AI Object Storage"
+    endpoint = "https://cwobject.com"
+    addressing = "virtual"
+    virtual_only = True
+    hosts = ("cwobject.com", "cwlota.com")
+    aws_roles = False
+
+
+class AIStore(S3):
+    """NVIDIA AIStore. It does not verify signatures, but may want tokens."""
+
+    name = "AIStore"
+    schemes = ("ais",)
+    abilities = _UNCONDITIONAL
+    endpoint = ""
+    addressing = "path"
+    endpoints = ("AIS_ENDPOINT",)
+    path = "/s3"
+    keys = ("", "", "")
+    keyless = True
+    tokens = True
+    aws_files = aws_roles = False
+
+    def dialect(self) -> type[Dialect]:
+        """Return the dialect of a cluster."""
+        from penstock.stores.s3.dialect import Cluster
+
+        return Cluster
+
+
+class MinIO(S3):
+    """MinIO."""
+
+    name = "MinIO"
+    abilities = _UNCOMPLETED
+    endpoint = ""
+    endpoints = ("MINIO_ENDPOINT",)
+    regions = ("MINIO_REGION",)
+    keys = ("MINIO_ACCESS_KEY", "MINIO_SECRET_KEY", "MINIO_SESSION_TOKEN")
+    aws_files = aws_roles = False
+
+
+class Ceph(S3):
+    """Ceph's gateway."""
+
+    name = "Ceph"
+    abilities = _UNCOMPLETED
+    endpoint = ""
+    aws_roles = False
+
+
+class SwiftStack(S3):
+    """SwiftStack."""
+
+    name = "SwiftStack"
+    checksums = False
+    endpoint = ""
+    aws_roles = False
+
+
+class GoogleS3(S3):
+    """Google Cloud Storage's S3 interface.
+
+    It ignores If-None-Match silently (ClickHouse#115266), and a completion with a condition is 400.
+    """
+
+    name = "Google Cloud Storage's S3 interoperability"
+    abilities = _UNCONDITIONAL
+    checksums = False
+    endpoint = "https://storage.googleapis.com"
+    region = "auto"
+    hosts = ("storage.googleapis.com",)
+    aws_roles = False
+
+
+# By the word for ``S3Options.provider``.
+SERVICES: Mapping[str, S3] = {
+    "aws": AWS(),
+    "r2": R2(),
+    "oci": OCI(),
+    "b2": B2(),
+    "wasabi": Wasabi(),
+    "tigris": Tigris(),
+    "coreweave": CoreWeave(),
+    "ais": AIStore(),
+    "minio": MinIO(),
+    "ceph": Ceph(),
+    "s8k": SwiftStack(),
+    "gcs": GoogleS3(),
 }
 
 
-def where(service: Service) -> str:
-    """Return the settings that locate a service, options and variables, for messages."""
-    named = [("endpoint=", service.endpoints), ("region=", service.regions), ("account=", service.accounts)]
-    return ", ".join(f"{option} or {min(names, key=len)}" for option, names in named if names)
-
-
-def keys(service: Service) -> str:
-    """Return the settings that name a service's credentials, options and variables, for messages."""
-    if service.keyless:
-        return "no keys are needed"
-    profile = ", profile= or AWS_PROFILE" if service.aws_files else ""
-    return f"access_key= or {service.keys[0]}{profile}"
-
-
-def shared(service: Service) -> Service:
-    """Return a service with AWS's variables and files after its own: for ``s3://``, where they apply to its store."""
-    return replace(
-        service,
-        endpoints=tuple(dict.fromkeys((*service.endpoints, *AWS.endpoints))),
-        regions=tuple(dict.fromkeys((*service.regions, *AWS.regions))),
-        aws_files=True,
-        aws_roles=True,
-    )
-
-
-def named(word: str) -> Service:
+def named(word: str) -> S3:
     """Return the service of a word for ``S3Options.provider``; raise ``ConfigError`` for an unknown word."""
     if word not in SERVICES:
         near = get_close_matches(word, SERVICES, 1)
@@ -227,39 +340,38 @@ def at(url: str | None) -> str:
     return next((word for word, service in SERVICES.items() if url is not None and service.has(url)), "")
 
 
-_FILE = "~/.config/ais/cli/auth.token"  # where ``ais auth login`` writes it
+def _parted(found: StoreSettings) -> tuple[Hashable, Hashable]:
+    """Return settings and identity separately, as ``Store.resolve`` does."""
+    return replace(found, identity=b""), found.identity
 
 
-def auth_token(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the origin of a token, and the token: from ``AIS_AUTHN_TOKEN``, else from ``AIS_AUTHN_TOKEN_FILE``.
+def _bucket(opening: Opening) -> Bucket:
+    """Return the bucket's address; raise ``ConfigError`` if its name, its account and the service do not match."""
+    from penstock.stores.s3.dialect import Bucket
 
-    The default file is the one of AIStore's command line. Without a token, both texts are empty.
-
-    Raises:
-        ConfigError: The named file does not exist; the file or the token is invalid.
-
-    """
-    if token := environ.get("AIS_AUTHN_TOKEN"):
-        return "AIS_AUTHN_TOKEN", _clean(token, "AIS_AUTHN_TOKEN")
-    named, text = first(variables(environ, "AIS_AUTHN_TOKEN_FILE"))
-    path = Path(os.path.expanduser(text or _FILE))  # noqa: PTH111  pathlib's raises without HOME
-    try:
-        held = path.read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        if text is None:
-            return "", ""
-        raise ConfigError(f"{named} names the file {path}, which is not there") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the token file {path} cannot be read: {type(error).__name__}") from None
-    try:
-        value = json.loads(held)
-    except (ValueError, RecursionError):
-        value = held
-    token = value.get("token") if isinstance(value, dict) else held.strip()
-    return f"the token file {path}", _clean(token, f"the token file {path}")
+    settings, service, endpoint = opening.settings, opening.settings.service, opening.settings.endpoint
+    name, _, account = opening.bucket.partition("@") if service.account_in_url else (opening.bucket, "", "")
+    if endpoint is not None and "{account}" in endpoint:
+        if not account:
+            how = f"write {name}@ACCOUNT for the bucket, pass S3Options(account=…) or set {service.accounts[0]}"
+            raise ConfigError(f"{service.name} needs an account: {how}", url=opening.root)
+        endpoint = endpoint.replace("{account}", account)
+    elif account and account != service.part_of(endpoint or "", "account"):
+        raise ConfigError(f"the URL names the account {account!r}, and the endpoint is {endpoint}", url=opening.root)
+    virtual = not path_style(name, settings.addressing, endpoint)
+    if not virtual and (service.virtual_only or "s3-accelerate" in settings.own):
+        message = f"{service.name} takes buckets in the host's name only, and {name!r} cannot stand there"
+        raise ConfigError(message, url=opening.root)
+    return Bucket(name, endpoint, virtual, opening.scheme, shown=opening.bucket, cluster=opening.options.cluster)
 
 
-def _clean(token: object, named: str) -> str:
-    if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
-        raise ConfigError(f"{named} holds no token: text of visible ASCII characters, or JSON with token")
-    return token
+def _check_token(bucket: Bucket, opening: Opening) -> None:
+    """Raise ``ConfigError`` if a token would be sent unencrypted to another machine."""
+    from penstock.stores.s3.credentials import auth_token
+
+    where, _ = auth_token(opening.environ)
+    endpoint = bucket.endpoint or ""
+    explicit = opening.options.access_key is not None or opening.options.anonymous
+    if where and not explicit and endpoint.startswith("http:") and not endpoints.is_here(endpoint):
+        message = f"{where} would be sent to {endpoint} unencrypted: use https, or unset it where no token is needed"
+        raise ConfigError(message, url=opening.root)

@@ -1,4 +1,4 @@
-"""Settings of a store from options, environment and profile; explicit options always win."""
+"""Location of a store that speaks S3's dialect, and its settings from options, environment and profile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from hashlib import sha256
 from time import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from penstock.engine import endpoint
@@ -17,14 +17,14 @@ from penstock.options.private import given
 from penstock.stores.http import network
 from penstock.stores.http.network import first, variables
 from penstock.stores.s3 import aws_files as shared
-from penstock.stores.s3.services import AWS, Service
+from penstock.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from penstock.stores.s3.options import S3Options
 
-__all__ = ["StoreSettings", "aws_endpoint", "chain_reads", "remembered", "resolve", "unsigned"]
+__all__ = ["Service", "StoreSettings", "aws_endpoint", "chain_reads", "remembered", "resolve", "unsigned"]
 
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
@@ -40,6 +40,101 @@ _CHAIN = (
     *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
     *("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
 )
+
+
+_NAMES = {"{account}": "(?P<account>[a-z0-9-]+(?:\\.[a-z0-9-]+)?)", "{region}": "(?P<region>[A-Za-z0-9-]+)"}
+
+
+class Service(Store):
+    """Store that speaks S3's dialect: its default location, and the variables that override it.
+
+    The defaults are AWS's. Instances of one class are equal, unless one is ``shared`` and the other is not.
+
+    Attributes:
+        endpoint: Endpoint, with ``{region}`` and ``{account}`` for region and account. None for AWS's own, empty if
+            every user has a different one, which must be named.
+        region: Signing region; empty if it must be named.
+        addressing: How buckets are addressed there; None: ``virtual`` on AWS itself, ``path`` elsewhere.
+        virtual_only: The service refuses path style.
+        endpoints: Environment variables that name another endpoint; the first that is set counts.
+        path: Added to an endpoint that has no path.
+        regions: Environment variables that name the region; the first that is set counts.
+        accounts: Environment variables that name the account; the first that is set counts.
+        account_in_url: A URL may name the account behind the bucket: ``scheme://bucket@account/key``.
+        keys: Variables of key id, secret and session token.
+        keyless: Requests without keys are sent unsigned.
+        tokens: The service takes bearer tokens, as AIStore does.
+        hosts: Domains of its endpoints: an endpoint in one of them is this service's.
+        aws_files: Use settings and credentials that AWS's tools share, too: the profile in their files, the variables
+            of their credential chain. A profile that was passed explicitly always counts.
+        aws_roles: Use the rest of that chain, too: roles, single sign-on, processes, instance metadata.
+        payer_advice: Advice about buckets with Requester Pays in a refusal.
+
+    """
+
+    name = "S3"
+    endpoint: str | None = None
+    region: str = "us-east-1"
+    addressing: Literal["path", "virtual"] | None = None
+    virtual_only: bool = False
+    endpoints: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    path: str = ""
+    regions: tuple[str, ...] = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    accounts: tuple[str, ...] = ()
+    account_in_url: bool = False
+    keys: tuple[str, str, str] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    keyless: bool = False
+    tokens: bool = False
+    hosts: tuple[str, ...] = ()
+    aws_files: bool = True
+    aws_roles: bool = True
+    payer_advice: str = "; a bucket with Requester Pays wants requester_pays=True or AWS_REQUEST_PAYER=requester"
+
+    def __init__(self, *, shared: bool = False) -> None:
+        """Make the service; ``shared`` puts AWS's variables and files after its own."""
+        self._shared = shared
+        if shared:
+            self.endpoints = tuple(dict.fromkeys((*self.endpoints, *Service.endpoints)))
+            self.regions = tuple(dict.fromkeys((*self.regions, *Service.regions)))
+            self.aws_files = self.aws_roles = True
+        named = [("endpoint=", self.endpoints), ("region=", self.regions), ("account=", self.accounts)]
+        self.where = ", ".join(f"{option} or {min(names, key=len)}" for option, names in named if names)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other is the same service with the same variables."""
+        return type(self) is type(other) and self._shared == other._shared
+
+    def __hash__(self) -> int:
+        """Return a hash of the class."""
+        return hash((type(self), self._shared))
+
+    def __repr__(self) -> str:
+        """Return the class's name; the same in every process, because processes share engines by it."""
+        return f"{type(self).__name__}(shared={self._shared})"
+
+    def shared(self) -> Service:
+        """Return the service with AWS's variables and files after its own: for ``s3://``, where both apply."""
+        return type(self)(shared=True)
+
+    def has(self, url: str) -> bool:
+        """Return whether an endpoint is this service's, by its host."""
+        host = f".{urlsplit(url).hostname or ''}"
+        return any(host.endswith(f".{domain}") for domain in self.hosts)
+
+    def part_of(self, url: str, what: Literal["region", "account"]) -> str:
+        """Return the region or account that an endpoint of this service names; empty if it names none."""
+        pattern = re.escape(urlsplit(self.endpoint or "").netloc).replace(r"\{", "{").replace(r"\}", "}")
+        for name, group in _NAMES.items():
+            pattern = pattern.replace(name, group)
+        match = re.fullmatch(pattern, urlsplit(url).netloc)
+        return (match.groupdict().get(what) or "") if match else ""
+
+    def key_settings(self) -> str:
+        """Return the settings that name the service's credentials, options and variables, for messages."""
+        if self.keyless:
+            return "no keys are needed"
+        profile = ", profile= or AWS_PROFILE" if self.aws_files else ""
+        return f"access_key= or {self.keys[0]}{profile}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +162,14 @@ class StoreSettings:
     proxy: str | None = field(repr=False)
     anonymous: bool
     requester_pays: bool = False
-    service: Service = AWS
+    service: Service = field(default_factory=Service)
     own: str = _PLAIN
     identity: bytes = field(default=b"", repr=False)
 
 
-def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS) -> StoreSettings:
+def resolve(
+    options: S3Options, environ: Mapping[str, str] = os.environ, service: Service | None = None
+) -> StoreSettings:
     """Look up every setting in the order that ``S3Options`` documents; an empty variable counts as unset.
 
     ``AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`` (or the profile's equivalent) hides endpoints of environment and
@@ -83,6 +180,7 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service
             variable or profile that it came from.
 
     """
+    service = service or Service()
     profile = _profile(options, environ, service)
     url = _endpoint(options, environ, profile, service)
     region = _region(options, environ, profile, service, url)
@@ -107,43 +205,45 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service
 class _Resolution(NamedTuple):
     """Settings and identity that were resolved, and all that they depend on."""
 
+    service: Service
     options: S3Options
     variables: Mapping[Any, Any]
     files: list[tuple[str, object]]  # paths and stamps
     found: tuple[Hashable, Hashable]
 
 
-_RESOLUTIONS = 64  # held for each service
+S = TypeVar("S", bound=Service)
+_RESOLUTIONS = 64
 _SETTLED_S = 1.0  # a file that changed later may change again without a new time of change
 
 
 def remembered(
-    resolve: Callable[[S3Options, Mapping[str, str]], tuple[Hashable, Hashable]],
-) -> Callable[[S3Options, Mapping[str, str]], tuple[Hashable, Hashable]]:
-    """Wrap a ``Provider.resolve`` of this dialect: keep its results while options, environment and files are the same.
+    resolve: Callable[[S, S3Options, Mapping[str, str]], tuple[Hashable, Hashable]],
+) -> Callable[[S, S3Options, Mapping[str, str]], tuple[Hashable, Hashable]]:
+    """Wrap ``resolve`` of a service: keep its results while options, environment and files are the same.
 
     A program that opens one object after another by URL would spend half of its time on resolving the same settings.
     """
-    held: dict[int, _Resolution] = {}
+    held: dict[tuple[int, int], _Resolution] = {}
 
     @wraps(resolve)
-    def resolved(options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+    def resolved(self: S, options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
         if environ is not os.environ:
-            return resolve(options, environ)
-        variables, known = _variables(), held.get(id(options))
-        same = known is not None and known.options is options and known.variables == variables
+            return resolve(self, options, environ)
+        variables, known = _variables(), held.get((id(self), id(options)))
+        same = known is not None and known.service is self and known.options is options and known.variables == variables
         if known is not None and same and all(_stamp(path) == stamp for path, stamp in known.files):
             return known.found
         variables = dict(variables)
         # Before they are read: a change during the reading is noticed the next time.
         files = [(str(path), _stamp(str(path))) for path in shared.files(environ)]
-        found = resolve(options, environ)
+        found = resolve(self, options, environ)
         ca_file = getattr(found[0], "ca_file", None) or ""
         files.append((ca_file, _stamp(ca_file)))
         if ca_file and all(stamp is None or time() - stamp[0] / 1e9 > _SETTLED_S for _, stamp in files):
             if len(held) >= _RESOLUTIONS:
                 held.clear()
-            held[id(options)] = _Resolution(options, variables, [*files], found)
+            held[id(self), id(options)] = _Resolution(self, options, variables, [*files], found)
         return found
 
     return resolved
@@ -167,7 +267,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 def aws_endpoint(options: S3Options, environ: Mapping[str, str]) -> str | None:
     """Return the endpoint that AWS's variables or files name; None without one. Raises as ``resolve``."""
     profile = shared.profile(options.profile, environ)
-    return _endpoint(replace(options, endpoint=None), environ, profile, AWS)
+    return _endpoint(replace(options, endpoint=None), environ, profile, Service())
 
 
 def unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
@@ -231,7 +331,7 @@ def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Pr
 
 def _means_aws(options: S3Options, service: Service) -> bool:
     """Return whether AWS's files describe this store."""
-    return options.profile is not None or AWS.endpoints[-1] in service.endpoints
+    return options.profile is not None or Service.endpoints[-1] in service.endpoints
 
 
 def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: Service, region: str) -> str:
@@ -280,13 +380,13 @@ def _region(
     said = [("S3Options.region", options.region), *variables(environ, *service.regions)]
     if _means_aws(options, service):
         said += [(f"region of {_title(profile)}", profile.region)]
-    told = service.told(url, "region") if url is not None else ""
+    told = service.part_of(url, "region") if url is not None else ""
     if told:
         # The endpoint's region beats a variable, which may belong to another store.
         said[1:1] = [("the endpoint", told)]
     named, text = first(said)
     if text is None:
-        text = service.region or (AWS.region if url is not None else "")
+        text = service.region or (Service.region if url is not None else "")
     if not text and not named:
         raise ConfigError(f"{service.name} needs a region: pass S3Options(region=…) or set {service.regions[0]}")
     if not _REGION.fullmatch(text):

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from penstock.stores.web.index import Named
     from penstock.values import ObjectMeta, Page, Span
 
-__all__ = ["Web", "check_listable", "index_of"]
+__all__ = ["WebDriver", "check_listable", "index_of"]
 
 _INDEX_BYTES = 32 << 20  # some 350,000 names
 _ENCODING = "content-encoding"
 
 
-class Web(Ranged):
+class WebDriver(Ranged):
     """Files of one web server, by the paths of their URLs; see ``contracts.driver`` for the verbs' contract.
 
     A version is the strong ETag, else the date of ``Last-Modified``. Reads send it in ``If-Match`` or

@@ -180,7 +180,7 @@ def _fitting(url: str, store: StoreOptions | str | None) -> StoreOptions | str |
     """Return options if they fit the provider of the URL; a document and its objects may lie in two stores."""
     if not isinstance(store, StoreOptions) or type(store) is StoreOptions:
         return store
-    return store if isinstance(store, parse(url).provider.options) else None
+    return store if isinstance(store, parse(url).store.options) else None
 
 
 def _below(arrays: Arrays, path: str) -> Arrays:

@@ -1,7 +1,4 @@
-"""``https://`` and ``http://``: files of web servers, read only.
-
-The netrc file: user name and password of a host, as curl reads them.
-"""
+"""``https://`` and ``http://``: files of web servers, read only; credentials from options or the netrc file."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from urllib.parse import urlsplit
 from penstock.engine.contracts.driver import Abilities, Limits
 from penstock.errors import ConfigError, conceal
 from penstock.stores.http.network import ca_file, connected
-from penstock.stores.provider import Opening, Provider
+from penstock.stores.store import Opening, Store
 from penstock.stores.web.options import HTTPOptions
 
 if TYPE_CHECKING:
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Transport
 
 
-__all__ = ["PROVIDER", "digest", "login"]
+__all__ = ["Web", "digest", "login"]
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
 _TELLING = re.compile(r"authorization|cookie|key|token|secret|password|signature", re.IGNORECASE).search
@@ -42,19 +39,56 @@ class _Settings:
     proxy: str | None = field(repr=False)  # may hold a password
 
 
-def _resolve(options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
-    settings = _Settings(ca_file(options.transport, environ), options.transport.proxy)
-    return settings, digest(environ) if options.netrc else None
+class Web(Store):
+    """``https://`` and ``http://``: a web server. Its bucket is the host."""
 
+    name = "the web server"
+    schemes = ("https", "http")
+    # A page is a whole directory; most servers take URLs of 8 KiB, few of 16.
+    limits = Limits(page_keys=maxsize, key_bytes=16 << 10)
+    abilities = Abilities(digest=None, ranges=None)
+    options = HTTPOptions
+    any_options = True  # one end of a copy into a bucket
+    where = "the URL"
+    example = "HTTPOptions(username=…, password=…)"
 
-def _open(opening: Opening) -> tuple[Driver, Transport]:
-    from penstock.stores.web.driver import Web
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Return the driver of a host, with the header lines of its credentials."""
+        from penstock.stores.web.driver import WebDriver
 
-    lines = _lines(opening)
-    driver = Web(opening.root, lines, _hint)
-    driver.abilities = opening.provider.abilities
-    endpoint = opening.root.rstrip("/")
-    return driver, connected(opening, endpoint)
+        driver = WebDriver(opening.root, _lines(opening), self._hint)
+        driver.abilities = self.abilities
+        return driver, connected(opening, opening.root.rstrip("/"), self.where)
+
+    def resolve(self, options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+        """Return settings, and a digest of the netrc file if it is used."""
+        settings = _Settings(ca_file(options.transport, environ), options.transport.proxy)
+        return settings, digest(environ) if options.netrc else None
+
+    def bucket_fault(self, bucket: str) -> str:
+        """Return the fault of a host; its text may be a secret, so it is not quoted."""
+        if not bucket.isascii():
+            return "the host has letters that DNS does not have: write its ASCII form, xn--…"
+        fault = "this cannot be a host: write https://host/path or https://host:port/path"
+        if not _HOST(bucket):
+            return fault
+        try:
+            return "" if urlsplit(f"//{bucket}").port != 0 else fault
+        except ValueError:
+            return fault
+
+    def key_fault(self, key: str) -> str:
+        """Refuse fragments."""
+        fault = (
+            "'#' begins a fragment, which is never sent to a server: write %23 in a name, or leave the fragment away"
+        )
+        return fault if "#" in key else ""
+
+    def _hint(self, url: str) -> str:
+        """Return a suggestion of the intended URL after a refusal: the URL of an object store's object."""
+        from penstock.stores.registry import own
+
+        return next(filter(None, (each.advice(url) for each in own() if each is not self)), "")
 
 
 def _lines(opening: Opening) -> tuple[str, ...]:
@@ -80,49 +114,6 @@ def _is_here(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _host_fault(bucket: str) -> str:
-    """Return the fault of a host; its text may be a secret, so it is not quoted."""
-    if not bucket.isascii():
-        return "the host has letters that DNS does not have: write its ASCII form, xn--…"
-    fault = "this cannot be a host: write https://host/path or https://host:port/path"
-    if not _HOST(bucket):
-        return fault
-    try:
-        return "" if urlsplit(f"//{bucket}").port != 0 else fault
-    except ValueError:
-        return fault
-
-
-def _key_fault(key: str) -> str:
-    if "#" in key:
-        return "'#' begins a fragment, which is never sent to a server: write %23 in a name, or leave the fragment away"
-    return ""
-
-
-def _hint(url: str) -> str:
-    """Return a suggestion of the intended URL after a refusal: the URL of an object store's object."""
-    from penstock.stores.registry import own
-
-    return next(filter(None, (each.advice(url) for each in own() if each is not PROVIDER)), "")
-
-
-PROVIDER = Provider(
-    name="the web server",
-    schemes=("https", "http"),
-    open=_open,
-    bucket_fault=_host_fault,
-    key_fault=_key_fault,
-    # A page is a whole directory; most servers take URLs of 8 KiB, few of 16.
-    limits=Limits(page_keys=maxsize, key_bytes=16 << 10),
-    abilities=Abilities(digest=None, ranges=None),
-    options=HTTPOptions,
-    any_options=True,  # one end of a copy into a bucket
-    resolve=_resolve,
-    where="the URL",
-    example="HTTPOptions(username=…, password=…)",
-)
 
 
 def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Forbidden, InvalidURL, NotFound, Unauthenticated, Unsupported
 from penstock.source import open_source
 from penstock.stores.urls import Location, parse
-from penstock.stores.web.provider import PROVIDER
+from penstock.stores.web.store import Web
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
 from tests.servers.nginx import PASSWORD, USER
@@ -32,7 +32,7 @@ def test_a_url_is_what_it_says(url):
     location = parse(url)
     assert location.url == url
     assert parse(location.url) == location
-    assert location.provider is PROVIDER
+    assert type(location.store) is Web
 
 
 def test_a_query_belongs_to_the_key():
@@ -112,13 +112,13 @@ def test_another_netrc_file_is_another_identity(tmp_path, monkeypatch):
     for word in ("one", "two"):
         (tmp_path / word).write_text(f"default login me password {word}")
         monkeypatch.setenv("NETRC", str(tmp_path / word))
-        found.append(PROVIDER.resolve(ps.HTTPOptions(netrc=True), os.environ)[1])
+        found.append(Web().resolve(ps.HTTPOptions(netrc=True), os.environ)[1])
     assert found[0] != found[1]
-    assert PROVIDER.resolve(ps.HTTPOptions(), os.environ)[1] is None
+    assert Web().resolve(ps.HTTPOptions(), os.environ)[1] is None
 
 
 def test_a_copy_into_a_bucket_passes_the_bucket_s_options():
-    assert isinstance(PROVIDER.take(ps.S3Options(region="r")), ps.HTTPOptions)
+    assert isinstance(Web().take(ps.S3Options(region="r")), ps.HTTPOptions)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""S3 is one value, and a service that speaks its dialect another, made of it by `replace`: nothing else knows it."""
+"""A service that speaks S3's dialect is a subclass of S3 with other values: nothing else knows it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from penstock.interop.fsspec import register
 from penstock.interop.fsspec.schemes import kind_of
 from penstock.source import open_source
 from penstock.stores import registry
-from penstock.stores.provider import bucket_names
-from penstock.stores.s3.provider import PROVIDER, opener, resolver
-from penstock.stores.s3.settings import Service
-from penstock.stores.s3.vocabulary import AMAZON
+from penstock.stores.s3.dialect import Amazon
+from penstock.stores.s3.services import AWS, S3
 from penstock.testing.faults import FaultServer, Settings
 
 PART = 64 << 10
@@ -28,24 +26,21 @@ def lake(monkeypatch):
     """Return a server in a region of its own, which `lake://` finds by a pattern and by variables of its own."""
     with FaultServer.within(Settings(region="shore-2", least_part_bytes=PART)) as server:
         port = server.endpoint.rpartition(":")[2]
-        service = Service(
-            name="Lake",
-            endpoint=f"http://{{region}}.localhost:{port}",
-            region="shore-1",
-            endpoints=("LAKE_ENDPOINT",),
-            regions=("LAKE_REGION",),
-            keys=KEYS,
-            aws_files=False,
-        )
-        preset = replace(
-            PROVIDER,
-            name="Lake",
-            schemes=("lake",),
-            bucket_fault=bucket_names("[a-z]+", "small letters"),
-            limits=replace(PROVIDER.limits, least_part_bytes=PART, equal_parts=True, key_bytes=20),
-            resolve=resolver(service),
-        )
-        monkeypatch.setitem(registry._loaded, "lake", preset)
+
+        class Lake(S3):
+            name = "Lake"
+            schemes = ("lake",)
+            buckets = "[a-z]+"
+            bucket_rule = "small letters"
+            limits = replace(S3.limits, least_part_bytes=PART, equal_parts=True, key_bytes=20)
+            endpoint = f"http://{{region}}.localhost:{port}"
+            region = "shore-1"
+            endpoints = ("LAKE_ENDPOINT",)
+            regions = ("LAKE_REGION",)
+            keys = KEYS
+            aws_files = False
+
+        monkeypatch.setitem(registry._loaded, "lake", Lake())
         monkeypatch.setenv("LAKE_ENDPOINT", server.endpoint)
         monkeypatch.setenv("LAKE_REGION", "shore-2")
         monkeypatch.setenv("LAKE_ID", server.settings.access_key)
@@ -98,8 +93,8 @@ def test_a_preset_without_credentials_says_where_its_own_were_looked_for(lake, m
 
 
 def test_a_body_or_metadata_beyond_the_limits_is_refused_before_a_request(lake, monkeypatch):
-    tight = replace(registry.find("lake"), limits=replace(PROVIDER.limits, put_bytes=10, metadata_bytes=8))
-    monkeypatch.setitem(registry._loaded, "lake", tight)
+    tight = replace(S3.limits, put_bytes=10, metadata_bytes=8)
+    monkeypatch.setattr(type(registry.find("lake")), "limits", tight)
     source, _ = open_source("lake://bucket/")
     seen = len(lake.seen())
     for write in (source.put, source.publish):
@@ -111,11 +106,13 @@ def test_a_body_or_metadata_beyond_the_limits_is_refused_before_a_request(lake, 
     assert source.put("a", b"x" * 10, metadata={"name": "four"})
 
 
-def test_a_preset_may_have_a_vocabulary_and_pages_of_its_own(lake, monkeypatch):
-    words = replace(AMAZON, create=("x-lake-create", "only"))
-    limits = replace(PROVIDER.limits, page_keys=2)
-    preset = replace(registry.find("lake"), open=opener(lambda: words), limits=limits)
-    monkeypatch.setitem(registry._loaded, "lake", preset)
+def test_a_preset_may_have_a_dialect_and_pages_of_its_own(lake, monkeypatch):
+    class Words(Amazon):
+        create = ("x-lake-create", "only")
+
+    lakes = type(registry.find("lake"))
+    monkeypatch.setattr(lakes, "dialect", lambda _: Words)
+    monkeypatch.setattr(lakes, "limits", replace(S3.limits, page_keys=2))
     for name in "abc":
         lake.put("bucket", name, b"x")
     source, _ = open_source("lake://bucket/")
@@ -125,5 +122,5 @@ def test_a_preset_may_have_a_vocabulary_and_pages_of_its_own(lake, monkeypatch):
 
 
 def test_s3s_urls_of_the_web_are_told_as_its_own():
-    assert PROVIDER.advice("https://bucket.s3.amazonaws.com/a%20b?x=1") == "for this object write s3://bucket/a b"
-    assert PROVIDER.advice("gs://bucket/key") == ""
+    assert AWS().advice("https://bucket.s3.amazonaws.com/a%20b?x=1") == "for this object write s3://bucket/a b"
+    assert AWS().advice("gs://bucket/key") == ""

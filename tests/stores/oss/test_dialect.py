@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from penstock.engine.buffer import Buffer
@@ -11,9 +9,9 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.driver import Attributes, Part, Payload
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import AlreadyExists, ChecksumMismatch, ConfigError
-from penstock.stores.oss.vocabulary import ALIBABA, Crc64, Crc64Md5
-from penstock.stores.s3.driver import S3
-from penstock.stores.s3.vocabulary import Bucket
+from penstock.stores.oss.dialect import Alibaba, Crc64, Crc64Md5
+from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
 
@@ -34,7 +32,7 @@ class Identity:
 
 
 def _driver(endpoint=None, *, virtual=True, cname=False):
-    return S3(Bucket("b", endpoint, virtual, "oss", cname), "cn-hangzhou", Identity(), ALIBABA)
+    return S3Driver(Bucket("b", endpoint, virtual, "oss", cname), "cn-hangzhou", Identity(), Alibaba())
 
 
 def _payload(kind, data=DATA):
@@ -126,7 +124,11 @@ def test_a_listings_token_is_escaped_as_its_keys_are():
     page = _driver().list("").parse(Response(200, body=document("ListBucketResult", **texts)))
     assert page.token == "CgJi+a="
     assert "continuation-token=CgJi%2Ba%3D&" in _driver().list("", token=page.token).request.url
-    plain = S3(Bucket("b", None, virtual=True), "r", Identity(), replace(ALIBABA, escaped_token=False))
+
+    class Plain(Alibaba):
+        escaped_token = False
+
+    plain = S3Driver(Bucket("b", None, virtual=True), "r", Identity(), Plain())
     assert plain.list("").parse(Response(200, body=document("ListBucketResult", **texts))).token == "CgJi%2Ba%3D"
 
 

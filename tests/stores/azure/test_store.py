@@ -9,7 +9,7 @@ from penstock.errors import ConfigError, InvalidURL
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.azure.options import AzureOptions
-from penstock.stores.azure.provider import PROVIDER
+from penstock.stores.azure.store import Azure
 from penstock.stores.urls import parse
 
 KEY = "c2VjcmV0"
@@ -20,7 +20,7 @@ def _driver(url, store=None):
     return source._fetcher().driver
 
 
-@pytest.mark.parametrize("scheme", PROVIDER.schemes)
+@pytest.mark.parametrize("scheme", Azure.schemes)
 def test_every_scheme_names_a_container(scheme):
     found = parse(f"{scheme}://box/a/b?c#d")
     assert (found.bucket, found.key, found.url) == ("box", "a/b?c#d", f"{scheme}://box/a/b?c#d")
@@ -74,8 +74,8 @@ def test_names_that_azure_takes():
     ],
 )
 def test_a_url_of_the_service_itself_is_answered_with_ours(url, written):
-    assert PROVIDER.advice(url) == f"for this object write {written}"
-    assert PROVIDER.advice("https://mine.example.com/box/key") == ""
+    assert Azure().advice(url) == f"for this object write {written}"
+    assert Azure().advice("https://mine.example.com/box/key") == ""
 
 
 def test_the_account_is_needed_at_the_first_use():
@@ -102,7 +102,7 @@ def test_the_environment_names_account_and_key(monkeypatch):
 
 
 def test_neutral_options_do_and_other_providers_do_not():
-    assert PROVIDER.take(StoreOptions(read=ps.ReadOptions(ahead_items=3))).read.ahead_items == 3
+    assert Azure().take(StoreOptions(read=ps.ReadOptions(ahead_items=3))).read.ahead_items == 3
     with pytest.raises(ConfigError, match="AzureOptions"):
         open_source("az://box/", ps.S3Options(region="x"))
 
@@ -111,7 +111,7 @@ def test_pages_are_large_and_parts_many():
     driver = _driver("az://box/", AzureOptions(account="mine", anonymous=True))
     assert driver.page_keys == 5000
     assert "maxresults=5000" in driver.list("").request.url
-    assert PROVIDER.limits.most_parts == 50_000
+    assert Azure.limits.most_parts == 50_000
 
 
 def test_a_source_is_pickled_for_workers():

@@ -1,7 +1,9 @@
-"""Profiles as providers: ``penstock://name/path`` is a path below the URL of profile ``name``, with its options."""
+"""Profiles as stores: ``penstock://name/path``, and ``msc://name/path`` for those of Multi-Storage Client."""
 
 from __future__ import annotations
 
+import os
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -23,11 +25,12 @@ from penstock.engine.contracts.driver import (
 from penstock.engine.contracts.exchange import Exchange
 from penstock.engine.listing.listing import Entries
 from penstock.engine.support import supports
-from penstock.errors import ConfigError, alias
+from penstock.errors import ConfigError, PenstockError, alias
 from penstock.options import StoreOptions
-from penstock.stores.profiles.lookup import PENSTOCK, Profile, bad_name, load
-from penstock.stores.profiles.mapping import NamedSinks, open_named
-from penstock.stores.provider import Opening, Provider, Route
+from penstock.stores.profiles.lookup import MSC, PENSTOCK, Profile, bad_name, load
+from penstock.stores.profiles.mapping import open_named
+from penstock.stores.store import Opening, Route, Store
+from penstock.stores.urls import Location
 from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
 
 if TYPE_CHECKING:
@@ -36,13 +39,11 @@ if TYPE_CHECKING:
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.driver import Abilities, Attributes, Beginning, Driver, Ending, Part, Payload
     from penstock.engine.contracts.exchange import Response, Transport
-    from penstock.errors import PenstockError
-    from penstock.stores.urls import Location
     from penstock.values import Checksum
 
-__all__ = ["PROVIDER", "below", "chosen", "through"]
+__all__ = ["MultiStorage", "ProfileStore", "Profiles", "below", "chosen"]
 
-_providers: dict[str, tuple[Profile, Provider]] = {}
+_stores: dict[tuple[str, str], tuple[Profile, ProfileStore]] = {}
 
 
 def chosen(location: Location, store: StoreOptions | str | None) -> StoreOptions:
@@ -54,7 +55,7 @@ def chosen(location: Location, store: StoreOptions | str | None) -> StoreOptions
     """
     if not isinstance(store, str):
         return StoreOptions() if store is None else store
-    if location.provider.defaults is None:
+    if location.store.defaults is None:
         profile = load(store)
         open_named(profile.sinks)
         return profile.options
@@ -63,88 +64,130 @@ def chosen(location: Location, store: StoreOptions | str | None) -> StoreOptions
     raise ConfigError(f"{location.root} has the options of its own profile: leave store={store!r} out")
 
 
-def _named(name: str) -> Provider:
-    """Return the provider of ``penstock://name/…``; cached until the profile changes."""
-    profile = load(name)
-    made = _providers.get(name)
-    if made is None or made[0] is not profile:
-        made = _providers[name] = profile, through(PENSTOCK, profile)
-    return made[1]
+class Profiles(Store):
+    """``penstock://name/path``: paths below the URL of profile ``name``, with its options."""
+
+    name = "a profile"
+    schemes = (PENSTOCK,)
+    any_options = True
+    profiles = True
+
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Refuse: ``named`` returns the store to open."""
+        raise ConfigError("a profile is opened by its name", url=opening.root)
+
+    def bucket_fault(self, bucket: str) -> str:
+        """Return why a profile's name is invalid."""
+        return bad_name(bucket)
+
+    def named(self, bucket: str) -> Store:
+        """Return the store of one profile; cached until the profile changes."""
+        scheme = self.schemes[0]
+        profile = load(bucket.partition("/")[0], os.environ, scheme)
+        held = _stores.get((scheme, bucket))
+        if held is None or held[0] is not profile:
+            held = _stores[scheme, bucket] = profile, ProfileStore(self, self._completed(profile, bucket))
+        return held[1]
+
+    def _completed(self, profile: Profile, bucket: str) -> Profile:  # noqa: ARG002  for the subclass
+        """Return the profile with what the URL adds to it."""
+        return profile
 
 
-def through(scheme: str, profile: Profile) -> Provider:
-    """Return the provider of ``scheme://profile/…``: paths below the profile's URL, with its options.
+class MultiStorage(Profiles):
+    """``msc://``: profiles of NVIDIA's Multi-Storage Client, from its own files; it need not be installed.
 
-    Raises:
-        ConfigError: The profile has no URL.
-
+    For a profile without a bucket, the bucket follows the name, as for rclone's remotes: ``msc://profile/bucket/key``.
     """
-    name, real, target = profile.name, profile.provider, profile.target
-    if target is None:
-        raise ConfigError(f"{profile.origin} has no url: it is for store={name!r}, and {scheme}://{name}/ needs one")
-    base, local = target.key, target.local
-    alias(f"/{base}" if local else target.url, f"{scheme}://{name}/")  # as drivers write it
 
-    def fault(key: str) -> str:
-        if local and ".." in key.split("/"):
-            return "'..' does not leave the directory of a profile"
-        return real.key_fault(base + key)
+    name = "a profile of Multi-Storage Client"
+    schemes = (MSC,)
 
-    def resolved(options: Any, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:  # noqa: ANN401  the provider's
-        settings, identity = real.resolve(options, environ)
-        return Route(target.scheme, target.bucket, base, settings), identity
+    def split(self, rest: str) -> tuple[str, str]:
+        """Split after the profile, or after the bucket that follows it."""
+        name, _, path = rest.partition("/")
+        try:
+            whole = bad_name(name, MSC) or load(name, os.environ, MSC).target is not None
+        except PenstockError:
+            whole = True  # the location reports the error
+        if whole or not path:
+            return name, path
+        bucket, _, key = path.partition("/")
+        return f"{name}/{bucket}", key
 
-    whole = replace(
-        _below(real, base, profile.sinks),
-        schemes=(scheme,),
-        split=PROVIDER.split,
-        bucket_fault=bad_name,
-        key_fault=fault,
-        defaults=profile.options,
-        target=target.url,
-        resolve=resolved,
-        named=None,
-    )
+    def bucket_fault(self, bucket: str) -> str:
+        """Return why a profile's name, or the bucket behind it, is invalid."""
+        name, mark, inner = bucket.partition("/")
+        return bad_name(name, MSC) or (bad_name(inner, MSC) if mark else "")
 
-    def variant(route: Route) -> Provider | None:
-        found = real.variant(route.settings)
-        return found and replace(whole, **_store_parts(_below(found, base, profile.sinks)))
-
-    return replace(whole, variant=variant)
+    def _completed(self, profile: Profile, bucket: str) -> Profile:
+        name, _, inner = bucket.partition("/")
+        target = profile.target
+        if target is None:
+            if not inner:
+                raise ConfigError(f"{profile.origin} names no bucket: write msc://{name}/bucket/key")
+            target = Location(profile.store.schemes[0], inner, "")
+        return replace(profile, name=bucket, target=target)
 
 
-def _below(real: Provider, base: str, sinks: NamedSinks) -> Provider:
-    """Return a provider whose keys all begin with ``base``; users leave ``base`` out."""
+class ProfileStore(Store):
+    """Store of one profile: its own store, with keys relative to the profile's URL."""
 
-    def opened(opening: Opening) -> tuple[Driver, Transport]:
+    def __init__(self, entry: Profiles, profile: Profile) -> None:
+        """Stand for ``profile`` of ``entry``; raise ``ConfigError`` if it has no URL."""
+        name, scheme, real, target = profile.name, entry.schemes[0], profile.store, profile.target
+        if target is None:
+            message = f"{profile.origin} has no url: it is for store={name!r}, and {scheme}://{name}/ needs one"
+            raise ConfigError(message)
+        self._entry, self._profile, self._place = entry, profile, target
+        self.schemes, self.defaults, self.target = entry.schemes, profile.options, target.url
+        self.options, self.any_options = real.options, real.any_options
+        self.example, self.where = real.example, real.where
+        self._stand_for(real)
+        alias(f"/{target.key}" if target.local else target.url, f"{scheme}://{name}/")  # as drivers write it
 
-        open_named(sinks)
+    def _stand_for(self, real: Store) -> None:
+        """Take what differs between presets of one store from ``real``, which opens the buckets."""
+        self._real = real
+        self.name, self.abilities, self.extra = real.name, real.abilities, real.extra
+        most = max(real.limits.key_bytes - len(self._place.key.encode()), 0)
+        self.limits = replace(real.limits, key_bytes=most)
+
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Open the profile's sinks and its bucket; users leave the base of its keys out."""
+        open_named(self._profile.sinks)
         route = opening.settings
-        inner = replace(opening, provider=real, scheme=route.scheme, bucket=route.bucket, settings=route.settings)
-        driver, transport = real.open(inner)
+        inner = replace(opening, scheme=route.scheme, bucket=route.bucket, settings=route.settings)
+        driver, transport = self._real.open(inner)
         return below(driver, route.base, opening.root), transport
 
-    most = max(real.limits.key_bytes - len(base.encode()), 0)
-    return replace(real, open=opened, limits=replace(real.limits, key_bytes=most))
+    def split(self, rest: str) -> tuple[str, str]:
+        """Split as the profile's kind does."""
+        return self._entry.split(rest)
 
+    def bucket_fault(self, bucket: str) -> str:
+        """Return why a profile's name is invalid."""
+        return self._entry.bucket_fault(bucket)
 
-def _store_parts(provider: Provider) -> dict[str, Any]:
-    """Return the parts of a preset: name, function that opens a bucket, limits, abilities and extra."""
-    return {each: getattr(provider, each) for each in ("name", "open", "limits", "abilities", "extra")}
+    def key_fault(self, key: str) -> str:
+        """Return why the whole key is invalid; refuse to leave a profile's directory."""
+        if self._place.local and ".." in key.split("/"):
+            return "'..' does not leave the directory of a profile"
+        return self._profile.store.key_fault(self._place.key + key)
 
+    def resolve(self, options: Any, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:  # noqa: ANN401  the store's
+        """Return the route to the profile's bucket with the settings there, and their identity."""
+        settings, identity = self._profile.store.resolve(options, environ)
+        return Route(self._place.scheme, self._place.bucket, self._place.key, settings), identity
 
-def _unnamed(opening: Opening) -> tuple[Driver, Transport]:
-    raise ConfigError("a profile is opened by its name", url=opening.root)
-
-
-PROVIDER = Provider(
-    name="a profile",
-    schemes=(PENSTOCK,),
-    open=_unnamed,
-    bucket_fault=bad_name,
-    any_options=True,
-    named=_named,
-)
+    def variant(self, route: Route) -> Store | None:
+        """Return this store with the preset that the settings select below it."""
+        found = self._profile.store.variant(route.settings)
+        if found is None:
+            return None
+        made = copy(self)
+        made._stand_for(found)  # noqa: SLF001  its own class
+        return made
 
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, MissingExtra
 from penstock.source import open_source
 from penstock.stores.gcs.options import GCSOptions
-from penstock.stores.gcs.provider import PROVIDER
+from penstock.stores.gcs.store import GCS
 from penstock.stores.s3.options import S3Options
 from penstock.stores.urls import parse
 from penstock.testing.faults import FaultServer, Settings
@@ -18,7 +18,7 @@ from penstock.testing.faults import FaultServer, Settings
 
 @pytest.mark.parametrize("scheme", ["gs", "gcs"])
 def test_both_schemes_are_googles(scheme):
-    assert parse(f"{scheme}://bucket/a/b").provider is PROVIDER
+    assert type(parse(f"{scheme}://bucket/a/b").store) is GCS
     assert parse(f"{scheme}://bucket/a/b").url == f"{scheme}://bucket/a/b"
 
 
@@ -64,7 +64,7 @@ def test_odd_keys_stay_as_they_are(key):
     ],
 )
 def test_a_web_address_is_told_as_a_url(url):
-    assert PROVIDER.advice(url) == "for this object write gs://bucket/a b/c"
+    assert GCS().advice(url) == "for this object write gs://bucket/a b/c"
 
 
 def test_another_providers_options_are_refused():

@@ -263,7 +263,7 @@ def test_a_literal_secret_that_all_may_read_is_warned_of_once(toml, caplog, monk
 def test_no_repr_shows_a_secret(toml, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CONFIG", "penstock.toml")
     toml("[profiles.x]\nurl = 's3://bucket/'\noptions = { access_key = 'AKIAhush', secret_key = 'hushhush' }\n")
-    assert "hush" not in repr(lookup.load("x")) + repr(parse("penstock://x/").provider) + repr(lookup._held)
+    assert "hush" not in repr(lookup.load("x")) + repr(parse("penstock://x/").store) + repr(lookup._held)
     with pytest.raises(Unusable, match="secret"):
         pickle.dumps(open_source("penstock://x/")[0].options)
     assert b"hush" not in pickle.dumps(open_source("penstock://x/")[0])

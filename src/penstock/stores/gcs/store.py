@@ -1,35 +1,195 @@
-"""Credentials of Google Cloud Storage from options, environment and google-auth's chain.
-
-HTTP transport for Google's credential chain, which has no client: ``google.auth.transport.Request``.
-"""
+"""``gs://`` and ``gcs://``: Google Cloud Storage; its settings, and credentials from google-auth's chain."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
-import ssl
-import urllib.error
-import urllib.request
+from dataclasses import dataclass
 from datetime import UTC
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from urllib.parse import unquote, urlsplit
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
+from penstock.engine.contracts.driver import Limits
+from penstock.engine.endpoint import normal
 from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
-from penstock.stores.credentials import called, printed
-from penstock.stores.gcs.signing import CHAIN, KEYS, ServiceToken
+from penstock.stores.gcs.options import KEYS, WHERE, GCSOptions
+from penstock.stores.http.network import ca_file, connected, first, variables
+from penstock.stores.store import Opening, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from email.message import Message
 
     from penstock.engine.contracts.credentials import CredentialSource
-    from penstock.stores.gcs.options import GCSOptions
-    from penstock.stores.gcs.signing import GCSSettings
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Transport
+
+__all__ = ["GCS", "Answer", "GCSSettings", "requests", "resolve", "source"]
+
+_MIB, _GIB, _TIB = 1 << 20, 1 << 30, 1 << 40
+_WEB = re.compile(
+    r"https?://(?:storage\.(?:googleapis|cloud\.google)\.com/|console\.cloud\.google\.com/storage/browser/(?:_details/)?)"
+    r"([^?#]*)",
+    re.IGNORECASE,
+)
+_HOSTED = re.compile(r"https?://([a-z0-9][a-z0-9._-]+)\.storage\.googleapis\.com/([^?#]*)", re.IGNORECASE)
+_CHALLENGE = ".well-known/acme-challenge/"
 
 
-__all__ = ["Answer", "requests", "source"]
+class GCS(Store):
+    """``gs://`` and ``gcs://``: buckets of Google Cloud Storage."""
+
+    name = "Google Cloud Storage"
+    schemes = ("gs", "gcs")
+    # "Bucket naming guidelines"; emulators accept more.
+    buckets = r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
+    bucket_rule = "3 to 222 lower-case letters, digits, '.', '-' and '_'"
+    limits = Limits(
+        least_part_bytes=5 * _MIB,
+        most_part_bytes=5 * _GIB,
+        most_parts=10_000,
+        put_bytes=5 * _TIB,
+        # A copy within a bucket moves no data, whatever the size; parts cannot be copied.
+        copy_bytes=5 * _TIB,
+        key_bytes=1024,
+        metadata_bytes=8 << 10,
+    )
+    options = GCSOptions
+    example = "GCSOptions(credentials_file=…)"
+    where = WHERE
+    extra = "penstock[gcs]"
+
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Return the driver of a bucket; a missing library fails here, before the first request."""
+        from penstock.stores.credentials import RefreshingCredentials
+        from penstock.stores.gcs.driver import GCSDriver, Google, library
+        from penstock.stores.s3.dialect import Bucket
+
+        library()
+        settings = opening.settings
+        bucket = Bucket(opening.bucket, settings.endpoint, virtual=False, scheme=opening.scheme)
+        dialect = Google(keys=settings.access == "keys", user_project=settings.user_project)
+        identity = RefreshingCredentials(source(opening.options, settings, opening.environ))
+        driver = GCSDriver(bucket, identity, dialect, settings.user_project)
+        driver.page_keys = self.limits.page_keys
+        return driver, connected(opening, settings.endpoint or "https://storage.googleapis.com", self.where)
+
+    def resolve(self, options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
+        """Look up every setting; see the function ``resolve``."""
+        return resolve(options, environ)
+
+    def key_fault(self, key: str) -> str:
+        """Refuse what "Object name requirements" of Google's documentation refuses."""
+        if key in (".", ".."):
+            return f"{key!r} cannot be an object of Google Cloud Storage: choose another name"
+        if "\r" in key or "\n" in key:
+            return "the key holds a line break, which Google Cloud Storage does not take"
+        if key.startswith(_CHALLENGE):
+            return f"Google Cloud Storage takes no keys that begin with {_CHALLENGE!r}"
+        return ""
+
+    def advice(self, text: str) -> str:
+        """Suggest the ``gs`` URL for an object's web address."""
+        if match := _WEB.match(text):
+            return f"for this object write gs://{unquote(match[1])}"
+        if match := _HOSTED.match(text):
+            return f"for this object write gs://{unquote('/'.join(match.groups()))}"
+        return ""
+
+
+_EMULATOR = "STORAGE_EMULATOR_HOST"  # as in Google's own libraries
+# Variables that google-auth's chain reads.
+CHAIN = (
+    *("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES"),
+    *("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT", "NO_GCE_CHECK", "GOOGLE_API_USE_CLIENT_CERTIFICATE"),
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCSSettings:
+    """Location of Google Cloud Storage and how to use it.
+
+    Attributes:
+        endpoint: ``scheme://host[:port][/path]``; None for Google's own.
+        ca_file: PEM file to verify servers with; None if this machine has none.
+        proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
+        access: Authorisation of requests: ``keys`` (HMAC), a ``token``, or ``nothing``.
+        user_project: Project that pays; empty for the bucket's own.
+
+    """
+
+    endpoint: str | None
+    ca_file: str | None
+    proxy: str | None
+    access: Literal["keys", "token", "nothing"]
+    user_project: str = ""
+
+
+def resolve(options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
+    """Resolve options and environment to settings and an identity; explicit options override the environment.
+
+    The identity changes when the environment names other credentials; none of them can be read from it. Makes no
+    request; of files, only the machine's CA file is looked up.
+
+    Raises:
+        ConfigError: A value is invalid; or tokens would be sent over plain HTTP to another machine.
+
+    """
+    named, text = first([("GCSOptions.endpoint", options.endpoint), *variables(environ, _EMULATOR)])
+    if text is not None and named == _EMULATOR and "://" not in text:
+        text = f"http://{text}"
+    endpoint = None if text is None else normal(text, named)
+    access = _access(options, environ, emulated=named == _EMULATOR)
+    if access == "token" and endpoint is not None and endpoint.startswith("http:") and not _is_here(endpoint):
+        message = (
+            f"{named} is plain HTTP to another machine: anybody on the way could read and use a token sent there; "
+            "use https://, or anonymous=True for a server that wants no credentials"
+        )
+        raise ConfigError(message)
+    settings = GCSSettings(
+        endpoint=endpoint,
+        ca_file=ca_file(options.transport, environ),
+        proxy=options.transport.proxy,
+        access=access,
+        user_project=options.user_project or "",
+    )
+    said = [(name, environ.get(name)) for name in (*KEYS, *CHAIN)]
+    identity = b"" if _explicit(options) else sha256(repr(said).encode("utf-8", "surrogateescape")).digest()
+    return settings, identity
+
+
+def _explicit(options: GCSOptions) -> bool:
+    own = (options.access_key, options.token, options.credentials, options.credentials_process)
+    given = (*own, options.credentials_file, options.credentials_json)
+    return options.anonymous or any(each is not None for each in given)
+
+
+def _access(options: GCSOptions, environ: Mapping[str, str], *, emulated: bool) -> Literal["keys", "token", "nothing"]:
+    if options.anonymous:
+        return "nothing"
+    if options.access_key is not None:
+        return "keys"
+    if _explicit(options) or options.service_account is not None:
+        return "token"
+    if any(environ.get(name) for name in KEYS):
+        return "keys"
+    # Google's own libraries, too, send no credentials to an emulator.
+    return "nothing" if emulated else "token"
+
+
+def _is_here(endpoint: str) -> bool:
+    host = str(urlsplit(endpoint).hostname)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")  # RFC 6761
+
 
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _IMPERSONATOR_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)  # required by IAM's credentials service
@@ -84,6 +244,8 @@ class _Chain:
         options = self._options
         if options.token is not None:
             return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
+        from penstock.stores.credentials import called, printed
+
         if options.credentials is not None:
             return called(options.credentials, BearerToken)
         if options.credentials_process is not None:
@@ -135,6 +297,8 @@ class _Chain:
 def _token(found: Any, expires_at: float | None, where: str) -> BearerToken:  # noqa: ANN401  google-auth has no types
     """Return a token; with its account's signing function if the private key is local and needs no request."""
     from google.auth.crypt import RSASigner
+
+    from penstock.stores.gcs.driver import ServiceToken
 
     token, signer = _clean(found.token, "google-auth"), getattr(found, "signer", None)
     if not isinstance(signer, RSASigner):
@@ -245,13 +409,6 @@ class Answer(NamedTuple):
     data: bytes
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Handler that follows no redirect: requests hold secrets for the named host only."""
-
-    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401  urllib's own signature
-        """Return no request to follow: the redirect becomes the answer."""
-
-
 def requests(ca_file: str | None, proxy: str | None) -> Callable[..., Answer]:
     """Return the blocking callable that google-auth sends its requests with.
 
@@ -260,11 +417,22 @@ def requests(ca_file: str | None, proxy: str | None) -> Callable[..., Answer]:
         proxy: URL of a proxy for all requests, "" for no proxy; None leaves it to the environment.
 
     """
+    # google-auth alone needs these: they take longer to import than the rest of this room.
+    import ssl
+    import urllib.error
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Handler that follows no redirect: requests hold secrets for the named host only."""
+
+        def redirect_request(self, *_: Any) -> None:  # noqa: ANN401  urllib's own signature
+            """Return no request to follow: the redirect becomes the answer."""
+
     proxies = None if proxy is None else {"http": proxy, "https": proxy} if proxy else {}
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler(proxies),
         urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file)),
-        _NoRedirects(),
+        NoRedirects(),
     )
 
     def send(

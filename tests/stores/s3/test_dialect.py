@@ -1,8 +1,8 @@
-"""A dialect of the family differs by a vocabulary: the requests and answers of OSS's and GCS's XML, told by theirs."""
+"""Dialects of the family: the requests and answers of S3, OSS and GCS's XML."""
 
 from base64 import b64encode
-from dataclasses import replace
 from hashlib import md5, sha256
+from typing import ClassVar
 
 import pytest
 
@@ -11,8 +11,8 @@ from penstock.engine.contracts.driver import MOVED, Attributes, Part, Payload
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Changed, Unusable
 from penstock.stores.http.verify import Verification
-from penstock.stores.s3.driver import S3
-from penstock.stores.s3.vocabulary import AMAZON, Bucket, Vocabulary
+from penstock.stores.s3.dialect import Amazon, Bucket, Dialect
+from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
 
@@ -28,29 +28,31 @@ class Nobody:
         pass
 
 
-OSS = Vocabulary(
-    prefix="x-oss-",
-    copy_pin="x-oss-copy-source-if-match",
-    create=("x-oss-forbid-overwrite", "true"),
-    replace="",
-    conditions_begin=True,
-    read_headers={"x-oss-range-behavior": "standard"},
-)
-GCS = Vocabulary(
-    prefix="x-goog-",
-    verification=Verification(version="x-goog-generation", size="x-goog-stored-content-length"),
-    version_element="Generation",
-    pin="x-goog-if-generation-match",
-    copy_pin="x-goog-copy-source-if-generation-match",
-    create=("x-goog-if-generation-match", "0"),
-    replace="x-goog-if-generation-match",
-    quotes=False,
-)
+class OSS(Dialect):
+    prefix = "x-oss-"
+    copy_pin = "x-oss-copy-source-if-match"
+    create = ("x-oss-forbid-overwrite", "true")
+    replace = ""
+    conditions_begin = True
+    read_headers: ClassVar = {"x-oss-range-behavior": "standard"}
+
+
+class GCS(Dialect):
+    prefix = "x-goog-"
+    verification = Verification(version="x-goog-generation", size="x-goog-stored-content-length")
+    version_element = "Generation"
+    pin = "x-goog-if-generation-match"
+    copy_pin = "x-goog-copy-source-if-generation-match"
+    create = ("x-goog-if-generation-match", "0")
+    replace = "x-goog-if-generation-match"
+    quotes = False
+
+
 NEW, OLD = Attributes("text/plain", {"note": "x"}, create_only=True), Attributes("text/plain", replaces="17")
 
 
-def _driver(vocabulary):
-    return S3(Bucket("b", "https://h", virtual=True, scheme="gs"), "r", Nobody(), vocabulary)
+def _driver(kind):
+    return S3Driver(Bucket("b", "https://h", virtual=True, scheme="gs"), "r", Nobody(), kind())
 
 
 def _headers(exchange):
@@ -59,42 +61,42 @@ def _headers(exchange):
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "expected"),
+    ("kind", "expected"),
     [
-        (AMAZON, {"x-amz-meta-note": "x", "if-none-match": "*"}),
+        (Amazon, {"x-amz-meta-note": "x", "if-none-match": "*"}),
         (OSS, {"x-oss-meta-note": "x", "x-oss-forbid-overwrite": "true"}),
         (GCS, {"x-goog-meta-note": "x", "x-goog-if-generation-match": "0"}),
     ],
 )
-def test_a_create_only_put_has_the_dialects_condition_and_metadata(vocabulary, expected):
-    assert _headers(_driver(vocabulary).put("k", Payload(b"x"), NEW)) == {"content-type": "text/plain", **expected}
+def test_a_create_only_put_has_the_dialects_condition_and_metadata(kind, expected):
+    assert _headers(_driver(kind).put("k", Payload(b"x"), NEW)) == {"content-type": "text/plain", **expected}
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "expected"),
-    [(AMAZON, {"if-match": '"17"'}), (OSS, {}), (GCS, {"x-goog-if-generation-match": "17"})],
+    ("kind", "expected"),
+    [(Amazon, {"if-match": '"17"'}), (OSS, {}), (GCS, {"x-goog-if-generation-match": "17"})],
 )
-def test_a_replacement_is_held_to_a_version_as_the_dialect_has_it(vocabulary, expected):
-    assert _headers(_driver(vocabulary).put("k", Payload(b"x"), OLD)) == {"content-type": "text/plain", **expected}
-    assert _headers(_driver(vocabulary).complete("k", "u", ["e"], replaces="17")) == expected
+def test_a_replacement_is_held_to_a_version_as_the_dialect_has_it(kind, expected):
+    assert _headers(_driver(kind).put("k", Payload(b"x"), OLD)) == {"content-type": "text/plain", **expected}
+    assert _headers(_driver(kind).complete("k", "u", ["e"], replaces="17")) == expected
 
 
 def test_an_uploads_condition_is_sent_where_the_dialect_wants_it():
     assert "x-oss-forbid-overwrite" in _headers(_driver(OSS).create("k", NEW))
     assert "x-oss-forbid-overwrite" in _headers(_driver(OSS).complete("k", "u", ["e"], create_only=True))
-    assert "if-none-match" not in _headers(_driver(AMAZON).create("k", NEW))
+    assert "if-none-match" not in _headers(_driver(Amazon).create("k", NEW))
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "expected"),
+    ("kind", "expected"),
     [
-        (AMAZON, {"if-match": '"17"', "range": "bytes=2-3"}),
+        (Amazon, {"if-match": '"17"', "range": "bytes=2-3"}),
         (OSS, {"if-match": '"17"', "range": "bytes=2-3", "x-oss-range-behavior": "standard"}),
         (GCS, {"x-goog-if-generation-match": "17", "range": "bytes=2-3"}),
     ],
 )
-def test_a_read_is_held_to_a_version_as_the_dialect_has_it(vocabulary, expected):
-    assert _headers(_driver(vocabulary).read(Span("k", 2, 4, "17"), Buffer.allocate(2))) == expected
+def test_a_read_is_held_to_a_version_as_the_dialect_has_it(kind, expected):
+    assert _headers(_driver(kind).read(Span("k", 2, 4, "17"), Buffer.allocate(2))) == expected
 
 
 def test_a_copy_names_its_source_and_version_as_the_dialect_has_it():
@@ -141,8 +143,10 @@ class _Sum:
 
 
 def test_a_digest_of_another_kind_is_one_function():
-    crc = Verification(digests={"x-goog-hash": _Sum})
-    driver = _driver(replace(GCS, verification=crc))
+    class Summed(GCS):
+        verification = Verification(digests={"x-goog-hash": _Sum})
+
+    driver = _driver(Summed)
     answer = {"content-length": "2", "x-goog-hash": "md5=x,sum=3"}
     assert driver.get("k", "").parse(Response(200, answer, b"\1\2")) == b"\1\2"
     with pytest.raises(Exception, match="x-goog-hash"):
@@ -154,7 +158,7 @@ LOCKED = "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object 
 
 @pytest.mark.parametrize("verb", ["put", "part"])
 def test_a_bucket_whose_objects_are_locked_gets_the_md5_of_bodies_after_one_refusal(verb):
-    driver, body = _driver(AMAZON), Payload(b"data", sha256(b"data").hexdigest())
+    driver, body = _driver(Amazon), Payload(b"data", sha256(b"data").hexdigest())
     made = {
         "put": lambda: driver.put("k", body, Attributes("text/plain")),
         "part": lambda: driver.part("k", "u", Part(1, 0), body),

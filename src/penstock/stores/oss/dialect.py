@@ -1,8 +1,7 @@
-"""OSS's vocabulary for the verbs that the S3 family shares: signature, code table, headers.
+"""OSS's dialect of the S3 family: signature, code table, headers, and checksums.
 
-CRC-64/XZ, which OSS returns for every object, part and PUT in ``x-oss-hash-crc64ecma``, and MD5, which it checks.
-
-OSS calls it crc64-ecma: the polynomial of ECMA-182, reflected, with all bits inverted before and after, as in xz.
+OSS returns a CRC-64/XZ for every object, part and PUT in ``x-oss-hash-crc64ecma``, and checks an MD5. It calls the
+former crc64-ecma: the polynomial of ECMA-182, reflected, with all bits inverted before and after, as in xz.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 from base64 import b64decode, b64encode
 from functools import cache
 from hashlib import md5, sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.errors import (
@@ -37,31 +36,29 @@ from penstock.errors import (
 from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.headers import query_string
 from penstock.stores.http.verify import Crc, RunningCrc, Verification
-from penstock.stores.oss.settings import WHERE, region_of
-from penstock.stores.s3.vocabulary import Vocabulary
+from penstock.stores.oss.options import WHERE, region_of
+from penstock.stores.s3.dialect import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.engine.contracts.credentials import Credentials
     from penstock.engine.contracts.exchange import Response
+    from penstock.stores.s3.dialect import Bucket, Sign
     from penstock.stores.s3.signing import Address
-    from penstock.stores.s3.vocabulary import Bucket, Sign
     from penstock.values import Running
 
 
 __all__ = [
-    "ALIBABA",
     "HEADER",
     "OSS_CODES",
+    "Alibaba",
     "Crc64",
     "Crc64Md5",
     "Signer",
     "body_headers",
-    "internal_endpoint",
     "library",
     "oss_query",
-    "sign_as_payer",
     "stored_as",
     "stored_sum",
 ]
@@ -384,44 +381,45 @@ OSS_CODES = Codes(
 )
 
 
-def _signer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
-    del host  # is not signed
-    return Signer(bucket, region, credentials).sign
+class Alibaba(Dialect):
+    """OSS's dialect."""
 
-
-def sign_as_payer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
-    """Return a signer that agrees to pay for the request ("Pay-by-requester")."""
-    del host
-    return Signer(bucket, region, credentials, headers={"x-oss-request-payer": "requester"}).sign
-
-
-def _endpoint(region: str) -> str:
-    return f"https://oss-{region}.aliyuncs.com"
-
-
-def internal_endpoint(region: str) -> str:
-    """Return OSS's endpoint for a region within Alibaba's own network."""
-    return f"https://oss-{region}-internal.aliyuncs.com"
-
-
-ALIBABA = Vocabulary(
-    prefix="x-oss-",
-    codes=OSS_CODES,
+    prefix = "x-oss-"
+    codes = OSS_CODES
     # Each GET and HEAD brings the checksum of the whole object.
-    verification=Verification(digests={HEADER: stored_sum}),
-    escaped_token=True,
-    signer=_signer,
-    presigner=oss_query,
-    presigned_headers=PUT_HEADERS,
-    body_headers=body_headers,
-    stored_as=stored_as,
-    endpoint=_endpoint,
-    domain=lambda _region: "aliyuncs.com",
-    copy_pin="x-oss-copy-source-if-match",
-    copy_root="/",
-    create=("x-oss-forbid-overwrite", "true"),
-    replace="",
-    conditions_begin=True,
+    verification = Verification(digests={HEADER: stored_sum})
+    escaped_token = True
+    presigned_headers = PUT_HEADERS
+    compares_writes = True
+    copy_pin = "x-oss-copy-source-if-match"
+    copy_root = "/"
+    create = ("x-oss-forbid-overwrite", "true")
+    replace = ""
+    conditions_begin = True
     # Otherwise a range beyond the end returns the whole object with 200 (OSS API reference, GetObject).
-    read_headers={"x-oss-range-behavior": "standard"},
-)
+    read_headers: Mapping[str, str] = {"x-oss-range-behavior": "standard"}
+
+    def __init__(self, *, internal: bool = False, payer: bool = False) -> None:
+        """Reach OSS from within Alibaba's network, or agree to pay for each request ("Pay-by-requester")."""
+        super().__init__(own=f"https://oss-{{region}}{'-internal' if internal else ''}.aliyuncs.com")
+        self._headers = {"x-oss-request-payer": "requester"} if payer else {}
+
+    def signer(self, bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
+        """Return a signer of OSS's version 4; ``host`` is not signed."""
+        return Signer(bucket, region, credentials, headers=self._headers).sign
+
+    def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  as in ``Dialect``
+        """Return the query that authorises one address."""
+        return oss_query(address, credentials)
+
+    def body_headers(self, digest: str) -> Mapping[str, str]:
+        """Return the MD5 of a body, if its digest has one."""
+        return body_headers(digest)
+
+    def stored_as(self, headers: Mapping[str, str], digest: str) -> bool:
+        """Return whether the answer to a write names the CRC of the sent bytes; True if it names none."""
+        return stored_as(headers, digest)
+
+    def domain(self, region: str) -> str:  # noqa: ARG002  the same for all
+        """Return the domain of OSS's hosts."""
+        return "aliyuncs.com"

@@ -1,19 +1,19 @@
-"""A provider takes its own options, neutral ones and those of a class it derives from, and refuses another's."""
+"""A store takes its own options, neutral ones and those of a class it derives from, and refuses another's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from penstock.engine.contracts.driver import Limits
 from penstock.errors import ConfigError, MissingExtra
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
-from penstock.stores.local.driver import PROVIDER as LOCAL
-from penstock.stores.memory.driver import PROVIDER as MEMORY
-from penstock.stores.provider import Opening, Provider, bucket_names
+from penstock.stores.local.driver import Local
+from penstock.stores.memory.driver import Memory
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.provider import PROVIDER as S3
+from penstock.stores.s3.services import AWS
+from penstock.stores.store import Opening, Store
 
 MIB = 1 << 20
 
@@ -23,8 +23,18 @@ class LakeOptions(S3Options):
     pool: str = "none"
 
 
-LAKE = replace(S3, name="Lake", schemes=("lake",), options=LakeOptions)
-PLAIN = Provider(name="plain", schemes=("plain",), open=lambda _: pytest.fail("opened"))
+class Lake(AWS):
+    name = "Lake"
+    schemes = ("lake",)
+    options = LakeOptions
+
+
+class Plain(Store):
+    name = "plain"
+    schemes = ("plain",)
+
+
+S3, LAKE, PLAIN = AWS(), Lake(), Plain()
 
 
 def test_own_options_are_taken_as_they_are():
@@ -39,7 +49,7 @@ def test_options_of_a_class_it_derives_from_become_its_own_with_the_same_parts()
     assert LAKE.take(S3Options(region="r", **parts)) == LakeOptions(region="r", **parts)
 
 
-@pytest.mark.parametrize("provider", [LOCAL, MEMORY], ids=["file", "memory"])
+@pytest.mark.parametrize("provider", [Local(), Memory()], ids=["file", "memory"])
 def test_a_store_without_a_network_takes_the_neutral_parts_of_any_options(provider):
     parts = {"retry": RetryOptions(patience_s=3)}
     taken = provider.take(S3Options(access_key="a", secret_key="b", **parts))
@@ -68,27 +78,37 @@ def test_parts_are_as_the_store_wants_them():
     small = StoreOptions(write=WriteOptions(part_bytes=MIB))
     with pytest.raises(ConfigError, match=f"part_bytes must be at least {5 * MIB} for S3, not {MIB}"):
         S3.take(small)
-    assert MEMORY.take(small) == small
-    tight = replace(S3, limits=Limits(most_part_bytes=8 * MIB))
+    assert Memory().take(small) == small
+
+    class Tight(AWS):
+        limits = Limits(most_part_bytes=8 * MIB)
+
     with pytest.raises(ConfigError, match=f"at most {8 * MIB} for S3"):
-        tight.take(StoreOptions())
+        Tight().take(StoreOptions())
 
 
 def test_buckets_are_named_by_a_pattern_and_refused_in_words():
-    fault = bucket_names("[a-z]{3}", "three letters")
-    assert fault("abc") == ""
-    assert fault("a" * 100) == f"{'a' * 80!r} cannot be a bucket: three letters"
+    class Short(Plain):
+        buckets = "[a-z]{3}"
+        bucket_rule = "three letters"
+
+    assert Short().bucket_fault("abc") == ""
+    assert Short().bucket_fault("a" * 100) == f"{'a' * 80!r} cannot be a bucket: three letters"
 
 
 def test_a_library_that_is_missing_is_told_with_what_to_install():
-    def opens(_: Opening):
-        import penstock_nowhere  # noqa: F401
+    class Nowhere(Plain):
+        def open(self, _opening):
+            import penstock_nowhere  # noqa: F401
 
-    opening = Opening(PLAIN, "plain", "bucket", StoreOptions(), None, {})
+    class Told(Nowhere):
+        extra = "penstock[plain]"
+
+    opening = Opening("plain", "bucket", StoreOptions(), None, {})
     with pytest.raises(MissingExtra, match=r"plain needs penstock_nowhere.*pip install penstock\[plain\] \[plain://bu"):
-        replace(PLAIN, open=opens, extra="penstock[plain]").begin(opening)
+        Told().begin(opening)
     with pytest.raises(ModuleNotFoundError):
-        replace(PLAIN, open=opens).begin(opening)
+        Nowhere().begin(opening)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +122,16 @@ def test_a_library_that_is_missing_is_told_with_what_to_install():
         ({"options": StoreOptions()}, "a frozen dataclass that derives from StoreOptions"),
     ],
 )
-def test_a_provider_that_could_not_work_is_refused_where_it_is_made(wrong, says):
+def test_a_store_that_could_not_work_is_refused_where_it_is_made(wrong, says):
     with pytest.raises(ConfigError, match=f"of plain .*{says}|of plain {says}"):
-        replace(PLAIN, **wrong)
+        type("Wrong", (Plain,), wrong)
 
 
 def test_defaults_hold_where_given_options_say_nothing():
-    mine = replace(S3, defaults=S3Options(region="eu", retry=RetryOptions(attempts=7)))
+    class Mine(AWS):
+        defaults = S3Options(region="eu", retry=RetryOptions(attempts=7))
+
+    mine = Mine()
     assert mine.take(StoreOptions()) == mine.defaults
     taken = mine.take(S3Options(region="us", retry=RetryOptions(tokens=3)))
     assert (taken.region, taken.retry) == ("us", RetryOptions(attempts=7, tokens=3))

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ConfigError, InvalidURL, MissingExtra, NotFound, UnknownScheme
-from penstock.stores.fsspec.provider import PROVIDER
+from penstock.stores.fsspec.store import Fsspec
 from penstock.stores.urls import parse
 from tests.children import forked
 
@@ -27,7 +27,7 @@ HUSH = "hush-hush-hush"
 def test_a_url_is_cut_at_its_first_slash(url, bucket, key):
     location = parse(url)
     assert (location.bucket, location.key, location.url) == (bucket, key, url)
-    assert location.provider is PROVIDER
+    assert type(location.store) is Fsspec
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import Attributes, Payload
-from penstock.stores.gcs.driver import GCS, google
-from penstock.stores.s3.vocabulary import Bucket
+from penstock.stores.gcs.driver import GCSDriver, Google
+from penstock.stores.s3.dialect import Bucket
 from penstock.values import Span
 
 
@@ -21,7 +21,7 @@ def _headers(exchange):
 
 @pytest.fixture
 def driver():
-    return GCS(Bucket("b", None, virtual=False, scheme="gs"), Nobody(), google(keys=False))
+    return GCSDriver(Bucket("b", None, virtual=False, scheme="gs"), Nobody(), Google(keys=False))
 
 
 def test_objects_are_addressed_by_path_on_googles_own_host(driver):

@@ -18,7 +18,7 @@ from penstock.errors import (
     Unauthenticated,
 )
 from penstock.source import open_source
-from penstock.stores.oss.provider import PROVIDER
+from penstock.stores.oss.store import OSS
 from penstock.testing.faults import FaultServer, Settings
 
 PART = 100 << 10
@@ -123,7 +123,7 @@ def test_names_of_buckets_and_keys_are_osss():
         with pytest.raises(InvalidURL):
             ps.stat(url)
     web = "https://bkt.oss-cn-beijing.aliyuncs.com/a%20b?x=1"
-    assert PROVIDER.advice(web) == "for this object write oss://bkt/a b"
+    assert OSS().advice(web) == "for this object write oss://bkt/a b"
 
 
 def test_the_bucket_may_stand_in_the_host(server):
@@ -260,9 +260,9 @@ def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(s
 
 
 def test_a_missing_library_is_told_with_its_extra(monkeypatch):
-    from penstock.stores.oss import vocabulary
+    from penstock.stores.oss import dialect
 
-    vocabulary.library.cache_clear()
+    dialect.library.cache_clear()
     monkeypatch.setitem(sys.modules, "fastcrc.crc64", None)
     with pytest.raises(MissingExtra, match=r"Alibaba OSS needs fastcrc.*pip install penstock\[oss\]"):
         open_source("oss://bkt/k", ps.OSSOptions(region="r", anonymous=True))[0]._fetcher()

@@ -1,0 +1,97 @@
+"""``fsspec+X://``: the filesystems that fsspec knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from sys import maxsize
+from typing import TYPE_CHECKING
+
+from penstock.engine.contracts.driver import Abilities, Conditions, Limits
+from penstock.errors import conceal
+from penstock.stores.fsspec.options import FsspecOptions
+from penstock.stores.store import Opening, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Transport
+
+__all__ = ["Fsspec"]
+
+_HOST = re.compile(r"[A-Za-z0-9._:~-]{0,255}").fullmatch
+_NONE = Conditions(create=False, replace=False)
+# Filesystems of fsspec and its best-known packages that have no provider here.
+_KNOWN = (
+    "ftp",
+    "sftp",
+    "ssh",
+    "hdfs",
+    "webhdfs",
+    "smb",
+    "dropbox",
+    "gdrive",
+    "hf",
+    "github",
+    "webdav",
+    "lakefs",
+    "box",
+)
+_LEAST_SECRET = 8  # characters, as in ``errors.conceal``
+
+
+class Fsspec(Store):
+    """``fsspec+X://``: the filesystem that fsspec knows as ``X``."""
+
+    name = "fsspec"
+    schemes = ("fsspec+*",)
+    limits = Limits(page_keys=maxsize)  # one call of fsspec finds everything
+    abilities = Abilities(digest=None, put=_NONE, complete=_NONE, forms=("none",), form="none", forks=False)
+    options = FsspecOptions
+    any_options = True  # one end of a copy
+    example = "FsspecOptions(storage_options={'username': …})"
+    extra = "penstock[fsspec]"
+
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        """Return a driver over the filesystem, and a few threads for its calls."""
+        from penstock.engine.transport.work import Threads
+        from penstock.stores.fsspec.driver import FsspecDriver, Instances, filesystem_class
+
+        protocol = opening.scheme.partition("+")[2]
+        filesystem_class(protocol, opening.root)
+        options = dict(opening.options.storage_options or {})
+        secrets = [each for each in _texts(options) if len(each) >= _LEAST_SECRET]
+        conceal(*secrets)
+        instances = Instances(f"{protocol}://{opening.bucket}/", options)
+        driver = FsspecDriver(opening.root, protocol, instances, secrets)
+        driver.abilities = self.abilities
+        return driver, Threads()
+
+    def bucket_fault(self, bucket: str) -> str:
+        """Refuse chained filesystems, and text that cannot be a host."""
+        if fault := self.key_fault(bucket):
+            return fault
+        return "" if _HOST(bucket) else "what stands before the first '/' cannot be a host or a bucket"
+
+    def key_fault(self, key: str) -> str:
+        """Refuse chained filesystems."""
+        fault = "'::' chains filesystems: pass such arguments as FsspecOptions(storage_options=…)"
+        return fault if "::" in key else ""
+
+    def advice(self, text: str) -> str:
+        """Suggest fsspec for schemes of its best-known filesystems."""
+        scheme = text.partition("://")[0].lower()
+        hint = f"fsspec may know it: write fsspec+{scheme}://… (pip install penstock[fsspec])"
+        return hint if scheme in _KNOWN else ""
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
