@@ -12,9 +12,9 @@ def test_torchs_defaults_mean_nothing():
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(FileSystemWriter.__init__).parameters.items()
-        if name in arguments._UNUSED
+        if name in arguments.UNUSED
     }
-    assert defaults.keys() == arguments._UNUSED.keys()
+    assert defaults.keys() == arguments.UNUSED.keys()
     assert arguments.overwrite_of("Writer", defaults)
     assert arguments.overwrite_of("Writer", {"sync_files": False})
     assert not arguments.overwrite_of("Writer", {"overwrite": False})
