@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.checkpoint.torchfile.archive import Checkpoint
     from penstock.checkpoint.torchfile.verbs import load, save
     from penstock.data.catalog.catalog import Catalog
-    from penstock.data.catalog.glob import glob
     from penstock.data.catalog.index import index
     from penstock.data.datasets.iterable import IterableDataset
     from penstock.data.datasets.map import MapDataset
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.stores.s3.options import S3Options
     from penstock.stores.web.options import HTTPOptions
     from penstock.values import ObjectMeta, Place
-    from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
+    from penstock.verbs import copy, delete, glob, list, open, stat  # noqa: A004  always named as ps.open, ps.list
 
 __version__ = VERSION
 
@@ -105,7 +104,7 @@ _HOMES = {
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
-    "glob": "data.catalog.glob",
+    "glob": "verbs",
     "index": "data.catalog.index",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",

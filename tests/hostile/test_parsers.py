@@ -33,7 +33,7 @@ from penstock.data.catalog.inventory import Inventory, described, records
 from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.manifest import read_manifest
 from penstock.data.catalog.rows import Entry
-from penstock.data.catalog.storage.saved import load as load_catalog
+from penstock.data.catalog.saved import load as load_catalog
 from penstock.data.parquet import coded_columns
 from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.exchange import Response

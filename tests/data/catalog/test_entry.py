@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.data.catalog.rows import Entry, entry_of, relocated
-from penstock.data.catalog.storage.builder import TableBuilder
+from penstock.data.catalog.table import TableBuilder
 from penstock.errors import ManifestError
 from penstock.stores.urls import parse
 

@@ -11,7 +11,7 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.manifest import read_manifest
 from penstock.errors import Damaged, ManifestError
 from penstock.stores.urls import parse
-from tests.data.catalog.storage.test_saved import _bytes, _parts, _put, _sealed
+from tests.data.catalog.test_saved import _bytes, _parts, _put, _sealed
 
 BUCKET = parse("s3://bucket/")
 GOOD = '{"key": "fine"}\n'

@@ -69,7 +69,7 @@ def _refreshed(url: str, to: str, how: "IndexKeywords", store: Store) -> "ps.Cat
 def _saved(to: str, store: Store | None) -> "ps.Catalog":
     """Return a saved catalog with the URL where its objects were listed, which ``refresh`` compares."""
     # Imported late: it needs numpy, and the help of all commands does not.
-    from penstock.data.catalog.storage.saved import load
+    from penstock.data.catalog.saved import load
 
     try:
         with ps.open(to, "rb", store=store) as file:

@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from penstock.data.catalog.column import checked, encode, taken
 from penstock.data.catalog.inventory import listed as inventoried
 from penstock.data.catalog.journal import Beyond
 from penstock.data.catalog.labels import check_rule, classified, label_of, names
-from penstock.data.catalog.rows import Conditions, Entry, entry_of, matching, picked, positions, relocated, united
+from penstock.data.catalog.rows import (
+    Conditions,
+    Draw,
+    Entry,
+    divided,
+    entry_of,
+    matching,
+    picked,
+    positions,
+    relocated,
+    united,
+)
+from penstock.data.catalog.saved import Saved, digest_of, load, save
 from penstock.data.catalog.scan import Listing, absent, listed, scan
-from penstock.data.catalog.split import Draw, divided
-from penstock.data.catalog.storage.builder import TableBuilder
-from penstock.data.catalog.storage.column import checked, encode, taken
-from penstock.data.catalog.storage.saved import Saved, digest_of, load, save
+from penstock.data.catalog.table import TableBuilder
 from penstock.engine.listing.select import globs
 from penstock.errors import Damaged, ManifestError, Unusable
 from penstock.progress import tally, totals
@@ -31,10 +41,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from penstock.data.catalog.column import Categorical, Rows
     from penstock.data.catalog.labels import Labels, Rule
     from penstock.data.catalog.rows import Picked
-    from penstock.data.catalog.storage.column import Categorical, Rows
-    from penstock.data.catalog.storage.table import Table
+    from penstock.data.catalog.table import Table
     from penstock.options import StoreOptions
     from penstock.stores.urls import Location
 

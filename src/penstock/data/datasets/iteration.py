@@ -19,9 +19,9 @@ from weakref import WeakSet
 import torch.distributed
 from torch.utils.data import get_worker_info
 
-from penstock.data.catalog.storage.region import Slot
 from penstock.data.datasets.consistency import check_sharding
 from penstock.data.order.sampling import Cursor
+from penstock.data.region import Slot
 from penstock.errors import Unusable
 from penstock.values import Place, whole
 

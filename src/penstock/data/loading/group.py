@@ -11,10 +11,10 @@ from math import isfinite
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.catalog.glob import glob
 from penstock.data.loading.page import document, seconds
 from penstock.data.loading.summary import Summary
 from penstock.errors import Damaged, NotFound, Unusable
+from penstock.verbs import glob
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 
-from penstock.data.catalog.storage.region import Slot
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset, without_subsets
 from penstock.data.loading.decoding import DecodeOptions, DecodePool
 from penstock.data.loading.device import mover, pinned, to_device
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
+from penstock.data.region import Slot
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter

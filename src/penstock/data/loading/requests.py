@@ -10,7 +10,7 @@ from math import isfinite
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.catalog.storage.region import Region
+from penstock.data.region import Region
 from penstock.engine.node.member import NodeRate, node_status
 from penstock.errors import Unusable
 from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, counted, measured

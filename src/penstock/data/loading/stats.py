@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from penstock.data.catalog.storage.region import Slot
 from penstock.data.loading.requests import Requests, lives
+from penstock.data.region import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

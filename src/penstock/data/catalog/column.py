@@ -1,8 +1,6 @@
-"""Typed columns of a table: numbers, or texts as codes into their distinct values, in memory that workers map.
+"""Typed vectors in shared memory, and the columns made of them: numbers, texts as codes, and byte strings end to end.
 
-Typed vectors in shared memory, each in as few bytes as its values need.
-
-Columns of byte strings: all strings end to end and one offset each, so that no string is a Python object.
+A vector has as few bytes as its values need, and no string is a Python object.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from penstock.data.catalog.storage.region import Region
+from penstock.data.region import Region
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.data.catalog.storage.column import blocks, encode, taken
-from penstock.data.catalog.storage.region import Region
-from penstock.data.catalog.storage.vectors import described, padded, parts_of, table_of, vectors_of
+from penstock.data.catalog.column import blocks, encode, taken
+from penstock.data.catalog.table import described, padded, parts_of, table_of, vectors_of
+from penstock.data.region import Region
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 from penstock.stores.urls import is_root
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.storage.column import Rows, Strings
-    from penstock.data.catalog.storage.table import Table
+    from penstock.data.catalog.column import Rows, Strings
+    from penstock.data.catalog.table import Table
 
 
 __all__ = ["Saved", "digest_of", "load", "save"]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.storage.builder import TableBuilder
-from penstock.data.catalog.storage.vectors import described, padded, vectors_of
+from penstock.data.catalog.table import TableBuilder, described, padded, vectors_of
 
 
 def test_vectors_lie_where_they_are_said_to():

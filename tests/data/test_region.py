@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.data.catalog.storage.region import Region, Slot
+from penstock.data.region import Region, Slot
 
 
 def _travelled(thing):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import events
+from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.data.catalog.storage import saved
-from penstock.data.catalog.storage.builder import TableBuilder
+from penstock.data.catalog.table import TableBuilder
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound, Unusable
 from tests.children import python
 

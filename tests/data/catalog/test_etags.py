@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.storage import etags
-from penstock.data.catalog.storage.column import Column, encode, pack
-from penstock.data.catalog.storage.etags import Digests, compact_etags, plus, take
+from penstock.data.catalog import compact
+from penstock.data.catalog.column import Column, encode, pack
+from penstock.data.catalog.compact import Digests, compact_etags, plus, take
 
 _hex = st.text("0123456789abcdef", min_size=32, max_size=32)
 _sum = _hex | _hex.map(str.upper)
@@ -36,7 +36,7 @@ def _sums(count, ending=""):
 @given(_etags, _etags, st.slices(9))
 def test_etags_come_back_whole_in_parts_in_sums_and_after_travelling(block, texts, more, part):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(etags, "_BLOCK", block)
+        patched.setattr(compact, "_BLOCK", block)
         column, other = _column(texts), _column(more)
     column.check()
     assert _read(column) == texts
@@ -86,7 +86,7 @@ def test_texts_without_sums_are_left_at_the_first_block():
 
 
 def test_more_endings_than_any_store_has_are_texts(monkeypatch):
-    monkeypatch.setattr(etags, "_MOST", 5)
+    monkeypatch.setattr(compact, "_MOST", 5)
     texts = [f"{each}-{number}" for number, each in enumerate(_sums(9))]
     assert not isinstance(_column(texts), Digests)
     assert _read(_column(texts)) == texts

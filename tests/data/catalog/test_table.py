@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.storage.builder import TableBuilder
-from penstock.data.catalog.storage.column import Column, pack
-from penstock.data.catalog.storage.compact import Even
-from penstock.data.catalog.storage.table import Ranges
+from penstock.data.catalog.column import Column, pack
+from penstock.data.catalog.compact import Even
+from penstock.data.catalog.table import Ranges, TableBuilder
 from penstock.errors import Unusable
 
 

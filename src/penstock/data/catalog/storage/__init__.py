@@ -1,1 +1,0 @@
-"""Layout of a catalog in memory that processes share, and in a file."""

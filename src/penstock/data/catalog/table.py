@@ -1,0 +1,541 @@
+"""A table of entries: columns in memory that workers map, each in as few bytes as its values need.
+
+``TableBuilder`` makes one row by row, without a Python object per row. ``vectors_of`` and ``table_of`` turn a table
+into vectors of a file and back; nothing that a file declares is trusted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from array import array
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.column import (
+    DTYPES,
+    Column,
+    Numbers,
+    Strings,
+    decode,
+    joined,
+    narrowest,
+    pack,
+    taken,
+)
+from penstock.data.catalog.compact import (
+    SUMS,
+    Compact,
+    Digests,
+    ETags,
+    Even,
+    Stepped,
+    chained,
+    compact,
+    compact_etags,
+    plus,
+    take,
+)
+from penstock.data.region import Region
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.column import Rows
+
+    Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, then by part
+
+__all__ = [
+    "RANGED_KEY_BYTES",
+    "Ranges",
+    "Table",
+    "TableBuilder",
+    "Vector",
+    "described",
+    "gathered",
+    "padded",
+    "parts_of",
+    "ranges_of",
+    "table_of",
+    "vectors_of",
+]
+
+RANGED_KEY_BYTES = 16 << 10  # limit for the key of an object with ranges; no store has longer keys
+
+
+class Ranges(NamedTuple):
+    """The object of each row, and the first byte of its range; -1 where the row is the whole object."""
+
+    objects: Numbers
+    offsets: Numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Entries in mapped memory: sizes, columns of strings, and columns that only some catalogs have.
+
+    Pickling it pickles its memory, so a worker maps the table (see ``Region``). Row numbers are not checked.
+
+    Attributes:
+        sizes: Bytes, -1 where unknown, as integers of the type that ``narrowest`` chose.
+        keys: One key per row; or, if rows are ranges, one per object.
+        etags: The ETags of ``keys``.
+        labels: The label of each row as JSON; empty without a label.
+        ranges: The byte ranges of the rows; None when every row is a whole object.
+        classes: The labels as codes of class names; None when labels are JSON, or there are none.
+        columns: The user's columns, by name.
+
+    """
+
+    sizes: Numbers
+    keys: Compact
+    etags: ETags
+    labels: Compact
+    ranges: Ranges | None = None
+    classes: Column | None = None
+    columns: dict[str, Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, sizes: NDArray[np.int64], keys: Strings, etags: Strings, labels: Strings, ranges: Ranges | None = None
+    ) -> Table:
+        """Copy columns of any width into memory that workers map, in as few bytes as they need."""
+        named, versioned, labelled = (each.joined(range(len(each))) for each in (keys, etags, labels))
+        return cls(_sizes(sizes), compact(*named), compact_etags(*versioned), compact(*labelled), ranges)
+
+    @property
+    def rows(self) -> int:
+        """The number of entries."""
+        return len(self.sizes)
+
+    def object(self, row: int) -> int:
+        """Return the index into ``keys`` and ``etags`` of an entry's object."""
+        return row if self.ranges is None else int(self.ranges.objects.view[row])
+
+    def objects(self, rows: Rows) -> Rows:
+        """Return the indices into ``keys`` and ``etags`` of these entries' objects."""
+        return rows if self.ranges is None else taken(self.ranges.objects.values, rows)
+
+    def check(self) -> None:
+        """Raise ValueError if the table, which came from a file, is inconsistent; takes about 10 ns per row."""
+        for each in (self.keys, self.etags, self.labels):
+            each.check()
+        sizes, objects = self.sizes.values, len(self.keys)
+        if sizes.dtype.kind not in "iu" or sizes.dtype == np.uint64 or (sizes < -1).any():
+            raise ValueError("sizes that are none")
+        if len(self.etags) != objects or len(self.labels) != self.rows:
+            raise ValueError("keys without an ETag, or rows without a label")
+        if self.ranges is None and objects != self.rows:
+            raise ValueError("keys of ranges, and no ranges")
+        if self.ranges is not None:
+            self._check_ranges(self.ranges, sizes.astype(np.int64))
+        for column in (*self.columns.values(), *filter(None, [self.classes])):
+            column.check(self.rows)
+
+    def _check_ranges(self, ranges: Ranges, sizes: NDArray[np.int64]) -> None:
+        objects, offsets = (each.values for each in ranges)
+        if objects.dtype.kind != "u" or offsets.dtype.kind not in "iu" or offsets.dtype == np.uint64:
+            raise ValueError("ranges of another type")
+        starts, stops = self.keys.bounds(range(len(self.keys)))
+        # Otherwise a small file could repeat a long key a million times.
+        if (stops - starts).max(initial=0) > RANGED_KEY_BYTES:
+            raise ValueError("ranges of an object with a longer key than any")
+        if {len(objects), len(offsets)} != {self.rows} or (objects >= len(self.keys)).any():
+            raise ValueError("ranges of objects that are not there")
+        ranged = offsets >= 0
+        if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
+            raise ValueError("ranges that lie outside of every object")
+
+    def take(self, rows: Rows) -> Table:
+        """Return a table with a copy of some rows, in their order; this table if they are all its rows."""
+        if isinstance(rows, range) and rows == range(self.rows):
+            return self
+        keyed, ranges = rows, None
+        if self.ranges is not None:
+            keyed, numbers = np.unique(self.objects(rows), return_inverse=True)
+            ranges = ranges_of(numbers, taken(self.ranges.offsets.values, rows))
+        return Table(
+            _sizes(taken(self.sizes.values, rows)),
+            compact(*self.keys.joined(keyed)),
+            take(self.etags, keyed),
+            compact(*self.labels.joined(rows)),
+            ranges,
+            None if self.classes is None else self.classes.take(rows),
+            {name: each.take(rows) for name, each in self.columns.items()},
+        )
+
+    def plus(self, other: Table) -> Table:
+        """Return a table with a copy of the rows of both.
+
+        Raises:
+            Unusable: Only one table has classes, or a column; or the types of a column do not match.
+
+        """
+        columns, classes, ranges = _both_columns(self, other), _both_classes(self, other), None
+        if self.ranges is not None or other.ranges is not None:
+            first, second = (_as_ranges(each) for each in (self, other))
+            ranges = ranges_of(
+                np.concatenate((first[0], second[0] + len(self.keys))), np.concatenate((first[1], second[1]))
+            )
+        return Table(
+            _sizes(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
+            compact(*chained(self.keys, other.keys)),
+            plus(self.etags, other.etags),
+            compact(*chained(self.labels, other.labels)),
+            ranges,
+            classes,
+            columns,
+        )
+
+    def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
+        """Return this table with other ``ranges``, ``classes`` or ``columns``, over the same memory."""
+        return replace(self, **changes)
+
+
+def _sizes(sizes: NDArray[np.integer[Any]]) -> Numbers:
+    return pack([narrowest(sizes)])[0]
+
+
+def ranges_of(objects: NDArray[np.integer[Any]], offsets: NDArray[np.integer[Any]]) -> Ranges:
+    """Return ranges, given the index of each one's object and its first byte, in as few bytes as these need."""
+    small = np.min_scalar_type(int(objects.max(initial=0)))
+    return Ranges(*pack([objects.astype(small), narrowest(offsets)]))
+
+
+def _as_ranges(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if table.ranges is None:
+        return np.arange(table.rows, dtype=np.int64), np.full(table.rows, -1)
+    return table.ranges.objects.values.astype(np.int64), table.ranges.offsets.values.astype(np.int64)
+
+
+def _both_columns(first: Table, second: Table) -> dict[str, Column]:
+    if odd := sorted(first.columns.keys() ^ second.columns.keys()):
+        raise Unusable(
+            f"only one of the catalogs has the columns {', '.join(odd)}: add them to the other (with_columns)"
+        )
+    return {name: joined(name, column, second.columns[name]) for name, column in first.columns.items()}
+
+
+def _both_classes(first: Table, second: Table) -> Column | None:
+    if first.classes is not None and second.classes is not None:
+        return joined("label", first.classes, second.classes)
+    if first.classes is not None or second.classes is not None:
+        raise Unusable("only one of the catalogs has classes: give the other some, too (with_labels)")
+    return None
+
+
+_ALIGN = 64  # alignment of vectors, for programs that map the file
+_TYPES = {"numbers": "any", "ends": "any", "bases": "<u8", "texts": "|u1", **dict.fromkeys(SUMS, "|u1")}
+_TEXTS = {"numbers", "ends", "texts"}  # the parts of a column of texts
+
+
+class Vector(NamedTuple):
+    """A vector in a file.
+
+    Attributes:
+        role: "size", "key", "etag" or "label"; "object" (index of a row's key) or "offset" for ranges; "class" for
+            labels; "column" for the user's columns.
+        name: Name of the user's column; else "".
+        part: "numbers"; or, for keys, ETags and labels, a name in ``parts`` of ``compact`` and ``etags``, left out if
+            the vector has no bytes. Columns of texts have codes as "numbers", and the "ends" (uint64) and the "texts"
+            of their categories.
+        dtype: numpy's type string, with byte order.
+        offset: First byte, counted from the end of the header.
+        bytes: Length in bytes.
+
+    """
+
+    role: str
+    name: str
+    part: str
+    dtype: str
+    offset: int
+    bytes: int
+
+    @property
+    def stop(self) -> int:
+        """The end of the vector, counted as ``offset``."""
+        return self.offset + self.bytes
+
+
+def vectors_of(table: Table) -> tuple[list[Vector], list[Numbers]]:
+    """Return the descriptions of a table's vectors, with their places in a file, and their values."""
+    found: list[tuple[str, str, dict[str, Numbers]]] = [
+        ("size", "", {"numbers": table.sizes}),
+        ("key", "", table.keys.parts),
+        ("etag", "", table.etags.parts),
+        ("label", "", table.labels.parts),
+    ]
+    if table.ranges is not None:
+        found += [("object", "", {"numbers": table.ranges.objects}), ("offset", "", {"numbers": table.ranges.offsets})]
+    found += [] if table.classes is None else [("class", "", table.classes.parts)]
+    found += [("column", name, column.parts) for name, column in table.columns.items()]
+    vectors, values, start = list[Vector](), list[Numbers](), 0
+    for role, name, parts in found:
+        for part, numbers in parts.items():
+            array = numbers.values
+            vectors.append(Vector(role, name, part, array.dtype.str, _aligned(start), array.nbytes))
+            values.append(numbers)
+            start = vectors[-1].stop
+    return vectors, values
+
+
+def padded(vectors: list[Vector], values: list[Numbers]) -> Iterator[memoryview | bytes]:
+    """Yield the bytes of the vectors, padded so that each begins at its offset."""
+    at = 0
+    for vector, numbers in zip(vectors, values, strict=True):
+        yield bytes(vector.offset - at)
+        yield numbers.values.view(np.uint8).data if len(numbers) else b""
+        at = vector.stop
+
+
+def gathered(table: Table) -> Table:
+    """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs no more."""
+    vectors, values = vectors_of(table)
+    if len({id(each.region) for each in values if each.region is not None}) <= 1:
+        return table
+    region = Region(vectors[-1].stop)
+    for vector, numbers in zip(vectors, values, strict=True):
+        if len(numbers):
+            region.view[vector.offset : vector.stop] = numbers.values.view(np.uint8).data
+    return table_of(parts_of(region, vectors), table.rows, len(table.keys))
+
+
+def described(found: Iterable[dict[str, Any]]) -> list[Vector]:
+    """Return the vectors that a header describes, which must lie one after another.
+
+    Raises:
+        TypeError, ValueError: They do not, or a description is invalid.
+
+    """
+    vectors, start = list[Vector](), 0
+    for each in found:
+        vector = Vector(**each)
+        if vector.dtype not in DTYPES or type(vector.bytes) is not int or vector.bytes < 0:
+            raise ValueError("a vector of no such type or length")
+        if vector.offset != _aligned(start) or vector.bytes % np.dtype(vector.dtype).itemsize:
+            raise ValueError("its vectors do not lie as they should")
+        vectors.append(vector)
+        start = vector.stop
+    return vectors
+
+
+def parts_of(region: Region, vectors: list[Vector]) -> Parts:
+    """Return the vectors by role and name.
+
+    Raises:
+        TypeError, ValueError: A vector occurs twice, or its type does not match its part.
+
+    """
+    parts: Parts = {}
+    for each in vectors:
+        if not isinstance(each.name, str):
+            raise TypeError(f"{each.name!r} is no string")
+        known = parts.setdefault((each.role, each.name), {})
+        if each.part in known or _TYPES.get(each.part, "") not in ("any", each.dtype):
+            raise ValueError(f"a vector {each.part!r} that does not belong there")
+        known[each.part] = Numbers(region, each.dtype, each.offset, each.bytes // np.dtype(each.dtype).itemsize)
+    return parts
+
+
+def table_of(parts: Parts, rows: int, keys: int) -> Table:
+    """Return the table of these vectors, with ``rows`` rows and ``keys`` keys; ``Table.check`` checks the values.
+
+    Raises:
+        ValueError: The vectors do not form such a table.
+
+    """
+    found = [parts.pop((role, ""), {}) for role in ("size", "key", "etag", "label")]
+    sizes = _numbers(found[0])
+    if not 0 <= keys <= rows == len(sizes):
+        raise ValueError(f"{len(sizes)} sizes and {keys} keys of {rows} objects")
+    table = Table(sizes, _strings(found[1], keys), _etags(found[2], keys), _strings(found[3], rows), **_extras(parts))
+    if len(table.keys) != keys:
+        raise ValueError(f"{len(table.keys)} keys, where {keys} were written")
+    return table
+
+
+def _extras(parts: Parts) -> dict[str, Any]:
+    """Return the optional fields of a table: its ranges, classes and columns.
+
+    Raises:
+        ValueError: A vector belongs to none of these.
+
+    """
+    extras: dict[str, Any] = {"columns": {}}
+    ranges = [parts.pop((role, ""), {}) for role in ("object", "offset")]
+    if any(ranges):
+        extras["ranges"] = Ranges(*map(_numbers, ranges))
+    for (role, name), known in parts.items():
+        if role == "class" and not name and len(known) > 1:
+            extras["classes"] = _column(known)
+        elif role == "column":
+            extras["columns"][name] = _column(known)
+        else:
+            raise ValueError(f"a vector of {role!r} {name!r} that does not belong there")
+    return extras
+
+
+def _numbers(parts: dict[str, Numbers]) -> Numbers:
+    if parts.keys() != {"numbers"}:
+        raise ValueError(f"numbers made of {sorted(parts)}")
+    return parts["numbers"]
+
+
+def _strings(parts: dict[str, Numbers], count: int) -> Compact:
+    if parts.keys() == {"bases", "ends", "texts"}:
+        return Stepped(parts["bases"], parts["ends"], parts["texts"])
+    if parts.keys() - {"texts"}:
+        raise ValueError(f"strings made of {sorted(parts)}")
+    return Even(parts.get("texts", Numbers(b"", "|u1", 0, 0)), count)
+
+
+def _etags(parts: dict[str, Numbers], count: int) -> ETags:
+    case = next((each for each in SUMS if each in parts), None)
+    if case is None:
+        return _strings(parts, count)
+    endings = {name: numbers for name, numbers in parts.items() if name != case}
+    if endings and endings.keys() != _TEXTS:
+        raise ValueError(f"ETags made of {sorted(parts)}")
+    return Digests(parts[case], case, _column(endings) if endings else None)
+
+
+def _column(parts: dict[str, Numbers]) -> Column:
+    if parts.keys() == {"numbers"}:
+        return Column(parts["numbers"])
+    if parts.keys() != _TEXTS or parts["ends"].values.dtype != np.uint64:
+        raise ValueError(f"a column made of {sorted(parts)}")
+    return Column(parts["numbers"], (parts["ends"], parts["texts"]))
+
+
+def _aligned(start: int) -> int:
+    return -(-start // _ALIGN) * _ALIGN
+
+
+_LIMIT = 1 << 63  # bytes: where int64 ends
+
+
+class _StringsBuilder:
+    """Builder of a column of strings."""
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ends = array("Q", (0,))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def add(self, piece: bytes) -> None:
+        self.data += piece
+        self.ends.append(len(self.data))
+
+    def add_all(self, data: bytes, lengths: NDArray[np.uint64]) -> None:
+        self.ends.frombytes((lengths.cumsum(dtype=np.uint64) + np.uint64(len(self.data))).tobytes())
+        self.data += data
+
+    def since(self, row: int) -> list[bytes]:
+        ends = self.ends[row:]
+        return [bytes(self.data[start:stop]) for start, stop in itertools.pairwise(ends)]
+
+    def extend(self, other: _StringsBuilder) -> None:
+        ends = np.frombuffer(other.ends, np.uint64)[1:] + np.uint64(len(self.data))
+        self.data += other.data
+        self.ends.frombytes(ends.tobytes())
+
+
+class TableBuilder:
+    """Builder of a table: about 8 bytes per field plus the strings themselves, never one Python object per row."""
+
+    __slots__ = ("_last", "_objects", "_offsets", "_sizes", "_strings")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sizes = array("q")
+        self._strings = (_StringsBuilder(), _StringsBuilder(), _StringsBuilder())
+        # The object of each row, and the first byte of its range; None and empty until a row is a range.
+        self._objects: array[int] | None = None
+        self._offsets = array("q")
+        self._last: tuple[bytes, str] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows so far."""
+        return len(self._sizes)
+
+    def add(self, key: bytes, size: int, etag: str = "", label: object = None, offset: int = -1) -> None:
+        """Append one row; consecutive ranges of the same object share its key and ETag.
+
+        Raises:
+            Unusable: The label is not a JSON value, or a range (``offset`` 0 or more) has no size.
+
+        """
+        try:
+            text = b"" if label is None else json.dumps(label).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
+        if offset < -1:
+            raise Unusable(
+                f"offset {offset} of {decode(key)!r}: a range begins at byte 0 or later; -1 is the whole object"
+            )
+        if offset >= 0 or self._objects is not None:
+            self._range(key, size, etag, offset)
+        else:
+            self._object(key, etag)
+        self._strings[2].add(text)
+        self._sizes.append(size)
+
+    def add_all(self, keys: list[bytes], sizes: list[int], etags: list[str]) -> None:
+        """Append a page of a listing: whole objects without labels; the table must have no ranges."""
+        texts = "".join(etags)
+        versions = [*map(str.encode, etags)] if not texts.isascii() else None
+        self._strings[0].add_all(b"".join(keys), _lengths(keys))
+        self._strings[1].add_all(texts.encode(), _lengths(versions or etags))
+        self._strings[2].add_all(b"", np.zeros(len(keys), np.uint64))
+        self._sizes.extend(sizes)
+
+    def since(self, row: int) -> tuple[list[bytes], list[int], list[str]]:
+        """Return the keys, sizes and ETags of the rows from ``row`` on; the table must have no ranges."""
+        keys, etags = (each.since(row) for each in self._strings[:2])
+        return keys, self._sizes[row:].tolist(), [*map(bytes.decode, etags)]
+
+    def _object(self, key: bytes, etag: str) -> None:
+        self._strings[0].add(key)
+        self._strings[1].add(etag.encode())
+
+    def _range(self, key: bytes, size: int, etag: str, offset: int) -> None:
+        if offset >= 0 and not 0 <= size < _LIMIT - offset:
+            raise Unusable(f"a range of {decode(key)!r} from byte {offset} has size {size}: a range needs its length")
+        if len(key) > RANGED_KEY_BYTES:
+            raise Unusable(f"a key of {len(key)} bytes: in a catalog with ranges they have {RANGED_KEY_BYTES} at most")
+        if self._objects is None:
+            self._objects = array("Q", range(len(self)))
+            self._offsets = array("q", [-1]) * len(self)
+        if offset < 0 or (key, etag) != self._last:
+            self._object(key, etag)
+        self._last = (key, etag) if offset >= 0 else None
+        self._objects.append(len(self._strings[0]) - 1)
+        self._offsets.append(offset)
+
+    def extend(self, other: TableBuilder) -> None:
+        """Append all rows of ``other``; neither has ranges, since listings contain whole objects."""
+        self._sizes.extend(other._sizes)
+        for mine, theirs in zip(self._strings, other._strings, strict=True):
+            mine.extend(theirs)
+
+    def freeze(self) -> Table:
+        """Return the table, copied into memory that workers map; the builder is not needed any more."""
+        ranges = None
+        if self._objects is not None:
+            ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
+        keys, etags, labels = (Strings(memoryview(each.data), memoryview(each.ends)) for each in self._strings)
+        return gathered(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
+
+
+def _lengths(pieces: Sequence[bytes | str]) -> NDArray[np.uint64]:
+    return np.fromiter(map(len, pieces), np.uint64, len(pieces))
