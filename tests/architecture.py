@@ -126,7 +126,7 @@ MIRRORS = {
 MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
 MIRRORS |= {("penstock.data.catalog.catalog", "scan")}  # what from_prefix passes on: design/0020
 MIRRORS |= {("penstock.checkpoint.safetensors.verbs", "save_safetensors")}  # design/0049
-MIRRORS |= {("penstock.data.datasets.map", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
+MIRRORS |= {("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
 MIRRORS |= {
     ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")
 }  # design/0020

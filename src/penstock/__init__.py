@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from penstock.checkpoint.torchfile.verbs import load, save
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.index import index
+    from penstock.data.datasets.batched import BatchSampler
     from penstock.data.datasets.iterable import IterableDataset
     from penstock.data.datasets.map import MapDataset
     from penstock.data.datasets.sample import Sample
-    from penstock.data.datasets.sampler import BatchSampler
     from penstock.data.datasets.stateful import elastic_state
     from penstock.data.loading.group import GroupReport, merge_reports
     from penstock.data.loading.loader import DataLoader
@@ -66,7 +66,7 @@ __version__ = VERSION
 _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
     "AzureOptions": "stores.azure.options",
-    "BatchSampler": "data.datasets.sampler",
+    "BatchSampler": "data.datasets.batched",
     "BearerToken": "engine.contracts.credentials",
     "BlockShuffle": "data.order.blocks",
     "Cache": "engine.cache.tiers",

@@ -40,7 +40,7 @@ from penstock.compat.arguments import UNUSED, WrongArgument
 from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.manifest import read_manifest
-from penstock.data.datasets.constructors import listed
+from penstock.data.datasets.dataset import listed
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
 from penstock.engine.contracts.credentials import Credentials

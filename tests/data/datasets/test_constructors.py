@@ -245,7 +245,9 @@ def test_a_constructor_names_each_argument(kind, name):
     assert next(iter(parameters)) == first
     assert {each for each in parameters if each != first} >= others | OWN[kind]
     assert {each.kind for each in list(parameters.values())[1:]} == {inspect.Parameter.KEYWORD_ONLY}
-    assert all(each in inspect.getdoc(getattr(kind, name)) for each in others)
+    described = inspect.getdoc(getattr(kind, name))
+    assert all(each in described for each in others)
+    assert f"Args:\n    {first}: " in described
 
 
 @pytest.fixture(scope="module")

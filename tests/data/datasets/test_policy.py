@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from penstock.data.datasets.policy import Delivery, Failed, Skipped, attempt, remaining
-from penstock.data.datasets.reading import Item
+from penstock.data.datasets.reading import Delivery, Failed, Item, Skipped, attempt, remaining
 from penstock.data.order.sampling import Cursor
 from penstock.errors import Bug, Cancelled, Changed, Damaged, DatasetChanged, NotFound, Truncated, Unreachable, Unusable
 

@@ -11,8 +11,7 @@ import weakref
 import pytest
 
 from penstock.data.datasets import reading
-from penstock.data.datasets.policy import in_lists
-from penstock.data.datasets.reading import Prepared
+from penstock.data.datasets.reading import Prepared, in_lists
 from penstock.errors import Cancelled, Damaged
 from tests.data.datasets.chunks import Chunked
 

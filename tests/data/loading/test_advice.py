@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 import penstock as ps
-from penstock.data.loading.advice import CAUSES, Setup, advice, common_prefix
+from penstock.data.loading.summary import CAUSES, Setup, advice, common_prefix
 
 SETUPS = [Setup(0, 2, 8, 2, 32), Setup(0, 8, 8, 2, 32), Setup(0, 1, 1, 2, 32), Setup(2, 1, 8, 2, 32)]
 SETUPS += [Setup(8, 1, 8, 2, 32)]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.loading.advice import CAUSES, Parallelism, causes, main_cause
 from penstock.data.loading.stats import LoaderStats, ReaderStats
+from penstock.data.loading.summary import CAUSES, Parallelism, causes, main_cause
 from penstock.events import HostTimings
 
 THREADS, WORKERS = Parallelism(0, 4, 2), Parallelism(4, 1, 1)

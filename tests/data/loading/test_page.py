@@ -13,10 +13,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from penstock.data.loading.advice import CAUSES
 from penstock.data.loading.report import LoaderReport
 from penstock.data.loading.stats import ReaderStats
-from penstock.data.loading.summary import HostReport, Quantiles
+from penstock.data.loading.summary import CAUSES, HostReport, Quantiles
 from penstock.events import SlowRequest
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from penstock.data.loading.requests import KEPT, Requests, lives
+from penstock.data.loading.stats import KEPT, Requests, lives
 from penstock.engine.contracts.exchange import Response
 from penstock.events import SlowRequest, Timings, slow
 from tests.children import forked
@@ -140,7 +140,7 @@ def test_a_copy_counts_for_itself():
 
 
 def test_without_a_descriptor_a_loader_works_and_counts_nothing(monkeypatch):
-    monkeypatch.setattr("penstock.data.loading.requests.Region", refuse)
+    monkeypatch.setattr("penstock.data.loading.stats.Region", refuse)
     requests = Requests(2)
     done(work(requests, 0, 1))
     assert (requests.hosts(), requests.slowest()) == ({}, [])

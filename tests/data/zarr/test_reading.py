@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from penstock.data.datasets.policy import Failed, in_lists
+from penstock.data.datasets.reading import Failed, in_lists
 from penstock.data.loading.loader import DataLoader
 from penstock.data.zarr.contents import ZarrContents
 from penstock.data.zarr.dataset import ZarrDataset

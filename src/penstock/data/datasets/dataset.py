@@ -1,35 +1,340 @@
-"""The common base class of map-style and iterable datasets over a catalog."""
+"""The base class of map-style and iterable datasets over a catalog: its constructors, and how it reads objects.
+
+A constructor checks its arguments, then lists, reads or builds a catalog. ``ObjectReading`` reads the objects of a
+catalog ahead, one for each sample, in order.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 import struct
 import zipfile
 import zlib
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from dataclasses import fields
+from functools import partial, wraps
+from itertools import chain, tee
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.labels import check_rule
+from penstock.data.catalog.manifest import read_manifest
 from penstock.data.datasets.batched import BatchableDataset
-from penstock.data.datasets.objects import ObjectReading, lists
+from penstock.data.datasets.reading import Item, Reading
 from penstock.data.datasets.sample import Sample
 from penstock.data.order.partition import Repeat
 from penstock.engine.contracts.fetching import ReadCounts
-from penstock.errors import PenstockError, Unusable, public_url
+from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable, public_url
 from penstock.options import StoreOptions
 from penstock.source import open_source
+from penstock.stores.s3.options import S3Options
+from penstock.stores.urls import parse
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    import re
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from typing import BinaryIO
 
+    from penstock.data.catalog.labels import Rule
     from penstock.source import Source
-    from penstock.values import Span
 
-__all__ = ["CatalogDataset"]
+    Parser = Callable[[BinaryIO], Iterable[Any]]
+
+__all__ = ["CatalogDataset", "ObjectReading", "Parser", "constructor", "listed", "lists", "named", "saved", "singles"]
+
+P = ParamSpec("P")
+D = TypeVar("D", bound="CatalogDataset")
+
+_LOADER = ": pass it to ps.DataLoader(dataset, …) or dataset.batched(…)"
+_INSTEAD = {
+    **dict.fromkeys(("shuffle", "seed", "place", "batch_size", "tail", "drop_last", "collate_fn"), _LOADER),
+    **dict.fromkeys(("num_workers", "prefetch", "decode_threads", "pin_memory", "device"), ": it is ps.DataLoader's"),
+    "sampler": ": ps.DataLoader orders samples and shards them over ranks by itself; see its shuffle and place",
+    "prefetch_factor": ": pass prefetch to ps.DataLoader",
+    "endpoint_url": ": pass store=ps.S3Options(endpoint=…)",
+}
+
+
+def constructor(find: Callable[Concatenate[type[D], P], Catalog]) -> Callable[Concatenate[type[D], P], D]:
+    """Turn ``find``, a function that returns a catalog, into a constructor with the same signature.
+
+    Arguments of the class's ``__init__`` are passed to ``__init__``, and arguments of ``find`` to ``find``. A
+    subclass's ``__init__`` may take more arguments than ``find`` names, or fewer. The arguments are checked before
+    ``find`` is called, so that an invalid one costs no request. Without a docstring, ``find`` has that of the base
+    class's constructor, and the arguments that it adds are those of its class.
+
+    Raises:
+        TypeError: Neither function takes an argument, or ``__init__`` lacks one that it needs.
+        Unusable: ``check_arguments`` refuses an argument.
+
+    """
+    explicit = inspect.signature(find)
+
+    @wraps(find)
+    def construct(cls: type[D], /, *args: P.args, **arguments: P.kwargs) -> D:
+        shared = {name: value for name, value in arguments.items() if name in explicit.parameters}
+        own = _own_arguments(cls, find.__name__, arguments, shared)
+        _bind(cls, find.__name__, explicit, cls, *args, **shared)
+        # A subclass with its own ``__init__`` may give the arguments another meaning.
+        if _definer(cls, "__init__") is _definer(cls, "check_arguments"):
+            cls.check_arguments(**own)
+        return cls(find(cls, *args, **shared), **own)  # type: ignore[arg-type]
+
+    if not find.__doc__:
+        construct.__doc__ = _described(find.__qualname__.partition(".")[0], find.__name__, explicit)
+    construct.__signature__ = explicit.replace(return_annotation="Self")  # type: ignore[attr-defined]
+    return construct
+
+
+def _described(kind: str, name: str, signature: inspect.Signature) -> str:
+    """Return the docstring of the base class's constructor, with the arguments that only ``signature`` has."""
+    text = inspect.getdoc(getattr(CatalogDataset, name)) or ""
+    first = "    transform: As for the class.\n"
+    more = [each for each in signature.parameters if each != "cls" and f"\n    {each}: " not in text]
+    described = "".join(f"    {each}: As for the class.\n" for each in more)
+    return text.replace("ps.MapDataset", f"ps.{kind}").replace(first, first + described)
+
+
+def _own_arguments(
+    cls: type[Any], name: str, arguments: Mapping[str, Any], explicit: Collection[str]
+) -> dict[str, Any]:
+    """Return the given arguments that ``cls.__init__`` takes.
+
+    Raises:
+        TypeError: Neither ``__init__`` nor the constructor takes one of them, or ``__init__`` needs a missing one.
+
+    """
+    takes = _parameters(cls)
+    own = {each: value for each, value in arguments.items() if each in takes}
+    for each in arguments:
+        if each not in takes and each not in explicit:
+            raise TypeError(f"{cls.__name__}.{name}() got an unexpected keyword argument {each!r}{_instead(each)}")
+    _bind(cls, name, inspect.signature(cls.__init__), None, None, **own)
+    return own
+
+
+def _bind(cls: type[Any], name: str, signature: inspect.Signature, /, *args: object, **arguments: object) -> None:
+    try:
+        signature.bind(*args, **arguments)
+    except TypeError as error:
+        raise TypeError(f"{cls.__name__}.{name}(): {error}") from None
+
+
+def _parameters(cls: type[Any]) -> set[str]:
+    """Return the names of the keyword arguments of ``cls``; a ``**`` parameter adds those of the next base class."""
+    names: set[str] = set()
+    for kind in cls.__mro__:
+        if "__init__" in vars(kind):
+            parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+            names.update(
+                each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            )
+            if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+                break
+    return names - {"self", "catalog"}
+
+
+def _definer(cls: type[Any], name: str) -> type[Any]:
+    return next(kind for kind in cls.__mro__ if name in vars(kind))
+
+
+def _instead(name: str) -> str:
+    for options in (StoreOptions, S3Options):
+        if name in {each.name for each in fields(options)}:
+            return f": it is an option of the store, store=ps.{options.__name__}({name}=…)"
+    return _INSTEAD.get(name, "")
+
+
+def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow_empty: bool) -> Catalog:
+    """Return a catalog of the objects at ``urls`` in one bucket, in this order; no request: see ``from_objects``."""
+    if labels is not None:
+        check_rule(labels)
+    if isinstance(urls, (str, bytes, os.PathLike)):
+        raise InvalidURL(
+            "from_objects takes a list of URLs, one for each object; from_prefix lists what is below one",
+            url=str(urls),
+        )
+    locations = [parse(url) for url in urls]
+    if not locations:
+        if not allow_empty:
+            raise NotFound("an empty list of objects; pass allow_empty=True if that is meant")
+        return _labelled(Catalog.build("memory://empty/", "", ()), labels)
+    first = locations[0]
+    stray = next((location.url for location in locations if location.root != first.root), "")
+    if stray:
+        raise InvalidURL(f"not in {first.root}: make a dataset per bucket", url=stray)
+    return _labelled(Catalog.build(first.root, "", (Entry(location.key) for location in locations)), labels)
+
+
+def named(
+    manifest: str | os.PathLike[str],
+    *,
+    parser: Parser | None,
+    base: str | os.PathLike[str] | None,
+    labels: Rule | None,
+    allow_empty: bool,
+    store: StoreOptions | str | None,
+) -> Catalog:
+    """Return the catalog of the objects that a manifest names: see ``from_manifest``."""
+    if isinstance(manifest, (list, tuple)):
+        raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
+    if labels is not None:
+        check_rule(labels)
+    home, key = open_source(manifest, store)
+    data = home.read(Span(key))
+    folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
+    below = folder if base is None else parse(base)
+    catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
+    if not (allow_empty or len(catalog)):
+        raise NotFound("this manifest names no objects; pass allow_empty=True if that is meant", url=home.url(key))
+    return _labelled(catalog, labels)
+
+
+def _labelled(catalog: Catalog, labels: Rule | None) -> Catalog:
+    return catalog if labels is None else catalog.with_labels(labels)
+
+
+def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None) -> Catalog:
+    """Return ``catalog`` if it is a ``Catalog``, else open the catalog saved at this URL: see ``from_catalog``."""
+    return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
+
+
+class _Objects(Protocol):
+    """The part of a ``CatalogDataset`` that this module uses; that class imports this module."""
+
+    catalog: Catalog
+    _source: Source
+
+    @property
+    def overrides(self) -> str: ...
+    def _sample(self, index: int, span: Span, data: bytes) -> Any: ...  # noqa: ANN401  the transform decides the type
+
+
+def singles(dataset: _Objects, indices: Iterable[int], workers: int) -> Iterator[Any]:
+    """Yield samples one by one, transformed on this thread; the first error ends the iteration.
+
+    ``workers`` is the number of processes that read in parallel and share the read-ahead budget.
+    """
+    drawn, rows = tee(indices)
+    spans, names = tee(dataset.catalog.spans(drawn))
+    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  see _Objects
+        yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  see _Objects
+
+
+def lists(
+    dataset: _Objects, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
+) -> Iterator[list[Any]]:
+    """Yield the samples of each batch as a list, and add their reads to ``counts``; otherwise like ``singles``."""
+    if dataset.overrides:
+        yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
+        return
+    pending: deque[tuple[list[int], list[Span]]] = deque()
+
+    def drawn() -> Iterator[Span]:
+        for batch in batches:
+            spans = [*dataset.catalog.spans(batch)]
+            pending.append((batch, spans))
+            yield from spans
+
+    with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see _Objects
+        if counts is not None:
+            counts.opening_s += bodies.counts.opening_s
+            bodies.counts = counts
+        for data in bodies:
+            batch, spans = pending.popleft()
+            yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see _Objects
+
+
+class ObjectReading(Reading):
+    """A ``Reading`` of the samples of ``batches``, one object per sample, read ahead in order.
+
+    Samples that a subclass of the dataset reads itself are not read ahead: ``Item.make`` reads them.
+    """
+
+    def __init__(self, dataset: _Objects, batches: Iterable[list[int]], workers: int) -> None:
+        """Prepare to read; the first read begins with the first ``next``."""
+        self._dataset = dataset
+        self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
+        self._own = _own(dataset, batches) if dataset.overrides else None
+        drawn = iter(()) if dataset.overrides else self._draw(batches)
+        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
+
+    def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
+        for number, batch in enumerate(batches):
+            spans = self._dataset.catalog.spans(batch)
+            for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
+                self._drawn.append((number, slot, len(batch), index, span))
+                yield span
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The counts of the reads so far, of the samples that were taken."""
+        return self._ahead.counts
+
+    def __next__(self) -> Item:
+        """Return the next item as soon as its bytes have arrived or its read has failed."""
+        if self._own is not None:
+            return next(self._own)
+        read = self._ahead.advance()
+        number, slot, size, index, span = self._drawn.popleft()
+        dataset = self._dataset
+        url = dataset.catalog.root + span.key
+        return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see _Objects
+
+    def close(self) -> None:
+        """Cancel reads in flight."""
+        self._ahead.close()
+
+
+class _Together:
+    """The samples of a batch that a subclass reads together, on the thread that first needs one of them."""
+
+    def __init__(self, dataset: Any, batch: list[int]) -> None:  # noqa: ANN401  a MapDataset
+        self._read: Callable[[], list[Any]] = partial(dataset.__getitems__, batch)
+        self._size = len(batch)
+        self._lock = Lock()
+        self._samples: list[Any] | None = None
+        self._failure: Exception | None = None
+
+    def __call__(self, slot: int) -> Any:  # noqa: ANN401  a sample
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            if self._samples is None:
+                try:
+                    self._samples = list(self._read())
+                except Exception as error:
+                    self._failure = error
+                    raise
+        if len(self._samples) != self._size:
+            raise Unusable(f"__getitems__ returned {len(self._samples)} samples for {self._size} indices")
+        return self._samples[slot]
+
+
+def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa: ANN401  a MapDataset
+    """Return a function for each sample of a batch that makes it with the methods of a subclass."""
+    if dataset.overrides == "__getitem__":
+        return [partial(dataset.__getitem__, index) for index in batch]
+    together = _Together(dataset, batch)
+    return [partial(together, slot) for slot in range(len(batch))]
+
+
+def _own(dataset: _Objects, batches: Iterable[list[int]]) -> Iterator[Item]:
+    name = type(dataset).__name__
+    for number, batch in enumerate(batches):
+        for slot, make in enumerate(_makers(dataset, batch)):
+            yield Item(number, slot, len(batch), f"sample {batch[slot]} of {name}", make)
 
 
 class CatalogDataset(BatchableDataset):
-    """A dataset over a catalog, with a transform and a store. One listing per job: workers memory-map its result."""
+    """A dataset over a catalog, with a transform and a store. One listing per job: workers memory-map its result.
+
+    A subclass whose ``__init__`` takes more arguments may repeat the signature of a constructor, for type checkers and
+    ``help``: the constructors pass on any argument of ``__init__``.
+    """
 
     def __init__(
         self,
@@ -50,6 +355,180 @@ class CatalogDataset(BatchableDataset):
         own = getattr(self, "transform", None)
         self.transform = own if transform is None else transform
         self._source = open_source(catalog.root + catalog.base, store)[0]
+
+    @classmethod
+    @constructor
+    def from_prefix(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        url: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
+
+        All arguments are checked before the first request.
+
+        Args:
+            url: The bucket or prefix.
+            transform: As for the class.
+            include: Globs over the key below the prefix, of which one must match; default: all objects.
+            exclude: Globs of which none may match.
+            labels: Rule of classes, such as ``"folder"``: see ``Catalog.with_labels``; default: no labels.
+            allow_empty: Accept a prefix without objects.
+            progress: Show the number of objects found: see ``Catalog.scan``.
+            store: As for the class.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            NotFound: No object is found, and ``allow_empty`` is not set.
+            Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
+            >>> len(dataset.catalog), dataset.classes
+            (120, ('3', '4'))
+
+        """
+        return Catalog.scan(
+            url,
+            include=include,
+            exclude=exclude,
+            labels=labels,
+            allow_empty=allow_empty,
+            progress=progress,
+            store=store,
+        )
+
+    @classmethod
+    @constructor
+    def from_objects(
+        cls: type[D],
+        urls: Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
+
+        Makes no request, so that sizes are not known.
+
+        Args:
+            urls: URLs of the objects.
+            transform: As for the class.
+            labels: Rule of classes: see ``Catalog.with_labels``; the key of an object begins after the bucket.
+            allow_empty: Accept an empty list.
+            store: As for the class.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
+            InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
+            Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> urls = ["s3://bucket/train/3/0000.png", "s3://bucket/train/4/0000.png"]
+            >>> [sample.key for sample in ps.MapDataset.from_objects(urls)]
+            ['train/3/0000.png', 'train/4/0000.png']
+
+        """
+        return listed(urls, labels=labels, allow_empty=allow_empty)
+
+    @classmethod
+    @constructor
+    def from_manifest(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        manifest: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        parser: Parser | None = None,
+        base: str | os.PathLike[str] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        r"""Make a dataset of the objects that a manifest names.
+
+        A manifest in a store costs one or two requests.
+
+        Args:
+            manifest: A file of "key" or "key label" lines, CSV, JSON lines or Parquet. Keys are relative to ``base``,
+                or full URLs of the same bucket.
+            transform: As for the class.
+            parser: Function that reads any other format: it takes the open file and yields entries.
+            base: URL below which the keys are; default: the manifest's folder.
+            labels: Rule of classes that replaces the manifest's labels: see ``Catalog.with_labels``; its keys begin
+                below ``base``.
+            allow_empty: Accept a manifest without keys.
+            store: As for the class.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
+            NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
+            Unusable: An argument is invalid, or an object has no label.
+
+        Example:
+            >>> with ps.open("list.txt", "w") as file:
+            ...     file.write("3/0000.png three\n4/0000.png four\n")
+            33
+            >>> dataset = ps.MapDataset.from_manifest("list.txt", base="s3://bucket/train/")
+            >>> [(sample.key, sample.label) for sample in dataset]
+            [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
+
+        """
+        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_catalog(
+        cls: type[D],
+        catalog: Catalog | str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
+
+        If the file and the objects need different options, or lie in different buckets, open the file first with
+        ``Catalog.open``.
+
+        Args:
+            catalog: A catalog, or the URL of its file.
+            transform: As for the class.
+            store: As for the class; also applies to the file of the catalog.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            NotFound: The file does not exist.
+            ManifestError: The file is not a catalog, has a newer format, is truncated, or lists objects of another
+                bucket.
+            ChecksumMismatch: The file has changed since it was written.
+            Unusable: An argument is invalid.
+
+        Example:
+            >>> ps.Catalog.scan("s3://bucket/train/3/").save("s3://bucket/three.catalog")
+            >>> dataset = ps.MapDataset.from_catalog("s3://bucket/three.catalog")
+            >>> len(dataset.catalog)
+            60
+
+        """
+        return saved(catalog, store=store)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -9,10 +9,8 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.batched import Batched
-from penstock.data.datasets.constructors import constructor, listed, named, saved
-from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.dataset import CatalogDataset, constructor, listed, named, saved, singles
 from penstock.data.datasets.iteration import Iterations, check
-from penstock.data.datasets.objects import singles
 from penstock.data.datasets.resumable import Resumable
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.data.datasets.constructors import D, Parser
+    from penstock.data.datasets.dataset import D, Parser
     from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
@@ -117,9 +115,10 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         SamplingPlan(samples=0, batch=1, seed=seed)
         check(place)
 
+    # The base class documents these constructors; here they have the arguments of this class, too (design/0020).
     @classmethod
     @constructor
-    def from_prefix(  # noqa: PLR0913  see design/0020
+    def from_prefix(  # noqa: D102, PLR0913
         cls: type[D],
         url: str | os.PathLike[str],
         *,
@@ -134,36 +133,6 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
-
-        All arguments are checked before the first request.
-
-        Args:
-            url: The bucket or prefix.
-            transform: As for the class.
-            shuffle: As for the class.
-            seed: As for the class.
-            place: As for the class.
-            include: Globs over the key below the prefix, of which one must match; default: all objects.
-            exclude: Globs of which none may match.
-            labels: Rule of classes, such as ``"folder"``: see ``Catalog.with_labels``; default: no labels.
-            allow_empty: Accept a prefix without objects.
-            progress: Show the number of objects found: see ``Catalog.scan``.
-            store: As for the class.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            NotFound: No object is found, and ``allow_empty`` is not set.
-            Unusable: An argument is invalid, or an object has no label.
-
-        Example:
-            >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
-            >>> len(dataset.catalog), dataset.classes
-            (120, ('3', '4'))
-
-        """
         return Catalog.scan(
             url,
             include=include,
@@ -176,7 +145,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
 
     @classmethod
     @constructor
-    def from_objects(  # noqa: PLR0913  see design/0020
+    def from_objects(  # noqa: D102, PLR0913
         cls: type[D],
         urls: Iterable[str | os.PathLike[str]],
         *,
@@ -188,39 +157,11 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
-
-        Makes no request, so that sizes are not known.
-
-        Args:
-            urls: URLs of the objects.
-            transform: As for the class.
-            shuffle: As for the class.
-            seed: As for the class.
-            place: As for the class.
-            labels: Rule of classes: see ``Catalog.with_labels``; the key of an object begins after the bucket.
-            allow_empty: Accept an empty list.
-            store: As for the class.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
-            InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
-            Unusable: An argument is invalid, or an object has no label.
-
-        Example:
-            >>> urls = ["s3://bucket/train/3/0000.png", "s3://bucket/train/4/0000.png"]
-            >>> [sample.key for sample in ps.IterableDataset.from_objects(urls)]
-            ['train/3/0000.png', 'train/4/0000.png']
-
-        """
         return listed(urls, labels=labels, allow_empty=allow_empty)
 
     @classmethod
     @constructor
-    def from_manifest(  # noqa: PLR0913  see design/0020
+    def from_manifest(  # noqa: D102, PLR0913
         cls: type[D],
         manifest: str | os.PathLike[str],
         *,
@@ -234,46 +175,11 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        r"""Make a dataset of the objects that a manifest names.
-
-        A manifest in a store costs one or two requests.
-
-        Args:
-            manifest: A file of "key" or "key label" lines, CSV, JSON lines or Parquet. Keys are relative to ``base``,
-                or full URLs of the same bucket.
-            transform: As for the class.
-            shuffle: As for the class.
-            seed: As for the class.
-            place: As for the class.
-            parser: Function that reads any other format: it takes the open file and yields entries.
-            base: URL below which the keys are; default: the manifest's folder.
-            labels: Rule of classes that replaces the manifest's labels: see ``Catalog.with_labels``; its keys begin
-                below ``base``.
-            allow_empty: Accept a manifest without keys.
-            store: As for the class.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
-            NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
-            Unusable: An argument is invalid, or an object has no label.
-
-        Example:
-            >>> with ps.open("list.txt", "w") as file:
-            ...     file.write("3/0000.png three\n4/0000.png four\n")
-            33
-            >>> dataset = ps.IterableDataset.from_manifest("list.txt", base="s3://bucket/train/")
-            >>> [(sample.key, sample.label) for sample in dataset]
-            [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
-
-        """
         return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
 
     @classmethod
     @constructor
-    def from_catalog(
+    def from_catalog(  # noqa: D102
         cls: type[D],
         catalog: Catalog | str | os.PathLike[str],
         *,
@@ -283,36 +189,6 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         place: PlaceLike = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
-
-        If the file and the objects need different options, or lie in different buckets, open the file first with
-        ``Catalog.open``.
-
-        Args:
-            catalog: A catalog, or the URL of its file.
-            transform: As for the class.
-            shuffle: As for the class.
-            seed: As for the class.
-            place: As for the class.
-            store: As for the class; also applies to the file of the catalog.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            NotFound: The file does not exist.
-            ManifestError: The file is not a catalog, has a newer format, is truncated, or lists objects of another
-                bucket.
-            ChecksumMismatch: The file has changed since it was written.
-            Unusable: An argument is invalid.
-
-        Example:
-            >>> ps.Catalog.scan("s3://bucket/train/3/").save("s3://bucket/three.catalog")
-            >>> dataset = ps.IterableDataset.from_catalog("s3://bucket/three.catalog")
-            >>> len(dataset.catalog)
-            60
-
-        """
         return saved(catalog, store=store)
 
     def set_epoch(self, epoch: int) -> None:

@@ -13,34 +13,27 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset
 
-from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.rows import picked, positions
 from penstock.data.datasets.batched import Batched
-from penstock.data.datasets.constructors import constructor, listed, named, saved
-from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.dataset import CatalogDataset, singles
 from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.objects import singles
 from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import SamplingPlan
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    import os
-    import re
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
+    from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
-    from penstock.data.datasets.constructors import D, Parser
+    from penstock.data.datasets.dataset import ObjectReading
     from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.objects import ObjectReading
-    from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.engine.contracts.fetching import ReadCounts
-    from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import Span
 
@@ -110,180 +103,6 @@ class MapDataset(CatalogDataset, Dataset[Any]):
                 f"index, keep the dataset in a tuple: self.{name} = (dataset,)"
             )
         super().__setattr__(name, value)
-
-    @classmethod
-    @constructor
-    def from_prefix(  # noqa: PLR0913  see design/0020
-        cls: type[D],
-        url: str | os.PathLike[str],
-        *,
-        transform: Callable[[Sample], Any] | None = None,
-        include: str | Iterable[str] = (),
-        exclude: str | Iterable[str] = (),
-        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
-        allow_empty: bool = False,
-        progress: bool | None = None,
-        store: StoreOptions | str | None = None,
-    ) -> Catalog:
-        """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
-
-        All arguments are checked before the first request.
-
-        Args:
-            url: The bucket or prefix.
-            transform: As for the class.
-            include: Globs over the key below the prefix, of which one must match; default: all objects.
-            exclude: Globs of which none may match.
-            labels: Rule of classes, such as ``"folder"``: see ``Catalog.with_labels``; default: no labels.
-            allow_empty: Accept a prefix without objects.
-            progress: Show the number of objects found: see ``Catalog.scan``.
-            store: As for the class.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            NotFound: No object is found, and ``allow_empty`` is not set.
-            Unusable: An argument is invalid, or an object has no label.
-
-        Example:
-            >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
-            >>> len(dataset.catalog), dataset.classes
-            (120, ('3', '4'))
-
-        """
-        return Catalog.scan(
-            url,
-            include=include,
-            exclude=exclude,
-            labels=labels,
-            allow_empty=allow_empty,
-            progress=progress,
-            store=store,
-        )
-
-    @classmethod
-    @constructor
-    def from_objects(
-        cls: type[D],
-        urls: Iterable[str | os.PathLike[str]],
-        *,
-        transform: Callable[[Sample], Any] | None = None,
-        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
-        allow_empty: bool = False,
-        store: StoreOptions | str | None = None,
-    ) -> Catalog:
-        """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
-
-        Makes no request, so that sizes are not known.
-
-        Args:
-            urls: URLs of the objects.
-            transform: As for the class.
-            labels: Rule of classes: see ``Catalog.with_labels``; the key of an object begins after the bucket.
-            allow_empty: Accept an empty list.
-            store: As for the class.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
-            InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
-            Unusable: An argument is invalid, or an object has no label.
-
-        Example:
-            >>> urls = ["s3://bucket/train/3/0000.png", "s3://bucket/train/4/0000.png"]
-            >>> [sample.key for sample in ps.MapDataset.from_objects(urls)]
-            ['train/3/0000.png', 'train/4/0000.png']
-
-        """
-        return listed(urls, labels=labels, allow_empty=allow_empty)
-
-    @classmethod
-    @constructor
-    def from_manifest(  # noqa: PLR0913  see design/0020
-        cls: type[D],
-        manifest: str | os.PathLike[str],
-        *,
-        transform: Callable[[Sample], Any] | None = None,
-        parser: Parser | None = None,
-        base: str | os.PathLike[str] | None = None,
-        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
-        allow_empty: bool = False,
-        store: StoreOptions | str | None = None,
-    ) -> Catalog:
-        r"""Make a dataset of the objects that a manifest names.
-
-        A manifest in a store costs one or two requests.
-
-        Args:
-            manifest: A file of "key" or "key label" lines, CSV, JSON lines or Parquet. Keys are relative to ``base``,
-                or full URLs of the same bucket.
-            transform: As for the class.
-            parser: Function that reads any other format: it takes the open file and yields entries.
-            base: URL below which the keys are; default: the manifest's folder.
-            labels: Rule of classes that replaces the manifest's labels: see ``Catalog.with_labels``; its keys begin
-                below ``base``.
-            allow_empty: Accept a manifest without keys.
-            store: As for the class.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
-            NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
-            Unusable: An argument is invalid, or an object has no label.
-
-        Example:
-            >>> with ps.open("list.txt", "w") as file:
-            ...     file.write("3/0000.png three\n4/0000.png four\n")
-            33
-            >>> dataset = ps.MapDataset.from_manifest("list.txt", base="s3://bucket/train/")
-            >>> [(sample.key, sample.label) for sample in dataset]
-            [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
-
-        """
-        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
-
-    @classmethod
-    @constructor
-    def from_catalog(
-        cls: type[D],
-        catalog: Catalog | str | os.PathLike[str],
-        *,
-        transform: Callable[[Sample], Any] | None = None,
-        store: StoreOptions | str | None = None,
-    ) -> Catalog:
-        """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
-
-        If the file and the objects need different options, or lie in different buckets, open the file first with
-        ``Catalog.open``.
-
-        Args:
-            catalog: A catalog, or the URL of its file.
-            transform: As for the class.
-            store: As for the class; also applies to the file of the catalog.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            NotFound: The file does not exist.
-            ManifestError: The file is not a catalog, has a newer format, is truncated, or lists objects of another
-                bucket.
-            ChecksumMismatch: The file has changed since it was written.
-            Unusable: An argument is invalid.
-
-        Example:
-            >>> ps.Catalog.scan("s3://bucket/train/3/").save("s3://bucket/three.catalog")
-            >>> dataset = ps.MapDataset.from_catalog("s3://bucket/three.catalog")
-            >>> len(dataset.catalog)
-            60
-
-        """
-        return saved(catalog, store=store)
 
     def __len__(self) -> int:
         """Return the number of objects."""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.datasets.consistency import check_same_catalog, check_same_order, grouped
+from penstock.data.datasets.iteration import check_same_catalog, check_same_order, grouped
 from penstock.data.order.sampling import Cursor
 from penstock.errors import StateMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.data.datasets.consistency import Contents
-    from penstock.data.datasets.iteration import Iterations
+    from penstock.data.datasets.iteration import Contents, Iterations
     from penstock.data.order.sampling import SamplingPlan
     from penstock.values import Place
+
 
 __all__ = ["Resumable"]
 

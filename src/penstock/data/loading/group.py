@@ -11,7 +11,7 @@ from math import isfinite
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.loading.page import document, seconds
+from penstock.data.loading.report import document, seconds
 from penstock.data.loading.summary import Summary
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.verbs import glob

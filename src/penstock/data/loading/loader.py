@@ -20,8 +20,7 @@ from torch.utils.data import get_worker_info
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset, without_subsets
-from penstock.data.loading.decoding import DecodeOptions, DecodePool
-from penstock.data.loading.device import mover, pinned, to_device
+from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
 from penstock.data.region import Slot
 from penstock.engine.node.member import processors as available
@@ -34,10 +33,9 @@ if TYPE_CHECKING:
 
     from penstock.data.datasets.batched import PlannedSample
     from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.policy import Delivery, OnError, Skipped
+    from penstock.data.datasets.reading import Delivery, OnError, Skipped
     from penstock.data.loading.report import LoaderReport
-    from penstock.data.loading.requests import Requests
-    from penstock.data.loading.stats import Counters
+    from penstock.data.loading.stats import Counters, Requests
     from penstock.data.loading.summary import Prices
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
@@ -300,8 +298,8 @@ class DataLoader:
 
         """
         from penstock.data.datasets.iteration import resolve
-        from penstock.data.loading.advice import Setup
         from penstock.data.loading.report import report
+        from penstock.data.loading.summary import Setup
 
         meter, threads = self._metering(), self._threads
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)

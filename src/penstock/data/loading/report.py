@@ -1,4 +1,7 @@
-"""Reports of a loader, made from its counts and shown as text, JSON or HTML."""
+"""Reports of a loader, made from its counts and shown as text, JSON or HTML.
+
+The page embeds its plots as SVG, and loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,293 @@ import platform
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from html import escape
+from math import floor, log10
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final
 
-from penstock.data.loading.advice import Parallelism, Setup, advice, causes, main_cause
-from penstock.data.loading.page import page, text
-from penstock.data.loading.summary import Context, Prices, Summary, host_report
+from penstock.data.loading.summary import (
+    Context,
+    Parallelism,
+    Prices,
+    Setup,
+    Summary,
+    advice,
+    causes,
+    host_report,
+    main_cause,
+)
 from penstock.errors import Unusable, printable, public_url
 from penstock.verbs import open as open_object
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.data.datasets.batched import BatchableDataset
-    from penstock.data.loading.requests import Requests
-    from penstock.data.loading.stats import LoaderStats
+    from penstock.data.loading.stats import LoaderStats, ReaderStats, Requests
+    from penstock.data.loading.summary import HostReport
     from penstock.engine.node.member import NodeRate
     from penstock.options import StoreOptions
     from penstock.values import Place
 
-__all__ = ["LoaderReport", "report"]
+
+__all__ = ["LoaderReport", "circumstances", "document", "page", "rate", "reads", "report", "seconds", "size", "text"]
+
+_WIDTH: Final = 720
+_EDGE: Final = 'stroke="#fff" stroke-width="1"'  # between parts of a bar
+_HIGH: Final = 120
+# Any two differ by 27 or more in CIELAB, also for protanopes, deuteranopes and tritanopes: test_page.py verifies this.
+_COLOURS: Final = {
+    "computing": "#64725c",
+    "first byte": "#d7390d",
+    "disk": "#88120d",
+    "bandwidth": "#efb221",
+    "throttled": "#bb449b",
+    "paced": "#e4cbf6",
+    "retries": "#7c0d9c",
+    "memory budget": "#9f53f7",
+    "opening": "#47b35b",
+    "decode": "#1c0ef4",
+    "collate": "#9aa0f7",
+    "device": "#10f7bb",
+    "python": "#39292f",
+}
+_OF_WORKERS: Final = {"working": _COLOURS["decode"], "waiting": _COLOURS["first byte"], "idle": "#d6d3d1"}
+_STYLE: Final = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; overflow-wrap: anywhere; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.url { overflow-wrap: anywhere; }
+.key { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border: 1px solid #fff; }
+.advice { border-left: 4px solid #3a7d44; padding: .3rem 1rem; } svg { display: block; width: 100%; height: auto; }
+svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
+"""
+
+
+def page(report: Summary) -> str:
+    """Return a report as an HTML page."""
+    body = (
+        _verdict(report),
+        _time(report),
+        *map(_host, report.hosts),
+        _rates(report) + _workers(report.workers),
+        _slowest(report),
+    )
+    return document("Penstock: report of a loader", "".join(body))
+
+
+def document(title: str, body: str) -> str:
+    """Return a whole page, with its title as heading."""
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += f"<title>{title}</title><style>{_STYLE}</style>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body><h1>{title}</h1>{body}</body></html>\n'
+
+
+def _verdict(report: Summary) -> str:
+    whole, counted = seconds(report.waiting_s + report.computing_s), f"{report.batches:,} batches"
+    cause = f"It waited most for: <b>{escape(report.cause)}</b>." if report.cause else "It is not input bound."
+    waited = f"The training loop waited <b>{report.waiting:.0%}</b> of {whole}, for {counted}. {cause}"
+    cost = "" if report.cost is None else f"At the prices given, requests cost {report.cost:,.4f} {report.currency}."
+    advice = f'<p class="advice">{escape(report.recommendation)}</p>'
+    made = f"<p>{escape(circumstances(report))}</p>" if report.context else ""
+    return f"{made}<p>{waited}</p>{advice}<p>Reads: {reads(report)}. {escape(cost)}</p>"
+
+
+def _time(report: Summary) -> str:
+    spent: list[tuple[str, float]] = [("computing", report.computing_s), *report.causes.items()]
+    shown = {name: value for name, value in spent if value > 0}
+    rows = "".join(
+        f'<tr><td><span class="key" style="background:{_COLOURS[name]}"></span>{escape(name)}</td>'
+        f'<td class="n">{seconds(value)}</td><td class="n">{value / sum(shown.values()):.1%}</td></tr>'
+        for name, value in sorted(shown.items(), key=lambda each: -each[1])
+    )
+    return f'<h2>Where the time went</h2>{_bar(shown, "time")}<table class="time">{rows}</table>'
+
+
+def _bar(parts: dict[str, float], kind: str) -> str:
+    """Return one bar whose parts are as long as their values."""
+    whole, x, drawn = sum(parts.values()) or 1.0, 0.0, []
+    for name, value in parts.items():
+        width = value / whole * _WIDTH
+        label = f"<title>{escape(name)}: {seconds(value)}</title>"
+        colour = _OF_WORKERS.get(name) or _COLOURS[name]
+        drawn.append(f'<rect x="{x:.1f}" width="{width:.1f}" height="26" fill="{colour}" {_EDGE}>{label}</rect>')
+        x += width
+    return f'<svg class="{kind}" viewBox="0 0 {_WIDTH} 30" role="img">{"".join(drawn)}</svg>'
+
+
+def _host(host: HostReport) -> str:
+    first, speed = host.first_byte_s, host.body_bytes_per_s
+    rows = [
+        ("requests", f"{host.responses:,}"),
+        ("failed, throttled, made again", f"{host.failed:,}, {host.throttled:,}, {host.retried:,}"),
+        ("second ones for slow reads, answered first", f"{host.hedged:,}, {host.hedges_won:,}"),
+        ("read, written", f"{size(host.received_bytes)}, {size(host.sent_bytes)}"),
+        ("first byte p50, p95, p99", ", ".join(map(seconds, (first.p50, first.p95, first.p99)))),
+    ]
+    if speed.p50:
+        rows.append(("body rate p50, p95, p99", ", ".join(map(rate, (speed.p50, speed.p95, speed.p99)))))
+    table = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows)
+    plots = _histogram("seconds to the first byte", host.first_bytes, seconds)
+    plots += _histogram("bytes per second of a body", host.body_rates, rate)
+    return f"<h2>{escape(host.host)}</h2><table>{table}</table>{plots}"
+
+
+def _histogram(title: str, counts: Sequence[tuple[float, float, int]], unit: Callable[[float], str]) -> str:
+    """Return a plot of counts in buckets, over a logarithmic axis."""
+    if not counts:
+        return ""
+    low, high = floor(log10(counts[0][0])), -floor(-log10(counts[-1][1]))
+    scale, most = _WIDTH / max(1, high - low), max(count for _, _, count in counts)
+    bars = "".join(
+        f'<rect x="{(log10(start) - low) * scale:.1f}" y="{_HIGH - count / most * _HIGH + 4:.1f}" '
+        f'width="{max(1.0, log10(stop / start) * scale - 0.5):.1f}" height="{count / most * _HIGH:.1f}" fill="#1d4ed8">'
+        f"<title>{unit(start)} to {unit(stop)}: {count:,}</title></rect>"
+        for start, stop, count in counts
+    )
+    ticks = "".join(
+        f'<text x="{(power - low) * scale:.1f}" y="{_HIGH + 18}" '
+        f'text-anchor="{"start" if power == low else "end" if power == high else "middle"}">{unit(10.0**power)}</text>'
+        for power in range(low, high + 1)
+    )
+    box = f'viewBox="0 0 {_WIDTH} {_HIGH + 22}" role="img"'
+    return f'<p>{title}</p><svg class="histogram" {box}>{bars}{ticks}</svg>'
+
+
+def _rates(report: Summary) -> str:
+    if not report.rates:
+        return ""
+    rows = "".join(
+        f'<tr><td class="url">{escape(each.requests)}</td><td class="n">{each.per_s:,.1f}</td>'
+        f'<td class="n">{each.share_per_s:,.1f}</td></tr>'
+        for each in report.rates
+    )
+    head = '<tr><th>requests</th><th class="n">a second, this machine</th><th class="n">of them here</th></tr>'
+    return f"<h2>Rates that the store was seen to take</h2><table>{head}{rows}</table>"
+
+
+def _workers(workers: Iterable[ReaderStats]) -> str:
+    drawn = []
+    for number, each in enumerate(workers):
+        idle = max(0.0, each.elapsed_s - each.waiting_s - each.working_s)
+        parts = {"working": each.working_s, "waiting": each.waiting_s, "idle": idle}
+        text = (
+            f"{each.batches:,} batches, working {seconds(each.working_s)}, waiting for bytes {seconds(each.waiting_s)}"
+        )
+        drawn.append(f"<p>{number}: {text}</p>{_bar(parts, 'worker')}")
+    return f"<h2>Workers</h2>{''.join(drawn)}"
+
+
+def _slowest(report: Summary) -> str:
+    if not report.slowest:
+        return ""
+    rows = "".join(
+        f'<tr><td class="n">{seconds(each.elapsed_s)}</td><td class="n">{size(each.size_bytes)}</td>'
+        f'<td class="n">{each.attempts}</td><td class="url">{escape(each.url)}</td></tr>'
+        for each in report.slowest
+    )
+    head = '<tr><th class="n">took</th><th class="n">bytes</th><th class="n">attempts</th><th>object</th></tr>'
+    return f'<h2>The slowest reads</h2><table class="slowest">{head}{rows}</table>'
+
+
+_WIDE: Final = 100
+_BAR: Final = 30
+_URL: Final = 60
+_KIB: Final = 1024
+
+
+def text(report: Summary) -> str:
+    """Return the report as text, at most 100 columns wide."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: Summary) -> Iterator[str]:
+    counted = f"{report.batches:,} batches, {report.samples:,} samples"
+    whole = seconds(report.waiting_s + report.computing_s)
+    yield f"The training loop waited {report.waiting:.0%} of {whole}: {counted}."
+    yield f"Cause: {report.cause}." if report.cause else "It is not input bound."
+    yield from wrap(report.recommendation, _WIDE)
+    yield f"Reads: {reads(report)}."
+    yield from wrap(circumstances(report), _WIDE)
+    yield ""
+    longest = max(report.causes.values(), default=0.0)
+    for cause, spent in sorted(report.causes.items(), key=lambda each: -each[1]):
+        if spent > 0:
+            yield f"  {cause:14}{seconds(spent):>9}  {'█' * max(1, round(spent / longest * _BAR))}"
+    for host in report.hosts:
+        yield from _host_text(host)
+    if report.rates:
+        yield "\nRates that the store was seen to take:"
+    for bound in report.rates:
+        yield f"  {bound.requests}: {bound.per_s:,.1f} a second on this machine, {bound.share_per_s:,.1f} of them here"
+    if report.cost is not None:
+        yield f"\nRequests and bytes at the prices given: {report.cost:,.4f} {report.currency}."
+    if report.slowest:
+        yield "\nThe slowest reads:"
+    for each in report.slowest:
+        url = each.url if len(each.url) <= _URL else f"…{each.url[1 - _URL :]}"
+        again = f", {each.attempts} attempts" if each.attempts > 1 else ""
+        yield f"  {seconds(each.elapsed_s):>9}  {size(each.size_bytes):>9}  {url}{again}"
+
+
+def circumstances(report: Summary) -> str:
+    """Return the time, machine and loader options of the report as a sentence; "" if they are unknown."""
+    made = report.context
+    if made is None:
+        return ""
+    readers = f"num_workers={made.num_workers}" if made.num_workers else f"decode_threads={made.decode_threads}"
+    of = f" of {made.url}" if made.url else ""
+    rank = f", rank {report.rank} of {report.world}" if report.world > 1 else ""
+    return (
+        f"{made.time}, Penstock {made.version} on {made.host}{rank}: a loader{of}, batch_size={made.batch_size}, "
+        f"{readers}, prefetch={made.prefetch}."
+    )
+
+
+def reads(report: Summary) -> str:
+    """Return the number of requests, and of the retried, failed and cached ones, as text."""
+    kinds = (
+        (report.retries, "repeated"),
+        (report.errors, "failed for good"),
+        (report.cached, "from a cache, without one"),
+    )
+    return f"{report.requests:,} requests" + "".join(f", {count:,} {word}" for count, word in kinds if count)
+
+
+def _host_text(host: HostReport) -> Iterator[str]:
+    first, speed = host.first_byte_s, host.body_bytes_per_s
+    troubles = [(host.failed, "failed"), (host.throttled, "throttled"), (host.retried, "made again")]
+    troubles += [(host.hedged, "second ones for slow reads"), (host.hedges_won, "of these answered first")]
+    named = "".join(f", {count:,} {word}" for count, word in troubles if count)
+    yield f"\n{host.host}: {host.responses:,} requests{named}; {size(host.received_bytes)} read"
+    yield f"  first byte   p50 {seconds(first.p50)}, p95 {seconds(first.p95)}, p99 {seconds(first.p99)}"
+    if speed.p50:
+        yield f"  body rate    p50 {rate(speed.p50)}, p95 {rate(speed.p95)}, p99 {rate(speed.p99)}"
+
+
+def seconds(value: float) -> str:
+    """Return seconds as readable text."""
+    for unit, least in (("s", 1.0), ("ms", 1e-3)):
+        if value >= least:
+            return f"{value / least:,.1f} {unit}"
+    return f"{value * 1e6:,.0f} µs"
+
+
+def size(value: float) -> str:
+    """Return bytes as readable text."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < _KIB:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= _KIB
+    return f"{value:,.1f} TiB"
+
+
+def rate(value: float) -> str:
+    """Return bytes per second as readable text."""
+    return f"{size(value)}/s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,42 @@
-"""A loader's performance as plain values: shares of time, hosts, workers, and the slowest requests."""
+"""A loader's performance as plain values: shares of time, hosts, workers, and the slowest requests.
+
+The seconds that a training loop waited are divided by cause (design/0047), and each cause has a recommendation.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from penstock.data.loading.advice import Cause
-    from penstock.data.loading.stats import ReaderStats
+    from collections.abc import Mapping, Sequence
+
+    from penstock.data.loading.stats import LoaderStats, ReaderStats
     from penstock.engine.node.member import NodeRate
     from penstock.events import HostTimings, SlowRequest
     from penstock.histogram import Histogram
 
-__all__ = ["Context", "HostReport", "Prices", "Quantiles", "Summary", "host_report"]
+
+__all__ = [
+    "CAUSES",
+    "Cause",
+    "Context",
+    "HostReport",
+    "Parallelism",
+    "Prices",
+    "Quantiles",
+    "Setup",
+    "Summary",
+    "advice",
+    "causes",
+    "common_prefix",
+    "host_report",
+    "main_cause",
+]
 
 _GIB: Final = 1 << 30
 
@@ -224,3 +244,273 @@ def host_report(name: str, timings: HostTimings) -> HostReport:
 def _counts(histogram: Histogram) -> tuple[tuple[float, float, int], ...]:
     least, most = histogram.least, histogram.least * 2.0**30
     return tuple((max(low, least / 2), min(high, 2 * most), size) for low, high, size in histogram.buckets())
+
+
+_MOST: Final = 0.7  # share of the slowest requests whose common prefix is named
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Options of a loader, and the processors that it may use.
+
+    Attributes:
+        num_workers: Worker processes.
+        decode_threads: Decoding threads, without worker processes.
+        processors: Processors that this rank may use.
+        prefetch: Batches ahead.
+        batch_size: Samples per batch.
+
+    """
+
+    num_workers: int
+    decode_threads: int
+    processors: int
+    prefetch: int
+    batch_size: int
+
+
+def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> str:
+    """Return one or two sentences of advice on ``cause``; ``slowest`` are the URLs of the slowest requests."""
+    if cause is None:
+        return "The loader keeps up with the training loop: nothing is to be changed."
+    if cause == "decode":
+        return _decode(setup)
+    if cause == "python":
+        return _python(setup)
+    if cause == "first byte":
+        prefix = common_prefix(slowest)
+        return _FIRST_BYTE + (
+            f" Most of the slowest reads are under {prefix}: see how these are stored." if prefix else ""
+        )
+    return _OTHERS[cause]
+
+
+_FIRST_BYTE: Final = (
+    "The store takes long to begin its answers: raise TransportOptions(connections=…), so that more reads are under "
+    "way at once."
+)
+_OTHERS: Final[dict[Cause, str]] = {
+    "disk": (
+        "Local files, or those of a cache, are read slowly: put them on a faster disk, or read several at once from "
+        "more processes, with num_workers=."
+    ),
+    "bandwidth": (
+        "The network is the limit: store smaller or compressed objects, or keep them on local disk after the first "
+        "epoch, with StoreOptions(cache=CacheOptions(…))."
+    ),
+    "throttled": (
+        "The store refuses requests because they come too fast: spread keys over more prefixes, or lower "
+        "TransportOptions(connections=…) until throttling ends."
+    ),
+    "paced": (
+        "Requests wait for their turn, at the rate that the store was seen to take: spread keys over more prefixes, or "
+        "ask for fewer of them: larger objects, or a cache, StoreOptions(cache=CacheOptions(…))."
+    ),
+    "retries": (
+        "Requests fail and are made again: see the warnings in the log, and lower "
+        "TransportOptions(stall_timeout_s=…) if connections hang."
+    ),
+    "memory budget": (
+        "The budget for reading ahead holds requests back: raise ReadOptions(ahead_bytes=…), or ahead_items=… where "
+        "objects are small. Worker processes share the budget equally."
+    ),
+    "opening": (
+        "Worker processes take long to open the store, each in every epoch: pass persistent_workers=True, or "
+        "num_workers=0; `penstock doctor` shows whether credentials are what takes long."
+    ),
+    "collate": (
+        "collate_fn is the limit: pass a faster collate_fn= (tensors of one shape, one torch.stack), or raise "
+        "prefetch= so that several batches are collated at once."
+    ),
+    "device": (
+        "Moving batches to the device is the limit: pass pin_memory=True together with device=, and return smaller "
+        "types (uint8 instead of float32) from the transform."
+    ),
+}
+
+
+def _decode(setup: Setup) -> str:
+    if setup.num_workers and setup.num_workers < setup.processors:
+        count = f"num_workers= (now {setup.num_workers})"
+        return f"Transforms are the limit: raise {count} up to {setup.processors} processors."
+    if not setup.num_workers and setup.decode_threads < setup.processors:
+        return (
+            f"Transforms are the limit: raise decode_threads= (now {setup.decode_threads}) up to {setup.processors} "
+            "processors."
+        )
+    if not setup.num_workers and setup.processors > 1:
+        return (
+            "Transforms are the limit, and all processors have a thread: pass a cheaper transform=, or, if it is pure "
+            f"Python, num_workers={setup.processors}."
+        )
+    return (
+        "Transforms are the limit, and all processors are in use: pass a cheaper transform=, or store smaller samples."
+    )
+
+
+def _python(setup: Setup) -> str:
+    if setup.num_workers:
+        return (
+            "Workers are not the limit, but starting them, pickling and passing batches on: pass "
+            "persistent_workers=True, and make batches larger or of tensors only."
+        )
+    return (
+        "Transforms wait for one another, because they are pure Python and hold its lock (the GIL): pass "
+        f"num_workers={max(2, setup.processors)}, which transform in processes."
+    )
+
+
+def common_prefix(urls: Sequence[str]) -> str:
+    """Return the longest folder that at least 70 % of the URLs have in common below their bucket, or an empty text."""
+    folders = [url.rpartition("/")[0].split("/") for url in urls if "://" in url]
+    if len(folders) < 3:  # noqa: PLR2004  two are no pattern
+        return ""
+    needed = -(-len(folders) * _MOST // 1)
+    best: list[str] = []
+    for folder in folders:
+        for depth in range(4, len(folder) + 1):  # scheme, nothing, bucket, and one folder
+            alike = sum(each[:depth] == folder[:depth] for each in folders)
+            if alike >= needed and depth > len(best):
+                best = folder[:depth]
+    return "/".join(best) + "/" if best else ""
+
+
+Cause = Literal[
+    "first byte",
+    "disk",
+    "bandwidth",
+    "throttled",
+    "paced",
+    "retries",
+    "memory budget",
+    "opening",
+    "decode",
+    "collate",
+    "device",
+    "python",
+]
+CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+
+_FILES: Final = "file"  # the "host" of local files
+_LEAST_SHARE: Final = 0.05  # of wall time: below it the loop is not input bound
+# Processors in demand when threads wait for the GIL: about one, which they use in turn. With other programs on the
+# machine, a thread that wakes demands more, because it waits for a processor.
+_PROCESSORS: Final = (0.5, 2.0)
+_LEAST_ASLEEP: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Numbers of processes or threads that make batches at once.
+
+    Attributes:
+        processes: Worker processes; 0: threads of this process.
+        threads: Threads that transform, without worker processes.
+        collating: Batches that these threads may collate at once.
+
+    """
+
+    processes: int
+    threads: int
+    collating: int
+
+
+def causes(stats: LoaderStats, hosts: Mapping[str, HostTimings], at_once: Parallelism) -> dict[Cause, float]:
+    """Return the seconds of ``stats.waiting_s``, divided by cause.
+
+    The seconds in which the loop's own thread moves batches are measured. The other seconds are divided in proportion
+    to the time of threads or workers: opening the store, waits for bytes (one thread waits for all), transforms and
+    collation (a thread's share of their sum). Seconds beyond the time of the busiest worker process are Python's:
+    processes started, and batches were pickled and passed on.
+    """
+    found: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
+    found["device"] = min(stats.moving_s, stats.waiting_s)
+    left_s = stats.waiting_s - found["device"]
+    making = _making(stats, at_once)
+    reading_s = making.pop("first byte")
+    shares = [*making.items(), *_reading(reading_s, stats, hosts).items()]
+    made_s = sum(seconds for _, seconds in shares)
+    known_s = min(left_s, _busiest(stats)) if at_once.processes else left_s
+    if made_s > 0:
+        for cause, seconds in shares:
+            found[cause] += seconds / made_s * known_s
+        left_s -= known_s
+    found["python"] += left_s
+    return found
+
+
+def main_cause(stats: LoaderStats, found: dict[Cause, float]) -> Cause | None:
+    """Return the cause with the most seconds; None where the loop waited for less than 5 % of the time."""
+    seconds = stats.waiting_s + stats.computing_s
+    if not seconds or stats.waiting_s < _LEAST_SHARE * seconds:
+        return None
+    return max(found, key=found.__getitem__)
+
+
+def _making(stats: LoaderStats, at_once: Parallelism) -> dict[Cause, float]:
+    """Return the wall time of threads or workers by cause; "first byte" stands for all waits for bytes."""
+    total = stats.total
+    transform_s = max(0.0, total.working_s - total.collating_s - total.pinning_s)
+    if at_once.processes:
+        shares: dict[Cause, float] = {
+            "first byte": total.waiting_s,
+            "opening": total.opening_s,
+            "decode": transform_s,
+            "collate": total.collating_s,
+        }
+        return {cause: seconds / at_once.processes for cause, seconds in shares.items()}
+    return {
+        "first byte": total.waiting_s,
+        "opening": total.opening_s,
+        "python" if _locked(stats, at_once) else "decode": transform_s / at_once.threads,
+        "collate": total.collating_s / at_once.collating,
+        "device": total.pinning_s / at_once.collating,
+    }
+
+
+def _locked(stats: LoaderStats, at_once: Parallelism) -> bool:
+    """Return whether threads wait for Python's lock (the GIL) more than for a processor.
+
+    Then several threads are in transforms, together use or demand one or two processors, and otherwise sleep.
+    """
+    total = stats.total
+    if at_once.threads < 2 or total.working_s <= 0 or total.elapsed_s <= 0:  # noqa: PLR2004  two can wait for one another
+        return False
+    least, most = _PROCESSORS
+    asleep = 1 - total.demanded_s / total.working_s
+    return asleep >= _LEAST_ASLEEP and least <= total.demanded_s / total.elapsed_s <= most
+
+
+def _busiest(stats: LoaderStats) -> float:
+    return max((each.opening_s + each.waiting_s + each.working_s for each in stats.workers), default=0.0)
+
+
+def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:
+    """Divide waits for bytes in proportion to the time of all requests.
+
+    Waits for first bytes while the budget held requests back are attributed to the budget. Without any request, a cache
+    on local disk was read.
+    """
+    first_s = body_s = throttled_s = paced_s = retried_s = disk_s = 0.0
+    for name, host in hosts.items():
+        if name == _FILES:
+            disk_s += host.first_byte_s
+            continue
+        first_s, body_s = first_s + host.first_byte_s, body_s + host.body_s
+        throttled_s, retried_s = throttled_s + host.throttled_s, retried_s + host.retried_s
+        paced_s += host.paced_s
+    whole_s, total = first_s + body_s + throttled_s + paced_s + retried_s + disk_s, stats.total
+    if whole_s <= 0:
+        whole_s = 1.0
+        disk_s = 1.0 if total.cached and not hosts else 0.0  # a cache has all of it
+        first_s = 1.0 - disk_s
+    starved = min(1.0, total.starved_s / total.waiting_s) if total.waiting_s > 0 else 0.0
+    return {
+        "first byte": seconds * first_s / whole_s * (1 - starved),
+        "disk": seconds * disk_s / whole_s,
+        "memory budget": seconds * first_s / whole_s * starved,
+        "bandwidth": seconds * body_s / whole_s,
+        "throttled": seconds * throttled_s / whole_s,
+        "paced": seconds * paced_s / whole_s,
+        "retries": seconds * retried_s / whole_s,
+    }

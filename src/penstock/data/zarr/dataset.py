@@ -24,7 +24,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import ResumableSamples
 from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.policy import in_lists
+from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes

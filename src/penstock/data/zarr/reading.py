@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.datasets.policy import Failed
-from penstock.data.datasets.reading import Item, Prepared, Reading
+from penstock.data.datasets.reading import Failed, Item, Prepared, Reading
 from penstock.data.zarr.indexes import ShardIndexes
 from penstock.data.zarr.schedule import Schedule
 from penstock.errors import Bug, PenstockError
