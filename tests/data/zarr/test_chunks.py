@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from penstock.data.zarr.chunks import Chunks
-from penstock.data.zarr.indexes import IndexCache, ShardIndexes
+from penstock.data.zarr.chunks import Chunks, IndexCache, ShardIndexes
 from penstock.data.zarr.opening import opened
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Damaged, NotFound

@@ -17,7 +17,7 @@ VALUES = numbered((21, 6, 8))
 
 @pytest.fixture(params=LAYOUTS)
 def samples(request, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     write(tmp_path / "a.zarr", VALUES, DIMS, **LAYOUTS[request.param])
     return ps.ZarrDataset(str(tmp_path / "a.zarr"), decode_cf=False).as_map()
 
@@ -49,7 +49,7 @@ def test_neighbours_decode_a_chunk_once(samples, decoded):
 
 
 def test_chunks_are_held_within_the_memory(tmp_path, decoded, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     write(tmp_path / "a", VALUES, DIMS, chunks=(1, 6, 8))
     size = 6 * 8 * 4
     samples = ps.ZarrDataset(str(tmp_path / "a"), window_bytes=1, memory_bytes=12 * size).as_map()

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.data.zarr.pool import blocks_of_lanes, limits_of, with_blocks
 from penstock.errors import Unusable
-from tests.data.zarr.samples.test_arrangement import LARGE, arranged
+from tests.data.zarr.test_arrangement import LARGE, arranged
 
 MIB = 1 << 20
 

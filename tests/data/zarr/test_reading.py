@@ -29,7 +29,7 @@ def tens(order):
 
 @pytest.mark.parametrize(("layout", "reads"), [(WHOLE, 50), (SPATIAL, 67 * 4), (SHARDED, 200 + 25)])
 def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
     held = 0
     for item in reading:
@@ -44,7 +44,7 @@ def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch)
 @pytest.mark.parametrize("layout", [WHOLE, SHARDED])
 def test_memory_of_an_epochs_chunks_is_used_by_the_next(tmp_path, layout, monkeypatch):
     monkeypatch.setattr("penstock.data.zarr.pool._LEAST_BYTES", 1)
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     found = dataset(tmp_path, layout)
     pool = found.contents.pool(found._limits.chunk_bytes)
     free = []
@@ -83,7 +83,7 @@ def test_items_may_be_made_by_any_thread(tmp_path, seed, share):
 
 
 def test_an_error_is_that_of_the_samples_that_need_the_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     data = dataset(tmp_path, WHOLE)
     path = tmp_path / "a" / "c" / "3" / "0" / "0"
     path.write_bytes(b"no chunk at all")
@@ -125,7 +125,7 @@ def test_closing_wakes_samples_whose_chunks_are_never_decoded(tmp_path):
 
 @pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
 def test_chunks_are_decoded_while_nobody_wants_a_sample(tmp_path, layout, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
     assert reading.ahead() is None, "nothing is read before the first next"
     next(reading).make()
@@ -153,7 +153,7 @@ def batched(tmp_path, layout, batch=10, **arguments):
 @pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
 @pytest.mark.parametrize("offsets", [0, (0, 1)], ids=["one", "two"])
 def test_samples_of_a_batch_are_made_together(tmp_path, layout, offsets, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     data = batched(tmp_path, layout, offsets=offsets)
     order, made = list(range(199)), []
     reading = data.reading(tens(order), 1)
@@ -184,7 +184,7 @@ def test_several_arrays_of_samples_that_are_made_together_keep_their_names(tmp_p
 
 
 def test_an_error_is_that_of_the_samples_that_need_the_chunk_among_those_made_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     data = batched(tmp_path, WHOLE)
     (tmp_path / "a" / "c" / "3" / "0" / "0").write_bytes(b"no chunk at all")
     reading, made = data.reading(tens(list(range(200))), 1), []
@@ -200,7 +200,7 @@ def test_an_error_is_that_of_the_samples_that_need_the_chunk_among_those_made_to
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_loader_leaves_out_samples_of_a_damaged_chunk_alone(tmp_path, threads, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     data = dataset(tmp_path, WHOLE)
     (tmp_path / "a" / "c" / "3" / "0" / "0").write_bytes(b"no chunk at all")
     loader = DataLoader(data, 10, on_error="skip", decode_threads=threads)
@@ -214,7 +214,7 @@ def test_a_loader_leaves_out_samples_of_a_damaged_chunk_alone(tmp_path, threads,
 
 
 def test_samples_that_are_made_together_may_need_more_than_memory_has(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     order = np.random.default_rng(1).permutation(200).tolist()
     data = batched(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1)
     made = [each for item in data.reading(tens(order), 1) for each in [item.make()] if item.size]
@@ -224,7 +224,7 @@ def test_samples_that_are_made_together_may_need_more_than_memory_has(tmp_path, 
 def test_an_array_that_is_kept_and_cannot_be_read_yet_costs_the_samples_that_need_it(tmp_path, monkeypatch):
     write(tmp_path / "a", VALUES, DIMS, **WHOLE)
     write(tmp_path / "b", VALUES[0] + 1, DIMS[1:], chunks=(6, 8))
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     data = ZarrDataset({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, output="numpy", dims="time").batched(10)
     chunk = tmp_path / "b" / "c" / "0" / "0"
     whole = chunk.read_bytes()
@@ -242,7 +242,7 @@ def test_an_array_that_is_kept_and_cannot_be_read_yet_costs_the_samples_that_nee
 
 
 def test_chunks_of_a_batch_are_let_go_before_those_of_the_next_are_decoded(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     data, chunks, held = batched(tmp_path, WHOLE, batch=8), [], []
     decode = data.contents.chunks.decode
 

@@ -15,7 +15,7 @@ DIMS = ("time", "y", "x")
 @pytest.fixture(autouse=True)
 def _no_small_arrays(monkeypatch):
     """Read these small arrays chunk by chunk, as large ones are."""
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
 
 
 def read_by(samples):

@@ -1,1 +1,8 @@
-"""Catalogs: the objects of a dataset, found by listing or read from a manifest, frozen in one table."""
+"""Catalogs: the objects of a dataset, found by listing or read from a file, frozen in one table.
+
+1. ``catalog`` is the public class. ``scan`` lists a prefix for it; ``index`` resumes a listing from its ``journal``.
+2. ``manifest`` and ``inventory`` read the objects from a file instead.
+3. ``table`` collects the rows; ``column`` and ``compact`` pack them into memory that workers map.
+4. ``labels`` makes classes of keys; ``rows`` selects rows for slices, filters and splits, without copying them.
+5. ``saved`` writes the table to a file as it is in memory, and verifies every byte of a file that is opened.
+"""

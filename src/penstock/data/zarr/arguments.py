@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.zarr.samples.arrangement import Shape
+from penstock.data.zarr.arrangement import Shape
 from penstock.errors import Unusable
 from penstock.values import whole
 

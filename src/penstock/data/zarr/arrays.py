@@ -1,23 +1,421 @@
-"""Arrays of a dataset: location, layout and decoding of values."""
+"""Arrays of a dataset: layout, location of their objects, and decoding of values.
+
+The objects of an array are in its own store, or, by references, within objects of other stores. Several stores are
+behind one queue of reads, in which each key carries the number of its store.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import os
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from penstock.data.zarr.format.cf import ATTRIBUTES, cf_of
-from penstock.data.zarr.objects.joined import Stores
-from penstock.data.zarr.objects.locations import OwnObjects
+from penstock.data.zarr.cf import ATTRIBUTES, cf_of
+from penstock.data.zarr.metadata import open_arrays
+from penstock.data.zarr.references import MOST_ROOTS
+from penstock.engine.contracts.fetching import CachedFetching
+from penstock.errors import Bug, Damaged, DatasetChanged, Forbidden, NotFound, Unsupported, Unusable
+from penstock.stores.urls import parse
+from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.data.zarr.format.cf import Decoding
-    from penstock.data.zarr.format.layout import Layout
-    from penstock.data.zarr.objects.locations import Located
+    from penstock.data.zarr.cf import Decoding
+    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.references import Records, References
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Missing", "StoredArray", "numbered"]
+
+__all__ = [
+    "HomeKey",
+    "Located",
+    "Missing",
+    "OwnObjects",
+    "ReferencedObjects",
+    "StoredArray",
+    "Stores",
+    "check_absent",
+    "homed",
+    "joined",
+    "numbered",
+]
+
+_lock = Lock()  # for all instances of Stores: held only briefly
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+class HomeKey(str):
+    """Key of an object that is not in the first store.
+
+    Attributes:
+        home: Number of the store, from 1.
+
+    """
+
+    __slots__ = ("home",)
+    home: int
+
+
+class Stores:
+    """Stores that the arrays of a dataset are read from, by number. Thread-safe and picklable.
+
+    Attributes:
+        sources: The stores, in order of their numbers.
+        grow: Whether stores may be added while arrays are read.
+
+    """
+
+    def __init__(self) -> None:
+        """Create an empty list of stores."""
+        self.sources: list[Source] = []
+        self.grow = False
+        self._numbers: dict[tuple[str, StoreOptions], int] = {}
+
+    def number(self, source: Source) -> int:
+        """Return the number of a store; a new store receives the next number."""
+        with _lock:
+            number = self._numbers.setdefault((source.root, source.options), len(self.sources))
+            if number == len(self.sources):
+                self.sources.append(source)
+            return number
+
+
+def homed(span: Span, home: int) -> Span:
+    """Return a span of an object in store number ``home``."""
+    if not home:
+        return span
+    key = HomeKey(span.key)
+    key.home = home
+    return span._replace(key=key)
+
+
+def joined(stores: Stores) -> Source:
+    """Return the first source, with reads of keys of other stores routed to their own source."""
+    sources = stores.sources
+    return sources[0] if len(sources) == 1 and not stores.grow else sources[0].through(partial(_Joined, sources))
+
+
+class _Joined:
+    """``Fetching`` over several stores: reads are started and cancelled in the store of their key."""
+
+    def __init__(self, sources: Sequence[Source], _beneath: Fetching) -> None:
+        # ``_beneath`` is not used for the first source either: that source may have a layer that ``_beneath`` lacks.
+        self._sources = sources
+
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+        """Return a pending read for each span, in order."""
+        homes: dict[int, list[tuple[int, tuple[Span, Buffer | None]]]] = {}
+        for number, each in enumerate(wanted):
+            homes.setdefault(_home(each[0]), []).append((number, each))
+        found: dict[int, PendingRead] = {}
+        for home, some in homes.items():
+            reads = self._sources[home].fetching().prepare_reads([each for _, each in some], owner)
+            found.update(zip((number for number, _ in some), reads, strict=True))
+        return [found[number] for number in range(len(found))]
+
+    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Send reads in their stores."""
+        for home, some in _by_home(reads).items():
+            self._sources[home].fetching().send_reads(some)
+
+    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Cancel reads."""
+        for home, some in _by_home(reads).items():
+            self._sources[home].fetching().cancel_reads(some)
+
+    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Cancel reads and wait until none of them writes to its buffer."""
+        for home, some in _by_home(reads).items():
+            self._sources[home].fetching().stop_reads(some)
+
+    def concurrency(self) -> int:
+        """Return the number of concurrent requests of the first store."""
+        return self._sources[0].fetching().concurrency()
+
+    def contains(self, span: Span) -> bool:
+        """Return whether the span's store has a cache that holds the span."""
+        fetching = self._sources[_home(span)].fetching()
+        return isinstance(fetching, CachedFetching) and fetching.contains(span)
+
+    def room_bytes(self) -> int:
+        """Return the least room, in bytes, among the caches of the stores; 0 without caches."""
+        caches = [each for each in (source.fetching() for source in self._sources) if isinstance(each, CachedFetching)]
+        return min((each.room_bytes() for each in caches), default=0)
+
+
+def _home(span: Span) -> int:
+    return span.key.home if isinstance(span.key, HomeKey) else 0
+
+
+def _by_home(reads: Iterable[PendingRead]) -> dict[int, list[PendingRead]]:
+    homes: dict[int, list[PendingRead]] = {}
+    for read in reads:
+        homes.setdefault(_home(read.span), []).append(read)
+    return homes
+
+
+_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/layout.py
+_INDEX_BYTES = 16  # of a shard's index, per chunk
+
+
+class Located(Protocol):
+    """Actual locations of the objects of an array."""
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Stores that are read, by root."""
+
+    def absent(self, error: NotFound | Forbidden) -> None:
+        """Record that an object does not exist, which means the fill value.
+
+        Raises:
+            Damaged: The absence means that data is missing.
+            Changed: The array does not exist any more.
+            Forbidden: The store refused to read the object, and this does not mean a missing object.
+
+        """
+
+    def verify(self) -> None:
+        """Check that the array still exists, if objects were absent since the last check; otherwise send no request.
+
+        Raises:
+            Changed: The array does not exist any more.
+
+        """
+
+    def numbered(self, number: Callable[[Source], int]) -> Located:
+        """Return a copy with the number of each store among the stores of a dataset."""
+
+    def find(self, span: Span) -> Span | bytes | None:
+        """Return the location of a span of one of the array's objects, or its bytes; None if the object does not exist.
+
+        Raises:
+            PenstockError: A reference is invalid.
+
+        """
+
+    @property
+    def records(self) -> Records | None:
+        """References that are read on demand, which may lead to further stores; None for other locations."""
+
+    def beside(self, key: str) -> tuple[Layout, Located] | None:
+        """Return another array of the same store or document, and the locations of its objects; None if not found."""
+
+    def url(self, key: str) -> str:
+        """Return the URL of an object, for errors."""
+
+
+class _Absences:
+    """Absent objects of an array: count in all, count since the last check, and whether the array is gone."""
+
+    __slots__ = ("count", "gone", "new")
+
+    def __init__(self) -> None:
+        self.count = self.new = 0
+        self.gone = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without the counts."""
+        return _Absences, ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnObjects:
+    """Objects of an array in its own store; objects that were never written are absent.
+
+    Objects of an array that is being deleted are absent, too. So the metadata document of the array's layout is checked
+    again after the first absent object, the second, the fourth, and so on, and at the end of an epoch: one HEAD each.
+
+    Attributes:
+        source: The store.
+        home: Number of the store among those of a dataset.
+        document: Key of that document; empty if unknown.
+        forbidden_is_missing: A refusal (403) means a missing object, too.
+
+    """
+
+    source: Source
+    home: int = 0
+    document: str = ""
+    forbidden_is_missing: bool = False
+    _absences: _Absences = field(default_factory=_Absences, compare=False, repr=False)
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """The store, by its root."""
+        return {self.source.root: self.source}
+
+    def numbered(self, number: Callable[[Source], int]) -> OwnObjects:
+        """Return a copy with the number of the store."""
+        return replace(self, home=number(self.source))
+
+    def absent(self, error: NotFound | Forbidden) -> None:
+        """Record that an object does not exist; verify the array after the 1st, 2nd, 4th … absent object."""
+        if isinstance(error, Forbidden) and not self.forbidden_is_missing:
+            raise error
+        absences = self._absences
+        # Without a lock: a lost count of another thread matters little.
+        absences.count += 1
+        absences.new += 1
+        if absences.gone or not absences.count & (absences.count - 1):
+            self.verify()
+
+    def verify(self) -> None:
+        """Check that the array still exists, if objects were absent since the last check."""
+        if not self.document or not self._absences.new:
+            return
+        self._absences.new = 0
+        try:
+            self.source.head(self.document)
+        except NotFound as error:
+            # From here on, every absent object is an error.
+            self._absences.gone = True
+            message = "the array was deleted while it was read: its metadata is gone, and absent chunks mean nothing"
+            raise DatasetChanged(message, url=error.url) from error
+
+    def find(self, span: Span) -> Span:
+        """Return the span, with the number of the store."""
+        return homed(span, self.home)
+
+    @property
+    def records(self) -> None:
+        """None: the locations of objects are known."""
+        return
+
+    def beside(self, key: str) -> tuple[Layout, OwnObjects] | None:
+        """Open another array of the store: five requests in parallel."""
+        try:
+            found = open_arrays(self.source, key, forbidden_is_missing=self.forbidden_is_missing)
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise
+            return None
+        if "" not in {*found, *found.refused}:  # a group
+            return None
+        return found[""], replace(self, document="", _absences=_Absences())
+
+    def url(self, key: str) -> str:
+        """Return the object's URL."""
+        return self.source.url(key)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedObjects:
+    """Objects of an array that are parts of other objects, by references; an absent target is an error.
+
+    Attributes:
+        references: The part of another object that each object is.
+        sources: Stores of the targets, by root.
+        most_bytes: Most bytes of one read; a reference to more is damaged.
+        open: Function that opens the store of a URL of a reference.
+        homes: Numbers of the stores among those of a dataset, by root.
+
+    """
+
+    references: References
+    sources: Mapping[str, Source]
+    most_bytes: int
+    open: Callable[[str], Source]
+    homes: dict[str, int] = field(default_factory=dict)
+    _number: Callable[[Source], int] | None = None
+
+    @classmethod
+    def of(
+        cls, references: References, sources: Mapping[str, Source], layout: Layout, opener: Callable[[str], Source]
+    ) -> ReferencedObjects:
+        """Return the locations of the objects of an array."""
+        most_bytes = _MOST_GROWTH * layout.chunk_bytes + _INDEX_BYTES * prod(layout.ratios) + _MARGIN
+        return cls(references, sources, most_bytes, opener)
+
+    @property
+    def records(self) -> Records | None:
+        """The references, if they are read on demand; else None."""
+        return self.references.records
+
+    def numbered(self, number: Callable[[Source], int]) -> ReferencedObjects:
+        """Return a copy with the numbers of the stores."""
+        return replace(self, homes={root: number(source) for root, source in self.sources.items()}, _number=number)
+
+    def absent(self, error: NotFound | Forbidden) -> None:
+        """Raise: a reference must lead to an existing object."""
+        if isinstance(error, Forbidden):
+            raise error
+        message = f"a reference leads to an object that is not there: {error.message}"
+        raise Damaged(message, url=error.url) from error
+
+    def verify(self) -> None:
+        """Do nothing: each absent object is an error at once."""
+
+    def find(self, span: Span) -> Span | bytes | None:
+        """Return the location of a span of one of the array's objects, or its bytes; None without a reference."""
+        found = self.references.at(span.key)
+        if found is None:
+            return None
+        if isinstance(found, bytes):
+            return found[span.start : span.stop]
+        location = found.location
+        part = _within(span, found.start, found.stop)
+        if part.stop is not None and part.stop - part.start > self.most_bytes:
+            size = part.stop - part.start
+            raise Damaged(
+                f"the reference {span.key!r} has {size} bytes, and no chunk has: it is damaged", url=found.url
+            )
+        home = self.homes.get(location.root)
+        return homed(part._replace(key=location.key), self._new_home(found.url) if home is None else home)
+
+    def _new_home(self, url: str) -> int:
+        """Return the number of a store that is new among the targets of references."""
+        if self._number is None:
+            raise Bug("the stores of references were not numbered")
+        if len(self.homes) >= MOST_ROOTS:
+            raise Unsupported(f"these references lead to more than {MOST_ROOTS:,} buckets", url=self.references.url)
+        return self.homes.setdefault(parse(url).root, self._number(self.open(url)))
+
+    def beside(self, key: str) -> tuple[Layout, ReferencedObjects] | None:
+        """Return another array of the document."""
+        arrays = self.references.arrays
+        if key not in {*arrays, *arrays.refused}:
+            return None
+        layout = arrays[key]
+        return layout, ReferencedObjects.of(self.references, self.sources, layout, self.open)
+
+    def url(self, key: str) -> str:
+        """Return the URL of the target of an object of the array; without a target, of the document and the key."""
+        found = self.references.known(key)
+        document = f"{self.references.url or 'references'}#{key.rstrip('/')}"
+        return document if found is None or isinstance(found, bytes) else found.url
+
+
+def check_absent(objects: Located, error: NotFound | Forbidden) -> None:
+    """Accept an absent object (404, or 403 if ``objects`` allow it) as a missing chunk, or raise.
+
+    Raises:
+        Unusable: The bucket does not exist.
+        PenstockError: The same errors as ``Located.absent``.
+
+    """
+    if isinstance(error, NotFound) and error.missing == "bucket":
+        raise Unusable(error.message, url=error.url) from error
+    objects.absent(error)
+
+
+def _within(span: Span, start: int, stop: int | None) -> Span:
+    """Return a span that counts within bytes ``[start, stop)`` of an object as a span of the whole object."""
+    # The whole object, or all from some byte on; only references that begin at 0 have no end.
+    if stop is None:
+        return span
+    if span.start < 0:
+        return Span("", max(start, stop + span.start), stop)
+    end = stop if span.stop is None else min(stop, start + span.stop)
+    return Span("", min(start + span.start, end), end)
+
 
 Missing = Literal["fill", "error"]
 

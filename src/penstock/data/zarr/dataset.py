@@ -31,15 +31,14 @@ from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.zarr.arguments import check_switches, check_values, check_words, refuse_unknown, shape_of
-from penstock.data.zarr.contents import ZarrContents
-from penstock.data.zarr.indexes import ShardIndexes
+from penstock.data.zarr.arrangement import arrange, default_dims
+from penstock.data.zarr.chunks import ShardIndexes
+from penstock.data.zarr.contents import ZarrContents, aligned, paired
 from penstock.data.zarr.measure import plan_of
-from penstock.data.zarr.objects.coordinates import aligned, paired
 from penstock.data.zarr.opening import opened
 from penstock.data.zarr.plan import Setting
 from penstock.data.zarr.pool import MemoryPool, blocks_of_lanes, limits_of, with_blocks
 from penstock.data.zarr.reading import ZarrReading
-from penstock.data.zarr.samples.arrangement import arrange, default_dims
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Unusable
 from penstock.values import whole
@@ -53,11 +52,11 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
+    from penstock.data.zarr.arrangement import Arrangement
     from penstock.data.zarr.arrays import Missing
+    from penstock.data.zarr.extraction import Part
     from penstock.data.zarr.plan import ZarrPlan
     from penstock.data.zarr.pool import Limits
-    from penstock.data.zarr.samples.arrangement import Arrangement
-    from penstock.data.zarr.samples.extraction import Part
     from penstock.options import StoreOptions
     from penstock.source import Source as Store
     from penstock.values import Place, Span

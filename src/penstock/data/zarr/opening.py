@@ -1,4 +1,7 @@
-"""Arrays of a dataset, opened from a URL, a mapping or an open array, each with its store."""
+"""Arrays of a dataset, opened from a URL, a mapping or an open array, each with its store.
+
+Virtual arrays have references, of a document or of a VirtualiZarr dataset in xarray, to objects of other stores.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,31 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.data.zarr.arrays import StoredArray
-from penstock.data.zarr.format.objects import arrays_of, is_opened, manifests_of, reader_of
-from penstock.data.zarr.format.opening import open_arrays, with_names
-from penstock.data.zarr.objects.locations import OwnObjects
-from penstock.data.zarr.objects.virtual import document_at, of_manifests, records_above, records_at
-from penstock.data.zarr.samples.arrangement import dims_of
-from penstock.errors import Cancelled, NotFound, PenstockError, Transient, Truncated, Unusable
+from penstock.data.zarr.arrangement import dims_of
+from penstock.data.zarr.arrays import OwnObjects, ReferencedObjects, StoredArray
+from penstock.data.zarr.foreign import arrays_of, foreign_objects, is_opened, manifests_of
+from penstock.data.zarr.metadata import Arrays, open_arrays, with_names
+from penstock.data.zarr.references import METADATA, references_of, references_of_manifests, references_of_records
+from penstock.errors import Damaged, Denied, NotFound, PenstockError, Unusable
+from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import as_folder
+from penstock.stores.web.options import HTTPOptions
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.data.zarr.format.layout import Layout
-    from penstock.data.zarr.format.opening import Arrays
-    from penstock.data.zarr.objects.virtual import VirtualArrays
-    from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
-    from penstock.options import StoreOptions
+    from penstock.data.zarr.foreign import Manifest
+    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.references import References
     from penstock.source import Source
-    from penstock.values import Span
+    from penstock.values import ObjectMeta
 
-__all__ = ["opened"]
+
+__all__ = ["Opener", "VirtualArrays", "document_at", "of_manifests", "opened", "records_above", "records_at"]
 
 # CF attributes that name other variables.
 _NAMING = ("coordinates", "bounds", "grid_mapping", "ancillary_variables")
@@ -272,175 +271,178 @@ def _group(source: Source, folder: str, name: str) -> str:
     return ""
 
 
-# Each thread waits for one read; the event loop of zarr carries out all of them.
-_THREADS = 32
-# Modules of stores that have no threads, locks or descriptors.
-_FORKABLE = ("zarr.storage._memory",)
+_MOST_BYTES = 2 << 30  # of a document of references
+_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata", ".zattrs")
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignObjects(OwnObjects):
-    """Objects of an array that are read through a zarr store.
+class Opener:
+    """Opener of the stores that references lead to. Picklable.
 
     Attributes:
-        name: The name of the store, for errors.
+        store: Options for stores of their provider, or the name of a profile.
+        home: Root of the document's store: only this store receives the secrets of ``HTTPOptions``. None: all stores
+            do.
 
     """
 
-    name: str = ""
+    store: StoreOptions | str | None
+    home: str | None = None
 
-    def url(self, key: str) -> str:
-        """Return the name of the store and the key, joined by a colon."""
-        return f"{self.name}:{key}"
+    def __call__(self, url: str) -> Source:
+        """Return the store of a URL."""
+        source, _ = open_source(url, _fitting(url, self.store))
+        # Also for options of a profile.
+        if self.home not in (None, source.root) and isinstance(source.options, HTTPOptions):
+            public = replace(source.options, token=None, username=None, password=None, headers=None)
+            source, _ = open_source(url, public)
+        return source
 
 
-def foreign_objects(store: Any) -> ForeignObjects:  # noqa: ANN401  a store of zarr's
-    """Return objects that are read through ``store``, up to 32 at once. Sends no request yet.
+class VirtualArrays(NamedTuple):
+    """Arrays whose chunks lie in other objects.
 
-    In a forked process reads raise ``Unusable``: most stores have threads, which a forked process lacks, and would
-    hang.
+    Attributes:
+        arrays: Layouts by name.
+        source: Store of the document; without a document, the first store that references lead to.
+        references: Location of each chunk.
+        sources: Known stores of these objects, by root.
+        opener: Opener of other stores.
+
     """
-    kind = type(store).__name__
-    layer = _Layer(store, kind)
-    source, _ = open_source(f"memory://zarr-{uuid4().hex}/")  # all its reads go to the layer
-    return ForeignObjects(source.through(layer), name=kind)
+
+    arrays: Arrays
+    source: Source
+    references: References
+    sources: Mapping[str, Source]
+    opener: Opener
+
+    def objects(self, layout: Layout) -> ReferencedObjects:
+        """Return the locations of the objects of an array."""
+        return ReferencedObjects.of(self.references, self.sources, layout, self.opener)
 
 
-class _Layer:
-    """Layer that creates the ``Fetching`` over a zarr store, once per process."""
+def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
+    """Return the arrays of a document of references, or of the array or group that the rest of the URL names in it.
 
-    def __init__(self, store: Any, kind: str) -> None:  # noqa: ANN401  a store of zarr's
-        self._store, self._kind = store, kind
-        self._pid = os.getpid()
+    None if the URL does not name a document (``….json``, with or without ``/`` and a path after it), or the document
+    does not exist. Two requests. ``store`` applies to the document and to the targets of its references, each where it
+    is an option of that provider. A document in a store sends the secrets of ``HTTPOptions`` to its own host only.
 
-    def __call__(self, _beneath: Fetching) -> Fetching:
-        """Return the ``Fetching`` over the zarr store; the source's own ``Fetching`` is never used."""
-        if self._pid != os.getpid() and type(self._store).__module__ not in _FORKABLE:
-            raise Unusable(
-                f"the {self._kind} was opened before a fork and cannot be read after it: use num_workers=0, which "
-                'reads and decodes in threads, or multiprocessing_context="forkserver"'
-            )
-        return _StoreReads(self._store, self._kind)
+    Raises:
+        Damaged: The document is not a valid document of references.
+        Unsupported: It has references that Penstock does not resolve.
+        NotFound: It does not have such an array.
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the store: the copy belongs to the process that unpickles it, not to one before a fork."""
-        return _Layer, (self._store, self._kind)
-
-
-class _Read:
-    """Pending read of an object of a zarr store: see ``PendingRead``."""
-
-    __slots__ = ("_buffer", "_data", "_owner", "attempts", "cancelled", "complete", "error", "retries", "span")
-
-    def __init__(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> None:
-        self.span = span
-        self.error: PenstockError | None = None
-        self.attempts = self.retries = 0
-        self.complete = self.cancelled = False
-        self._buffer, self._owner = buffer, owner
-        self._data = b""
-
-    @property
-    def size_bytes(self) -> int:
-        """Number of bytes held."""
-        return len(self._data)
-
-    def look(self) -> None:
-        """Do nothing: the store itself retries."""
-
-    def check(self) -> None:
-        """Raise the error of the read, if any."""
-        if self.error is not None:
-            raise self.error
-
-    def take(self) -> bytes:
-        """Return the bytes, or raise the error of the read."""
-        self.check()
-        return self._data
-
-    def fill(self, data: bytes) -> None:
-        """Store the received bytes, and copy them into the buffer, if any."""
-        self._data = data
-        if self._buffer is not None:
-            self._buffer.view()[:] = data
-
-    def end(self, error: PenstockError | None) -> None:
-        """Mark the read as complete and notify its owner."""
-        self.error = error
-        self.complete = True
-        self._owner.finished(self)
+    """
+    location = parse(url)
+    parts = location.key.split("/")
+    at = next((n for n, part in enumerate(parts) if part.endswith(".json") and part not in _METADATA), None)
+    if at is None:
+        return None
+    address = location.at("/".join(parts[: at + 1])).url
+    source, key = open_source(address, _fitting(address, store))
+    [meta] = source.stat_existing([key])
+    if meta is None:
+        return None
+    if meta.size > _MOST_BYTES:
+        raise Damaged(f"a document of references has {meta.size:,} bytes: Penstock reads up to 2 GiB", url=address)
+    found = references_of(source.read(Span(key, 0, meta.size, meta.etag)), address)
+    arrays = _below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
+    opener = Opener(store, None if location.local else location.root)
+    return VirtualArrays(arrays, source, found, _stores(found, opener), opener)
 
 
-class _StoreReads:
-    """``Fetching`` over a zarr store; its threads end when no reads are left."""
+def records_at(
+    source: Source, layouts: Arrays, key: str, store: StoreOptions | str | None, path: str = ""
+) -> VirtualArrays:
+    """Return the arrays of references in Parquet, or of the array or group among them that ``path`` names.
 
-    def __init__(self, store: Any, kind: str) -> None:  # noqa: ANN401  a store of zarr's
-        self._read, self._kind = reader_of(store), kind
-        self._todo: SimpleQueue[_Read] = SimpleQueue()
-        self._lock = Lock()
-        self._under_way = self._threads = 0
+    Reads nothing: ``layouts`` are those of the ``.zmetadata`` in the folder ``key`` of ``source``. ``store`` is the
+    same as in ``document_at``.
 
-    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
-        """Return a pending read for each span, in order."""
-        return [_Read(span, buffer, owner) for span, buffer in wanted]
+    Raises:
+        Damaged: The metadata is not that of references.
+        NotFound: The references do not have such an array.
 
-    def send_reads(self, reads: Iterable[PendingRead]) -> None:
-        """Queue reads for the threads: as many threads as reads under way, up to 32."""
-        for read in reads:
-            with self._lock:
-                self._under_way += 1
-                more = self._threads < min(_THREADS, self._under_way)
-                self._threads += more
-            self._todo.put(cast("_Read", read))
-            if more:
-                Thread(target=self._work, name="penstock-zarr", daemon=True).start()
+    """
+    found = references_of_records(layouts, source, as_folder(key))
+    opener = Opener(store, None if parse(source.root).local else source.root)
+    return VirtualArrays(_below(layouts, path.strip("/")), source, found, {source.root: source}, opener)
 
-    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
-        """Cancel reads: queued reads do not begin, and reads under way do not fill their buffer."""
-        with self._lock:
-            for read in reads:
-                cast("_Read", read).cancelled = True
 
-    stop_reads = cancel_reads
+def records_above(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
+    """Return the arrays that a URL names below a folder of references in Parquet; None if no parent is such a folder.
 
-    def concurrency(self) -> int:
-        """Return the number of threads."""
-        return _THREADS
+    One request for each parent folder, in parallel, and six for the folder that is found. If one request is refused,
+    because only deeper folders may be read, the folders are tried one by one, the deepest first.
+    """
+    source, key = open_source(url, store)
+    parts = key.strip("/").split("/")
+    folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
+    try:
+        metas = source.stat_existing([as_folder(each) + METADATA for each in folders])
+    except Denied:
+        folders.reverse()
+        metas = [_readable(source, as_folder(each) + METADATA) for each in folders]
+    for folder, meta in zip(folders, metas, strict=True):
+        if meta is not None and (layouts := open_arrays(source, folder)).record_size is not None:
+            return records_at(source, layouts, folder, store, key.strip("/")[len(folder) :])
+    return None
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                # Otherwise the queue has a read for each idle thread.
-                if self._threads > self._under_way:
-                    self._threads -= 1
-                    return
-            self._carry_out(self._todo.get())
-            with self._lock:
-                self._under_way -= 1
 
-    def _carry_out(self, read: _Read) -> None:
-        where = f"{self._kind}:{read.span.key}"
-        error: PenstockError | None = None
-        try:
-            if read.cancelled:
-                raise Cancelled("called off", url=where)
-            read.attempts = 1
-            data = self._taken(read.span, where)
-            with self._lock:
-                if read.cancelled:
-                    raise Cancelled("called off", url=where)
-                read.fill(data)
-        except PenstockError as failure:
-            error = failure
-        except Exception as failure:  # noqa: BLE001  stores raise what they like
-            error = Transient(f"the store failed with {type(failure).__name__}", url=where)
-            error.__cause__ = failure
-        read.end(error)
+def _readable(source: Source, key: str) -> ObjectMeta | None:
+    """Return the metadata of an object; None if it does not exist or may not be read."""
+    try:
+        return source.stat_existing([key])[0]
+    except Denied:
+        return None
 
-    def _taken(self, span: Span, where: str) -> bytes:
-        data = self._read(span.key, span.start, span.stop)
-        if data is None:
-            raise NotFound("there is no such object", url=where)
-        if span.stop is not None and len(data) != span.stop - span.start:
-            raise Truncated(f"{len(data)} bytes came instead of {span.stop - span.start}", url=where)
-        return data
+
+def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
+    """Return the virtual arrays of an xarray dataset; reads nothing.
+
+    Raises:
+        Damaged: A manifest is invalid.
+        Unusable: The manifests do not name any object.
+
+    """
+    found = references_of_manifests(manifests)
+    opener = Opener(store)
+    stores = _stores(found, opener)
+    if not stores:
+        raise Unusable("the manifests of these virtual arrays name no object")
+    return VirtualArrays(found.arrays, next(iter(stores.values())), found, stores, opener)
+
+
+def _stores(references: References, opener: Opener) -> dict[str, Source]:
+    """Return the stores that references lead to."""
+    return {root: opener(url) for root, url in references.roots().items()}
+
+
+def _fitting(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:
+    """Return options if they fit the provider of the URL; a document and its objects may lie in two stores."""
+    if not isinstance(store, StoreOptions) or type(store) is StoreOptions:
+        return store
+    return store if isinstance(store, parse(url).store.options) else None
+
+
+def _below(arrays: Arrays, path: str) -> Arrays:
+    """Return the arrays at or below a path, by their names there."""
+    if not path:
+        return arrays
+    below = Arrays(f"{arrays.url}/{path}")
+    if path in arrays.images:
+        below.images[""] = arrays.images[path].removeprefix(f"{path}/")
+    for name, layout in arrays.items():
+        if name == path or name.startswith(path + "/"):
+            below[name[len(path) + 1 :]] = layout
+    for name, error in arrays.refused.items():
+        if name == path:
+            raise error
+        if name.startswith(path + "/"):
+            below.refused[name[len(path) + 1 :]] = error
+    if not below and not below.refused:
+        words = f"these references have no array or group {path!r}; there are {arrays.named(path)}"
+        raise NotFound(words, url=arrays.url)
+    return below

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.pool import BATCHES
-from penstock.data.zarr.schedule import Schedule
+from penstock.data.zarr.pool import BATCHES, Schedule
 from penstock.errors import Unusable
 from penstock.values import whole
 

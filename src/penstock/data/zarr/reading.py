@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.datasets.reading import Failed, Item, Prepared, Reading
-from penstock.data.zarr.indexes import ShardIndexes
-from penstock.data.zarr.schedule import Schedule
+from penstock.data.zarr.chunks import ShardIndexes
+from penstock.data.zarr.pool import Schedule
 from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.zarr.contents import ZarrContents
-    from penstock.data.zarr.pool import Limits
-    from penstock.data.zarr.samples.extraction import Part
-    from penstock.data.zarr.schedule import Turn
+    from penstock.data.zarr.extraction import Part
+    from penstock.data.zarr.pool import Limits, Turn
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.values import Span
 

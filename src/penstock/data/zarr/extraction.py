@@ -1,0 +1,378 @@
+"""Extraction of a sample from an array: chunks, elements of each chunk, and their places in the sample. Pure.
+
+Indices along a dimension are cut at the borders of its chunks; ``IndexSpace`` numbers the samples and their positions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import product, repeat
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+
+__all__ = ["Axis", "Cut", "Extraction", "IndexSpace", "Part", "Segment", "segments"]
+
+_KEPT = 4096  # positions along a dimension whose segments are cached
+
+
+class Segment(NamedTuple):
+    """Part of the indices along a dimension that lies in one chunk.
+
+    Attributes:
+        chunk: Number of the chunk along the dimension.
+        inside: Elements within the chunk; a number drops the dimension.
+        place: Their place in the result; None where the dimension is dropped.
+
+    """
+
+    chunk: int
+    inside: int | slice
+    place: slice | None
+
+
+def segments(indices: Sequence[int], chunk: int) -> tuple[Segment, ...]:
+    """Cut indices at the borders of chunks of ``chunk`` elements, into as few slices as possible in order."""
+    found, at, count = [], 0, len(indices)
+    while at < count:
+        number, inside = divmod(indices[at], chunk)
+        if isinstance(indices, range) and indices.step > 0:
+            step = indices.step
+            length = min(count - at, (chunk - inside - 1) // step + 1)
+        else:
+            step, length = _run(indices, at, number, chunk)
+        place = slice(at, at + length)
+        found.append(Segment(number, slice(inside, inside + (length - 1) * step + 1, step), place))
+        at += length
+    return tuple(found)
+
+
+def _run(indices: Sequence[int], at: int, number: int, chunk: int) -> tuple[int, int]:
+    """Return the step and the length of the run of equal positive steps within one chunk that begins at ``at``."""
+    end = at + 1
+    if end == len(indices) or indices[end] <= indices[at] or indices[end] // chunk != number:
+        return 1, 1
+    step = indices[end] - indices[at]
+    while end < len(indices) and indices[end] - indices[end - 1] == step and indices[end] // chunk == number:
+        end += 1
+    return step, end - at
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Elements that a sample takes along one dimension of an array.
+
+    Attributes:
+        chunk: Elements of a chunk along the dimension.
+        chosen: Elements of the dimension that samples may use, in order.
+        window: Chosen elements that a sample takes, relative to its position. A number takes one element and drops the
+            dimension.
+        axis: Axis of the index space that moves the window; None: the window is fixed.
+
+    """
+
+    chunk: int
+    chosen: Sequence[int]
+    window: Sequence[int] | int = 0
+    axis: int | None = None
+    _cached: Callable[[int], tuple[Segment, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Create the cache of the latest positions."""
+        self._remember()
+
+    def _remember(self) -> None:
+        if not isinstance(self.window, int):
+            cut = partial(_segments, self.chunk, self.chosen, self.window)
+            object.__setattr__(self, "_cached", lru_cache(_KEPT)(cut))
+
+    @property
+    def length(self) -> int | None:
+        """Number of elements of a sample along the dimension; None where the dimension is dropped."""
+        return None if isinstance(self.window, int) else len(self.window)
+
+    @property
+    def most_chunks(self) -> int:
+        """Upper limit of the chunks of a sample along the dimension; computed without listing them."""
+        if isinstance(self.window, int):
+            return 1
+        chosen, count = self.chosen, len(self.window)
+        if not count or not isinstance(chosen, range):
+            return count
+        if self.axis is None:
+            return min(count, abs(chosen[-1] // self.chunk - chosen[0] // self.chunk) + 1)
+        spread = (max(self.window) - min(self.window)) if not isinstance(self.window, range) else count - 1
+        return min(count, spread * abs(chosen.step) // self.chunk + 2)
+
+    def at(self, position: int) -> tuple[Segment, ...]:
+        """Return the segments of a sample at ``position``, counted among the chosen elements."""
+        if isinstance(self.window, int):
+            number, inside = divmod(self.chosen[position + self.window], self.chunk)
+            return (Segment(number, inside, None),)
+        return self._cached(position)
+
+    def split(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the chunk and the element in it for samples at these positions; for a cut that takes one element."""
+        at, chosen = positions + self.window, self.chosen
+        if isinstance(chosen, range):
+            return np.divmod(chosen.start + at * chosen.step, self.chunk)
+        return np.divmod(np.asarray(chosen, dtype=np.int64)[at], self.chunk)
+
+    def chunks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chunks that samples at these positions touch: a row per position, without repeats, padded with -1.
+
+        Shape: (positions, most chunks of a position).
+        """
+        if isinstance(self.window, int):
+            return self.split(positions)[0][:, None]
+        some, which = np.unique(positions, return_inverse=True)
+        rows = [sorted({segment.chunk for segment in self.at(position)}) for position in some.tolist()]
+        table = np.full((len(rows), max(map(len, rows), default=1)), -1, dtype=np.int64)
+        for row, chunks in zip(table, rows, strict=True):
+            row[: len(chunks)] = chunks
+        return table[which.reshape(-1)]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without the cache."""
+        return Cut, (self.chunk, self.chosen, self.window, self.axis)
+
+
+def _segments(chunk: int, chosen: Sequence[int], window: Sequence[int], position: int) -> tuple[Segment, ...]:
+    if isinstance(chosen, range) and isinstance(window, range) and window and chosen.step > 0 and window.step > 0:
+        first, step = chosen[position + window[0]], chosen.step * window.step
+        return segments(range(first, first + len(window) * step, step), chunk)
+    return segments([chosen[position + each] for each in window], chunk)
+
+
+_MOST_SAMPLES = 1 << 48
+_MOST_BLOCKS = 1 << 26
+# Samples that a mask selects from: 8 bytes each while it is applied.
+_MOST_MASKED = 1 << 31
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """Dimension that samples are numbered along.
+
+    Attributes:
+        name: The dimension.
+        positions: Positions of samples, counted among the chosen elements.
+        starts: Index within ``positions`` of the first sample of each block; begins with 0.
+
+    Raises:
+        Unusable: There are too many blocks to be numbered.
+
+    """
+
+    name: str
+    positions: range
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, positions: range, chosen: Sequence[int], block: int) -> Axis:
+        """Return an axis cut into blocks: runs of samples that lie in the same ``block`` elements of the array."""
+        count = len(positions)
+        if isinstance(chosen, range):
+            some = chosen[positions.start : positions.stop : positions.step]
+            crossed = abs(some[-1] // block - some[0] // block) if count else 0
+            if min(crossed, count) > _MOST_BLOCKS:
+                raise Unusable(f"{min(crossed, count)} chunks along {name!r} are too many to be numbered")
+            if abs(some.step) >= block:  # at most one sample per block
+                return cls(name, positions, np.arange(count, dtype=np.int64))
+            borders = np.arange(1, crossed + 1, dtype=np.int64)
+            if some.step > 0:
+                first = block - (some[0] if count else 0) % block  # from the first sample to the first border
+                starts = -((first + (borders - 1) * block) // -some.step)
+            else:
+                starts = (some[0] % block + (borders - 1) * block) // -some.step + 1 if count else borders
+            return cls(name, positions, np.concatenate((np.arange(min(1, count)), starts)))
+        numbers = np.asarray(chosen, dtype=np.int64)[np.asarray(positions, dtype=np.int64)] // block
+        changes = np.flatnonzero(np.diff(numbers)) + 1
+        return cls(name, positions, np.concatenate((np.arange(min(1, len(positions))), changes)))
+
+
+class IndexSpace:
+    """All samples, numbered block by block, and within a block in row-major order of the axes.
+
+    Attributes:
+        axes: The dimensions that samples are numbered along.
+        samples: Number of samples.
+        sizes: Number of samples in each block, in order; empty blocks are left out.
+
+    """
+
+    def __init__(self, axes: Sequence[Axis], valid: NDArray[np.bool_] | None = None) -> None:
+        """Number the samples of ``axes`` for which ``valid`` (one dimension for each axis) is True; None: all samples.
+
+        Raises:
+            Unusable: There are too many samples to be numbered.
+
+        """
+        self.axes = tuple(axes)
+        self._grid = tuple(len(axis.starts) for axis in axes)
+        samples, blocks = prod(len(axis.positions) for axis in axes), prod(self._grid)
+        if samples > _MOST_SAMPLES or blocks > _MOST_BLOCKS or (valid is not None and samples > _MOST_MASKED):
+            raise Unusable(f"{samples} samples in {blocks} chunks are too many to be numbered: take larger patches")
+        self._starts = [axis.starts for axis in axes]
+        ends = [np.append(starts[1:], len(axis.positions)) for starts, axis in zip(self._starts, axes, strict=True)]
+        self._lengths = [end - start for end, start in zip(ends, self._starts, strict=True)]
+        sizes = np.ones(1, dtype=np.int64)
+        for lengths in self._lengths:
+            sizes = np.multiply.outer(sizes, lengths).reshape(-1)
+        self._bounds = np.concatenate(([0], np.cumsum(sizes)))
+        self._members: NDArray[np.int64] | None = None
+        if valid is not None:
+            self._members = np.flatnonzero(valid[tuple(self._numbers(np.arange(samples)).T)])
+            held = np.diff(np.searchsorted(self._members, self._bounds))
+            samples, sizes = len(self._members), held
+        self.samples = int(samples)
+        self.sizes: NDArray[np.int64] = sizes[sizes > 0]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the numbering."""
+        tables = [*self._starts, *self._lengths, *([] if self._members is None else [self._members])]
+        return hashlib.sha256(b"".join(table.astype("<i8").tobytes() for table in tables)).hexdigest()[:32]
+
+    def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of samples along each axis, counted among the chosen elements: shape (numbers, axes)."""
+        within = self._numbers(numbers if self._members is None else self._members[numbers])
+        steps = np.array([axis.positions.step for axis in self.axes])
+        found: NDArray[np.int64] = within * steps + np.array([axis.positions.start for axis in self.axes])
+        return found
+
+    def _numbers(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the indices of samples along each axis."""
+        found = np.empty((len(numbers), len(self.axes)), dtype=np.int64)
+        if not len(numbers):
+            return found
+        blocks = np.searchsorted(self._bounds, numbers, side="right") - 1
+        left = numbers - self._bounds[blocks]
+        cells = np.unravel_index(blocks, self._grid)
+        for axis in reversed(range(len(self.axes))):
+            left, within = np.divmod(left, self._lengths[axis][cells[axis]])
+            found[:, axis] = self._starts[axis][cells[axis]] + within
+        return found
+
+
+class Part(NamedTuple):
+    """Part of a sample that lies in one chunk.
+
+    Attributes:
+        chunk: Number of the chunk: row by row in the array's grid of chunks, from the number of its first chunk.
+        inside: Elements of the chunk.
+        place: Their place in the sample.
+
+    """
+
+    chunk: int
+    inside: tuple[int | slice, ...]
+    place: tuple[slice, ...]
+
+
+class Extraction:
+    """Elements of one array that samples take.
+
+    Attributes:
+        cuts: Cut along each dimension of the array.
+        shape: Shape of a sample.
+
+    """
+
+    def __init__(self, cuts: Sequence[Cut], grid: Sequence[int], first: int = 0) -> None:
+        """Take ``cuts`` of an array with ``grid`` chunks along each dimension, numbered from ``first`` on."""
+        self.cuts = tuple(cuts)
+        self._first = first
+        self.shape = tuple(cut.length for cut in cuts if cut.length is not None)
+        steps = [1]
+        for count in reversed(grid[1:]):
+            steps.append(steps[-1] * count)
+        self._steps = steps[::-1][: len(cuts)]
+        self._rest: list[tuple[Segment, ...]] = [cut.at(0) if cut.axis is None else () for cut in cuts]
+        self._moving = [
+            (number, cut.axis, cut, step)
+            for number, (cut, step) in enumerate(zip(cuts, self._steps, strict=True))
+            if cut.axis is not None
+        ]
+        self._fixed = self._alone()
+        self._single = self._fixed is not None and all(isinstance(cut.window, int) for _, _, cut, _ in self._moving)
+
+    def parts(self, position: Sequence[int]) -> list[Part]:
+        """Return the parts of the sample at ``position``: a number for each axis of the index space."""
+        if self._fixed is not None:
+            chunk, fixed, place = self._fixed
+            inside = fixed.copy()
+            for dimension, axis, cut, step in self._moving:
+                found = cut.at(position[axis])
+                if len(found) != 1:
+                    break
+                number, inside[dimension], _ = found[0]
+                chunk += number * step
+            else:
+                return [Part(chunk, tuple(inside), place)]
+        along = self._rest.copy()
+        for dimension, axis, cut, _ in self._moving:
+            along[dimension] = cut.at(position[axis])
+        return [self._part(each) for each in product(*along)]
+
+    def located(self, positions: NDArray[np.int64]) -> tuple[list[int], list[tuple[int | slice, ...]]] | None:
+        """Return the chunk of each sample at these positions, and the elements in it; None if some may take several.
+
+        ``positions`` has the shape (samples, axes).
+        """
+        if self._fixed is None or not self._single:
+            return None
+        chunk, inside, _ = self._fixed
+        chunks = np.full(len(positions), chunk, dtype=np.int64)
+        columns: list[Iterable[int | slice]] = [repeat(each, len(positions)) for each in inside]
+        for dimension, axis, cut, step in self._moving:
+            numbers, within = cut.split(positions[:, axis])
+            chunks += numbers * step
+            columns[dimension] = within.tolist()
+        return chunks.tolist(), [*zip(*columns, strict=True)] or [()] * len(positions)
+
+    def _alone(self) -> tuple[int, list[int | slice], tuple[slice, ...]] | None:
+        """Return the part at the origin of the moving cuts; None if a fixed cut takes several segments."""
+        if any(len(segments) != 1 for segments, cut in zip(self._rest, self.cuts, strict=True) if cut.axis is None):
+            return None
+        chunk, inside = self._first, list[int | slice]()
+        for segments, step in zip(self._rest, self._steps, strict=True):
+            chunk += segments[0].chunk * step if segments else 0
+            inside.append(segments[0].inside if segments else 0)
+        return chunk, inside, tuple(slice(0, length) for length in self.shape)
+
+    def _part(self, along: tuple[Segment, ...]) -> Part:
+        chunk, inside, place = self._first, [], []
+        for (number, elements, where), step in zip(along, self._steps, strict=True):
+            chunk += number * step
+            inside.append(elements)
+            if where is not None:
+                place.append(where)
+        return Part(chunk, tuple(inside), tuple(place))
+
+    def chunks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chunks that samples at these positions touch: a row per sample, without repeats, padded with -1.
+
+        ``positions`` has the shape (samples, axes); the result (samples, most chunks of a sample).
+        """
+        found = np.full((len(positions), 1), self._first, dtype=np.int64)
+        for cut, segments, step in zip(self.cuts, self._rest, self._steps, strict=True):
+            if cut.axis is None:
+                each = np.array(sorted({segment.chunk for segment in segments}), dtype=np.int64)[None, :]
+            else:
+                each = cut.chunks(positions[:, cut.axis])
+            none = (found < 0)[:, :, None] | (each < 0)[:, None, :]
+            width = found.shape[1] * each.shape[1]
+            found = np.where(none, -1, found[:, :, None] + step * each[:, None, :]).reshape(len(positions), width)
+        return found

@@ -1,0 +1,582 @@
+"""Layout of an array in objects: its type, chunks, and their keys; and the index of a shard. Pure.
+
+A layout is made from a metadata document (``.zarray``, ``zarr.json``), which is untrusted: ``Fields`` checks each field
+when it is read. An index locates the inner chunks of the codec ``sharding_indexed`` of Zarr v3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+import numpy as np
+
+from penstock.data.zarr.steps import CRC_BYTES, checked
+from penstock.errors import Damaged, Unsupported
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "ABSENT",
+    "Fields",
+    "Form",
+    "Layout",
+    "chunk_span",
+    "fill_value",
+    "form_of",
+    "index_span",
+    "layout_of",
+    "read_index",
+    "sharding",
+    "v2_dtype",
+    "v3_dtype",
+]
+
+_MARGIN_BYTES = 64 << 10  # growth of incompressible data by compressors
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Layout of an array of Zarr v2 or v3. Immutable and picklable; made by ``layout_of``.
+
+    Attributes:
+        key: Location of its objects in the store: a prefix, empty or ending in ``/``.
+        name: Path below the opened group (``tas``); empty for an array that was opened itself.
+        shape: Length along each dimension.
+        dtype: Type of decoded values, in native byte order.
+        chunks: Shape of a chunk that is decoded at once: the inner chunk of a sharded array.
+        shards: Shape of a stored shard, a multiple of ``chunks``; None if each chunk is an object.
+        fill: Value of absent chunks, a scalar of ``dtype``; zero, or NaT, if Zarr v2 has ``null``.
+        dims: Names of the dimensions: v3's ``dimension_names``, v2's ``_ARRAY_DIMENSIONS``; None for an unnamed one.
+        attributes: The user's attributes, as stored.
+        document: The ``.zarray`` or ``zarr.json`` of the layout, from which codecs are made.
+        lead: Beginning of a chunk's key below ``key``: ``c`` or nothing.
+        separator: Separator between the parts of a chunk's key: ``/`` or ``.``.
+
+    """
+
+    key: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...]
+    shards: tuple[int, ...] | None
+    fill: Any = field(compare=False)  # from `document`; NaN does not equal itself
+    dims: tuple[str | None, ...]
+    attributes: Mapping[str, Any] = field(repr=False)
+    document: Mapping[str, Any] = field(repr=False)
+    lead: str = "c"
+    separator: str = "/"
+
+    @property
+    def document_key(self) -> str:
+        """Full key of the array's metadata document."""
+        return self.key + (".zarray" if self.document["zarr_format"] == 2 else "zarr.json")  # noqa: PLR2004  the version
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of chunks along each dimension: inner chunks of a sharded array."""
+        return tuple(-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        """Number of inner chunks along each dimension of a shard; 1 if the array is not sharded."""
+        if self.shards is None:
+            return (1,) * len(self.chunks)
+        return tuple(shard // chunk for shard, chunk in zip(self.shards, self.chunks, strict=True))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one decoded chunk."""
+        return prod(self.chunks) * self.dtype.itemsize
+
+    @property
+    def most_bytes(self) -> int:
+        """Most bytes of an encoded chunk (``Span.most``): the decoded size, and 64 KiB for incompressible data."""
+        return self.chunk_bytes + _MARGIN_BYTES
+
+    def object_key(self, chunk: tuple[int, ...]) -> str:
+        """Return the full key of the object that holds a chunk: the shard of a sharded array."""
+        if self.shards is not None:
+            chunk = tuple(at // ratio for at, ratio in zip(chunk, self.ratios, strict=True))
+        if self.lead:
+            return self.key + self.separator.join((self.lead, *map(str, chunk)))
+        # In v2, the chunk of a scalar has the key "0".
+        return self.key + (self.separator.join(map(str, chunk)) or "0")
+
+    def inner(self, chunk: tuple[int, ...]) -> int:
+        """Return the row-major number of a chunk within its shard; 0 if the array is not sharded."""
+        number = 0
+        if self.shards is not None:
+            for at, ratio in zip(chunk, self.ratios, strict=True):
+                number = number * ratio + at % ratio
+        return number
+
+
+_MOST_CHUNK_BYTES = 64 << 30  # decoded: a whole chunk lies in memory
+_MOST_INNER = 1 << 24  # inner chunks of a shard, with an index of 256 MiB
+_MOST_ITEMS = (1 << 63) - 1
+_V3_FIELDS = {
+    *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs"),
+    *("attributes", "dimension_names", "storage_transformers"),
+}
+
+
+def layout_of(
+    document: object, attributes: Mapping[str, Any] | None = None, *, key: str = "", name: str = "", url: str = ""
+) -> Layout:
+    """Return the layout of an array from its ``.zarray`` or ``zarr.json``, as parsed JSON.
+
+    Args:
+        document: The document.
+        attributes: Contents of ``.zattrs``, for Zarr v2; in v3 the document contains the attributes.
+        key: Location of the array's objects: a prefix, empty or ending in ``/``.
+        name: Path of the array below the opened array or group.
+        url: URL of the document, for errors.
+
+    Raises:
+        Damaged: The document does not follow the specification, or its values are impossible.
+        Unsupported: The document uses an extension that Penstock does not support; the message names the field.
+
+    """
+    if not isinstance(document, Mapping):
+        raise Damaged("the Zarr metadata is damaged: the document should be a JSON object", url=url)
+    fields = Fields(document, url)
+    version = document.get("zarr_format")
+    if isinstance(version, bool) or not isinstance(version, int) or version not in {2, 3}:
+        raise fields.damaged("zarr_format", "2 or 3")
+    return _v2(fields, attributes or {}, key, name) if version == 2 else _v3(fields, key, name)  # noqa: PLR2004
+
+
+def _v2(fields: Fields, attributes: Mapping[str, Any], key: str, name: str) -> Layout:
+    shape, chunks, dtype = fields.sizes("shape", 0), fields.sizes("chunks", 1), v2_dtype(fields)
+    _check_sizes(fields, "chunks", shape, chunks, dtype.itemsize)
+    fields.chosen("order", ("C", "F"), "C")
+    named = attributes.get("_ARRAY_DIMENSIONS")
+    return Layout(
+        key=key,
+        name=name,
+        shape=shape,
+        dtype=dtype.newbyteorder("="),
+        chunks=chunks,
+        shards=None,
+        fill=fill_value(fields, dtype, 2),
+        dims=tuple(named) if _are_names(named, len(shape)) else (None,) * len(shape),
+        attributes=attributes,
+        document=fields.values,
+        lead="",
+        separator=fields.chosen("dimension_separator", (".", "/"), "."),
+    )
+
+
+def _v3(fields: Fields, key: str, name: str) -> Layout:
+    _check_v3(fields)
+    shape, dtype = fields.sizes("shape", 0), v3_dtype(fields)
+    grid, configuration = fields.extension("chunk_grid")
+    if grid != "regular":
+        raise fields.unsupported("chunk_grid", "chunks of one size (regular) are")
+    chunks = configuration.sizes("chunk_shape", 1)
+    inner = _inner(fields, configuration, chunks)
+    _check_sizes(configuration, "chunk_shape", shape, inner or chunks, dtype.itemsize)
+    dims = fields.values.get("dimension_names") or (None,) * len(shape)
+    if not _are_names(dims, len(shape)):
+        raise fields.damaged("dimension_names", "a name, or null, for each dimension")
+    encoding, how = fields.extension("chunk_key_encoding")
+    if encoding not in {"default", "v2"}:
+        raise fields.unsupported("chunk_key_encoding", "default and v2 are")
+    return Layout(
+        key=key,
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        chunks=inner or chunks,
+        shards=chunks if inner else None,
+        fill=fill_value(fields, dtype, 3),
+        dims=tuple(dims),
+        attributes=fields.mapping("attributes").values,
+        document=fields.values,
+        lead="c" if encoding == "default" else "",
+        separator=how.chosen("separator", (".", "/"), "/" if encoding == "default" else "."),
+    )
+
+
+def _check_v3(fields: Fields) -> None:
+    """Raise for invalid required fields, and for unknown fields and extensions that must be understood."""
+    if fields.values.get("node_type") != "array":
+        raise fields.damaged("node_type", "'array'")
+    if fields.values.get("storage_transformers"):
+        raise fields.unsupported("storage_transformers", "none is")
+    if not fields.extensions("codecs"):
+        raise fields.damaged("codecs", "a list of codecs, one of them to bytes")
+    for each, value in fields.values.items():
+        if each not in _V3_FIELDS and not (isinstance(value, Mapping) and value.get("must_understand") is False):
+            raise fields.unsupported(each, "no such field is known, and it must be understood")
+
+
+def _inner(fields: Fields, grid: Fields, shards: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape of inner chunks that can be read one by one; None if chunks are decoded as a whole.
+
+    The latter applies to shards that another codec changes, before or after (the places of inner chunks are unknown),
+    and to shards whose index is not encoded as the specification proposes.
+    """
+    codecs = fields.extensions("codecs")
+    name, configuration = codecs[0]
+    if len(codecs) != 1 or name != "sharding_indexed":
+        return None
+    inner = configuration.sizes("chunk_shape", 1)
+    if len(inner) != len(shards) or any(shard % chunk for shard, chunk in zip(shards, inner, strict=False)):
+        raise configuration.damaged("chunk_shape", f"divisors of the shard's shape {list(shards)}")
+    if prod(shards) // prod(inner) > _MOST_INNER:
+        raise grid.unsupported("chunk_shape", f"a shard has at most {_MOST_INNER} inner chunks")
+    return inner if form_of(configuration) else None
+
+
+def _check_sizes(fields: Fields, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], item_bytes: int) -> None:
+    if len(chunks) != len(shape):
+        raise fields.damaged(name, f"{len(shape)} numbers, one for each dimension")
+    if prod(shape) * item_bytes > _MOST_ITEMS:
+        raise fields.unsupported(name, f"the array has more than {_MOST_ITEMS} bytes")
+    if prod(chunks) * item_bytes > _MOST_CHUNK_BYTES:
+        raise fields.unsupported(
+            name, f"a decoded chunk has at most {_MOST_CHUNK_BYTES >> 30} GiB, since it lies in memory"
+        )
+
+
+def _are_names(found: object, count: int) -> TypeGuard[list[str | None] | tuple[str | None, ...]]:
+    return (
+        isinstance(found, list | tuple)
+        and len(found) == count
+        and all(each is None or isinstance(each, str) for each in found)
+    )
+
+
+# https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html#data-type-encoding
+_V2 = re.compile(
+    r"[<>|=]?(?:b1|[iu][1248]|f[248]|c8|c16|[SU][1-9]\d{0,5}|[mM]8(?:\[(?:[1-9]\d{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]))"
+)
+# https://zarr-specs.readthedocs.io/en/latest/v3/data-types/index.html
+_V3 = {
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+}
+_VARIABLE = {"string", "bytes", "variable_length_bytes", "vlen-utf8", "vlen-bytes"}
+_UNITS = {"Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"}
+_MOST_CHARACTERS = 1 << 20  # bytes of a fixed-length text
+_WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_VARIABLE_LENGTH = "values of variable length have no place in a tensor"
+
+
+def v2_dtype(fields: Fields) -> np.dtype[Any]:
+    """Return the data type of ``.zarray``, in its stored byte order.
+
+    Raises:
+        Unsupported: The type is a structure, object (text of variable length), raw bytes or another unknown type.
+        Damaged: The field is not a data type.
+
+    """
+    found = fields.values.get("dtype")
+    if isinstance(found, list):
+        raise fields.unsupported("dtype", "a structure is not one tensor")
+    if not isinstance(found, str):
+        raise fields.damaged("dtype", "a NumPy data type such as '<f4'")
+    if _V2.fullmatch(found):
+        return np.dtype(found)
+    if found[-1:] == "O":
+        raise fields.unsupported("dtype", _VARIABLE_LENGTH)
+    raise fields.unsupported("dtype", "bool, int, uint, float and complex of NumPy's sizes are")
+
+
+def v3_dtype(fields: Fields) -> np.dtype[Any]:
+    """Return the data type of ``zarr.json``, in native byte order: the codec ``bytes`` defines the stored order.
+
+    Raises:
+        Unsupported: The type is not a NumPy bool, integer, float, complex number, time, or text of fixed length.
+        Damaged: The field is not a valid data type.
+
+    """
+    name, configuration = fields.extension("data_type")
+    if name in _V3:
+        return np.dtype(name)
+    if name in {"numpy.datetime64", "numpy.timedelta64"}:
+        unit, scale = configuration.values.get("unit"), configuration.values.get("scale_factor", 1)
+        whole = isinstance(scale, int) and not isinstance(scale, bool)
+        if not isinstance(unit, str) or unit not in _UNITS or not whole or not 1 <= scale < 1 << 31:
+            raise fields.damaged("data_type", "a unit of time with a scale_factor from 1 on")
+        return np.dtype(f"{name[6:]}[{scale}{unit}]")
+    if name in {"fixed_length_utf32", "null_terminated_bytes"}:
+        letter, width = ("U", 4) if name == "fixed_length_utf32" else ("S", 1)
+        size = configuration.values.get("length_bytes")
+        if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= _MOST_CHARACTERS or size % width:
+            raise fields.damaged("data_type", "a text whose length_bytes is a whole number of characters")
+        return np.dtype(f"{letter}{size // width}")
+    if name in _VARIABLE:
+        raise fields.unsupported("data_type", _VARIABLE_LENGTH)
+    raise fields.unsupported("data_type", f"{', '.join(sorted(_V3))} are")
+
+
+def fill_value(fields: Fields, dtype: np.dtype[Any], version: int) -> np.generic:
+    """Return ``fill_value`` as a scalar of the type in native byte order.
+
+    If it is ``null`` in Zarr v2, return zero, or NaT for times and durations, as zarr does.
+    """
+    found, native = fields.values.get("fill_value"), dtype.newbyteorder("=")
+    if found is None and version == 2:  # noqa: PLR2004  the format's version
+        return _scalar(np.array("NaT", native) if native.kind in "mM" else np.zeros((), native))
+    try:
+        with np.errstate(all="ignore"):
+            return _scalar(_filled(found, native, version))
+    except (ValueError, TypeError, OverflowError, binascii.Error):
+        raise fields.damaged("fill_value", f"a value of the type {native}") from None
+
+
+def _scalar(array: np.ndarray[Any, Any]) -> np.generic:
+    scalar: np.generic = array.reshape(1)[0]
+    return scalar
+
+
+def _filled(found: object, dtype: np.dtype[Any], version: int) -> np.ndarray[Any, Any]:
+    """Return a fill value as a zero-dimensional array; raise ``ValueError`` or similar for a wrong type."""
+    filled = np.zeros((), dtype)
+    if dtype.kind == "c":
+        if isinstance(found, int | float):
+            found = (found, 0.0)
+        if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != 2:  # noqa: PLR2004  re, im
+            raise ValueError
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        filled.real[...], filled.imag[...] = (_float(each, part) for each in found)
+    elif dtype.kind == "f":
+        filled[...] = _float(found, dtype)
+    elif dtype.kind == "b":
+        if found not in {False, True}:
+            raise ValueError
+        filled[...] = bool(found)
+    elif dtype.kind in "iu":
+        filled[...] = np.array(_whole(found), dtype)
+    elif dtype.kind in "mM":
+        filled[...] = np.array("NaT" if found == "NaT" else _whole(found)).astype(dtype)
+    else:
+        filled[...] = _text(found, dtype, version)
+    return filled
+
+
+def _whole(found: object) -> int:
+    if isinstance(found, bool) or not isinstance(found, int | float) or found != int(found):
+        raise ValueError
+    return int(found)
+
+
+def _float(found: object, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a float from JSON: a number, a word ("NaN", …), or hexadecimal bits as in v3 ("0x7fc00001")."""
+    if isinstance(found, str):
+        if found in _WORDS:
+            return np.array(_WORDS[found], dtype)
+        if found[:2] == "0x" and len(found) - 2 in {4, 8, 16}:
+            bits = np.frombuffer(bytes.fromhex(found[2:]), f">f{len(found) // 2 - 1}")
+            return bits.astype(dtype)[0]  # type: ignore[no-any-return]
+        return np.array(float(found), dtype)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError
+    return np.array(float(found), dtype)
+
+
+def _text(found: object, dtype: np.dtype[Any], version: int) -> str | bytes:
+    """Return a text: bytes are decoded from Base64; in v2, 0 also means an empty text."""
+    if found == 0 and version == 2:  # noqa: PLR2004
+        return "" if dtype.kind == "U" else b""
+    if not isinstance(found, str):
+        raise ValueError  # noqa: TRY004  the caller reports damage
+    text = found if dtype.kind == "U" else base64.b64decode(found.encode("ascii"), validate=True)
+    if len(text) > dtype.itemsize // (4 if dtype.kind == "U" else 1):
+        raise ValueError
+    return text
+
+
+# Offset and length of an absent inner chunk, which consists of the fill value.
+ABSENT = (1 << 64) - 1
+_ENTRY_BYTES = 16
+# A filter may encode 1 byte as 8 (``astype``), or as 16 for complex numbers.
+_MOST_GROWTH = 16
+_INDEX_MARGIN_BYTES = 1 << 20
+
+
+class Form(NamedTuple):
+    """Encoding of an index: byte order, whether a CRC-32C follows, and whether it lies at the end of the shard."""
+
+    order: str
+    crc: bool
+    at_end: bool
+
+    def size(self, chunks: int) -> int:
+        """Return the size in bytes of the index of ``chunks`` inner chunks."""
+        return _ENTRY_BYTES * chunks + CRC_BYTES * self.crc
+
+
+def sharding(layout: Layout) -> Mapping[str, Any]:
+    """Return the configuration of the sharding codec, from the document of a sharded array."""
+    configuration: Mapping[str, Any] = layout.document["codecs"][0]["configuration"]
+    return configuration
+
+
+def form_of(fields: Fields) -> Form | None:
+    """Return the encoding of the index of a ``sharding_indexed`` configuration; None if only zarr can decode it."""
+    end = fields.chosen("index_location", ("start", "end"), "end") == "end"
+    codecs = fields.extensions("index_codecs")
+    if [name for name, _ in codecs] not in (["bytes"], ["bytes", "crc32c"]):
+        return None
+    order = codecs[0][1].chosen("endian", ("little", "big"), "little")
+    return Form("<" if order == "little" else ">", len(codecs) > 1, end)
+
+
+def index_span(layout: Layout, key: str) -> Span:
+    """Return the byte range of a shard's index: ``key`` is the shard's ``layout.object_key``. One request."""
+    form = _form(layout)
+    size = form.size(prod(layout.ratios))
+    return Span(key, -size) if form.at_end else Span(key, 0, size)
+
+
+def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = "") -> NDArray[np.uint64]:
+    """Return offset and length of each inner chunk of a shard, row-major; both are ``ABSENT`` for an absent chunk.
+
+    Args:
+        layout: Layout of a sharded array.
+        data: Bytes of ``index_span``.
+        url: URL of the shard, for errors.
+
+    Raises:
+        ChecksumMismatch: The index has a checksum that does not match.
+        Damaged: The index has another size, or impossible entries.
+
+    """
+    form, chunks = _form(layout), prod(layout.ratios)
+    if len(data) != form.size(chunks):
+        message = f"the index of the shard has {len(data)} bytes, not the {form.size(chunks)} of {chunks} chunks"
+        raise Damaged(message, url=url)
+    body = checked(data, "the shard's index", url) if form.crc else data
+    entries = np.frombuffer(body, f"{form.order}u8").reshape(chunks, 2).astype(np.uint64, copy=False)
+    offsets, lengths = entries[:, 0], entries[:, 1]
+    absent = (offsets == ABSENT) & (lengths == ABSENT)
+    most = _MOST_GROWTH * layout.chunk_bytes + _INDEX_MARGIN_BYTES
+    impossible = ~absent & ((offsets >= 1 << 62) | (lengths > most))
+    if impossible.any():
+        number = int(impossible.argmax())
+        entry = f"{int(lengths[number])} bytes at {int(offsets[number])}"
+        raise Damaged(f"the index of the shard says that its chunk {number} has {entry}: no chunk has", url=url)
+    return entries
+
+
+def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64], etag: str = "") -> Span | None:
+    """Return the location of an inner chunk by the index of its shard; None for an absent chunk.
+
+    ``etag`` is the version of the shard from which the index was read.
+    """
+    offset, length = index[layout.inner(chunk)].tolist()
+    return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length, etag)
+
+
+def _form(layout: Layout) -> Form:
+    form = form_of(Fields(sharding(layout)))
+    if form is None:  # documents.py leaves `shards` None then
+        raise Damaged("this array has no index of shards that can be read")
+    return form
+
+
+# Largest length along one dimension in NumPy.
+_MOST = (1 << 63) - 1
+_MOST_DIMENSIONS = 32  # limit of NumPy 1
+_short = reprlib.Repr()
+_short.maxlevel = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """JSON object of a document, and its location.
+
+    Attributes:
+        values: The object.
+        url: URL of the document, for errors.
+        path: Path of the object within the document (``codecs[0].configuration``), for errors; empty for the document.
+
+    """
+
+    values: Mapping[str, Any]
+    url: str = ""
+    path: str = ""
+
+    def damaged(self, name: str, expected: str) -> Damaged:
+        """Return the error for an invalid field; ``expected`` describes valid values."""
+        found = _short.repr(self.values[name]) if name in self.values else "missing"
+        return Damaged(f"the Zarr metadata is damaged: {self._at(name)} should be {expected}: {found}", url=self.url)
+
+    def unsupported(self, name: str, reason: str) -> Unsupported:
+        """Return the error for an unsupported value of a field; ``reason`` explains it."""
+        found = _short.repr(self.values.get(name))
+        return Unsupported(f"this Zarr array is not supported: {self._at(name)} is {found}: {reason}", url=self.url)
+
+    def sizes(self, name: str, least: int) -> tuple[int, ...]:
+        """Return the whole numbers of a list, each at least ``least``."""
+        found = self.values.get(name)
+        if (
+            not isinstance(found, Sequence)
+            or isinstance(found, str)
+            or not all(_is_size(each, least) for each in found)
+        ):
+            raise self.damaged(name, f"a list of whole numbers from {least} on")
+        if len(found) > _MOST_DIMENSIONS:
+            raise self.unsupported(name, f"an array has at most {_MOST_DIMENSIONS} dimensions")
+        return tuple(int(each) for each in found)
+
+    def chosen(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        """Return a word that must be one of ``choices``; ``default`` if the field is missing."""
+        found = self.values.get(name)
+        if found is None:
+            return default
+        if not isinstance(found, str) or found not in choices:
+            raise self.damaged(name, " or ".join(map(repr, choices)))
+        return found
+
+    def mapping(self, name: str) -> Fields:
+        """Return the object in a field; empty if the field is missing."""
+        found = self.values.get(name)
+        if found is not None and not isinstance(found, Mapping):
+            raise self.damaged(name, "an object")
+        return Fields(found or {}, self.url, self._path(name))
+
+    def named(self, name: str, value: object) -> tuple[str, Fields]:
+        """Return name and configuration of a Zarr v3 extension: ``{"name": …, "configuration": {…}}``, or the name."""
+        if isinstance(value, str):
+            return value, Fields({}, self.url, self._path(name))
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+            raise self.damaged(name, "an object with a name")
+        inside = Fields(value, self.url, self._path(name))
+        return str(value["name"]), inside.mapping("configuration")
+
+    def extension(self, name: str) -> tuple[str, Fields]:
+        """Return name and configuration of a field that is an extension point of Zarr v3."""
+        return self.named(name, self.values.get(name))
+
+    def extensions(self, name: str) -> list[tuple[str, Fields]]:
+        """Return names and configurations of a field that is a list of extensions; empty if the field is missing."""
+        found = self.values.get(name)
+        if found is None:
+            return []
+        if not isinstance(found, Sequence) or isinstance(found, str):
+            raise self.damaged(name, "a list")
+        return [self.named(name, each) for each in found]
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def _at(self, name: str) -> str:
+        return f"field {self._path(name)!r}"
+
+
+def _is_size(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST

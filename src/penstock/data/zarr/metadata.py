@@ -1,0 +1,393 @@
+"""Arrays at a URL: fetches metadata documents, consolidated or one by one, and makes layouts of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.data.zarr.layout import layout_of
+from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError, Unsupported, Unusable
+from penstock.values import Span, as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.data.zarr.layout import Layout
+    from penstock.source import Source
+
+__all__ = ["Arrays", "check_name", "collected", "image_of", "open_arrays", "parsed", "with_names"]
+
+_MOST_DEPTH = 16  # groups within groups
+_MOST_NODES = 10_000  # arrays and groups that are looked up individually
+_V3 = "zarr.json"
+_V2 = (".zarray", ".zattrs", ".zgroup")
+_MOST_PARSED_BYTES = 512 << 20  # of a parsed document in Python's memory
+_ITEM_BYTES, _LIST_BYTES, _OBJECT_BYTES = 40, 90, 240  # rough memory of each, besides its text
+_MOST_NAMED = 20  # arrays, in an error
+_HOW = "name the arrays instead, each by its URL"
+
+
+class Arrays(dict[str, "Layout"]):
+    """Layouts by name. An array that cannot be read has no layout: a lookup of its name raises the reason.
+
+    Attributes:
+        refused: Errors of these arrays, by name.
+        documents: URL of the document of each layout.
+        images: For each OME-Zarr image, by its group: the array of its level with the most pixels, which represents it.
+        url: URL of the group or array.
+        record_size: The field of that name in the metadata of references in Parquet (``references_of_records``); else
+            None.
+
+    """
+
+    def __init__(self, url: str = "") -> None:
+        super().__init__()
+        self.url = url
+        self.refused: dict[str, PenstockError] = {}
+        self.documents: dict[str, str] = {}
+        self.images: dict[str, str] = {}
+        self.record_size: object = None
+
+    @property
+    def whole(self) -> str:
+        """Name of the array that represents the group, if the group itself is an image; else empty."""
+        return self.images.get("", "")
+
+    def __missing__(self, name: str) -> Layout:
+        """Raise the reason why the layout is missing."""
+        if name in self.refused:
+            raise self.refused[name]
+        raise NotFound(f"there is no array {name!r}; there are {self.named(name)}", url=self.url)
+
+    def named(self, wanted: str) -> str:
+        """Return at most twenty names of arrays for an error, those similar to ``wanted`` first."""
+        # Names that differ only in case are different arrays.
+        folded: dict[str, list[str]] = {}
+        for name in sorted({*self, *self.refused}):
+            folded.setdefault(name.casefold(), []).append(name)
+        near = get_close_matches(wanted.casefold(), folded, _MOST_NAMED, 0.5)
+        found = [name for each in dict.fromkeys([*near, *folded]) for name in folded[each]]
+        return ", ".join([*found[:_MOST_NAMED], *(["…"] if len(found) > _MOST_NAMED else [])]) or "none"
+
+    def put(self, name: str, key: str, document: object, attributes: Mapping[str, Any] | None, url: str) -> None:
+        """Add the layout of an array, or its error; raise ``Damaged`` for a name that would lead out of the group."""
+        check_name(name, url)
+        try:
+            self[name] = layout_of(document, attributes, key=key, name=name, url=url)
+            self.documents[name] = url
+        except PenstockError as error:
+            self.refused[name] = error
+
+    def name_axes(self, group: str, attributes: Mapping[str, Any]) -> None:
+        """Name unnamed dimensions by the attributes of a group, if the group is an OME-Zarr image."""
+        image = image_of(attributes)
+        if image is None:
+            return
+        names = [as_folder(group) + path for path in image.paths]
+        for name in names:
+            if name in self:
+                self[name] = _named(self[name], image.axes)
+        if names[0] in self or names[0] in self.refused:  # other pyramids have groups there
+            self.images[group] = names[0]
+
+
+def _named(layout: Layout, axes: tuple[str, ...]) -> Layout:
+    """Return the layout with these dimension names, if their number fits and no dimension has a name."""
+    fits = len(layout.shape) == len(axes) and not any(layout.dims)
+    return replace(layout, dims=axes) if fits else layout
+
+
+def open_arrays(
+    source: Source, key: str, names: Sequence[str] | None = None, *, forbidden_is_missing: bool = False
+) -> Arrays:
+    """Return the layouts of the array at ``key``, with the name "", or of all arrays of the group there, by path.
+
+    Five requests in parallel suffice for an array, or for a group with consolidated metadata. Otherwise one listing for
+    each group and up to four requests for each child; those of one level of the hierarchy run in parallel. Two more
+    requests for an array with unnamed dimensions: if it is a level of an OME-Zarr image, the group above names them.
+
+    Args:
+        source: The store.
+        key: Key of the array or group in the store.
+        names: Only these arrays of the group, by path; the group is then not listed. Default: all.
+        forbidden_is_missing: Also treat a refusal (403) as a missing document.
+
+    Raises:
+        NotFound: Neither an array nor a group exists, or one of ``names`` does not exist.
+        Damaged: A document does not follow the specification. For an array in a group: raised when it is looked up.
+        Unsupported: Penstock does not read an array (raised as above), or the store cannot be listed.
+
+    """
+    prefix = as_folder(key.rstrip("/"))
+    documents = _Documents(source, forbidden_is_missing=forbidden_is_missing)
+    found = documents.fetch([prefix + file for file in (_V3, ".zmetadata", *_V2)])
+    v3, consolidated, array, _, _ = found
+    arrays = Arrays(source.url(prefix))
+    if all(each is None for each in (v3, consolidated, array, found[4])):
+        message = "no Zarr array or group: there is no zarr.json, .zarray, .zgroup or .zmetadata"
+        raise NotFound(message, url=source.url(prefix))
+    node = _node(documents, prefix, found[:1] + found[2:])
+    if node.is_array:
+        node.put(arrays, "", prefix)
+        if "" in arrays:
+            arrays[""] = with_names(source, arrays[""])
+        return _only(arrays, [""] if names is None else names)
+    if v3 is None and consolidated is not None:
+        # Keys of references are relative to their document.
+        below = "" if "record_size" in consolidated else prefix
+        collected(consolidated, below, arrays, source.url(prefix + ".zmetadata"))
+    elif v3 is not None and (inline := _inline(v3)) is not None:
+        collected(inline, prefix, arrays, source.url(prefix + _V3))
+    elif names is not None:
+        _add(documents, prefix, arrays, names)
+    else:
+        try:
+            _walk(documents, prefix, arrays)
+        except Unsupported:
+            image = image_of(node.attributes)
+            if image is None:
+                raise
+            _add(documents, prefix, arrays, image.paths)  # the image lists its levels
+    arrays.name_axes("", node.attributes)
+    return _only(arrays, names)
+
+
+def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
+    """Add the arrays of consolidated metadata, from ``.zmetadata`` or a group's ``zarr.json``."""
+    nodes = found.get("metadata") if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping) or not isinstance(nodes, Mapping):
+        raise Damaged("the consolidated Zarr metadata is damaged: its field 'metadata' should be an object", url=url)
+    arrays.record_size = found.get("record_size")
+    described: dict[str, Mapping[str, Any]] = {}
+    for path, document in nodes.items():
+        name, _, file = path.rpartition("/")
+        kind = _object(document).get("node_type")
+        if file == ".zarray":
+            attributes = nodes.get(f"{name}/.zattrs" if name else ".zattrs")
+            arrays.put(name, prefix + as_folder(name), document, _object(attributes), url)
+        elif file == ".zattrs":
+            described[name] = _object(document)
+        elif kind == "array":
+            arrays.put(path, prefix + as_folder(path), document, None, url)
+        elif kind == "group":
+            described[path] = _object(_object(document).get("attributes"))
+    for name, attributes in described.items():
+        arrays.name_axes(name, attributes)
+    return arrays
+
+
+def _check_size(data: bytes, url: str) -> None:
+    """Raise for a document that needs too much memory when parsed: ``[[],[],…`` takes twenty times its text."""
+    needed = (
+        len(data) + data.count(b",") * _ITEM_BYTES + data.count(b"[") * _LIST_BYTES + data.count(b"{") * _OBJECT_BYTES
+    )
+    if needed > _MOST_PARSED_BYTES:
+        message = f"a metadata document of {len(data):,} bytes would take about {needed:,} bytes of memory"
+        raise Unsupported(
+            f"{message}, of at most {_MOST_PARSED_BYTES:,}: {_HOW}, or take data out of attributes", url=url
+        )
+
+
+def parsed(data: bytes, url: str) -> dict[str, Any]:
+    """Parse a document that must be a JSON object; raise ``Damaged`` otherwise."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"the Zarr metadata is damaged: it is no JSON ({error})", url=url) from None
+    if not isinstance(document, dict):
+        raise Damaged("the Zarr metadata is damaged: the document should be a JSON object", url=url)
+    return document
+
+
+def check_name(name: str, url: str) -> None:
+    """Raise ``Damaged`` for a path of a node that would lead out of its group, or contains an invalid name."""
+    parts = name.split("/") if name else []
+    if any(not part.strip(".") or not part.isprintable() or "\\" in part for part in parts):
+        raise Damaged(f"the Zarr metadata is damaged: {name[:80]!r} is no path of an array", url=url)
+
+
+class _Documents:
+    """Fetcher of metadata documents, many at once."""
+
+    def __init__(self, source: Source, *, forbidden_is_missing: bool) -> None:
+        self.source = source
+        self._missing = (NotFound, Forbidden) if forbidden_is_missing else NotFound
+        self._nodes = 0
+
+    def fetch(self, keys: Sequence[str]) -> list[dict[str, Any] | None]:
+        """Return the documents of these keys, in order; None for each missing document."""
+        found: list[dict[str, Any] | None] = []
+        with self.source.lookahead(iter([Span(key) for key in keys])) as reads:
+            for key in keys:
+                read = reads.advance()
+                if isinstance(read.error, self._missing) and getattr(read.error, "missing", "") != "bucket":
+                    found.append(None)
+                else:
+                    data, url = read.take(), self.source.url(key)
+                    _check_size(data, url)
+                    found.append(parsed(data, url))
+        return found
+
+    def nodes(self, prefixes: Sequence[str]) -> list[_Node]:
+        """Return the node at each prefix; raise ``Unsupported`` if there are too many."""
+        self._nodes += len(prefixes)
+        if self._nodes > _MOST_NODES:
+            message = f"more than {_MOST_NODES} arrays and groups without consolidated metadata: {_HOW}"
+            raise Unsupported(message, url=self.source.url(prefixes[0]))
+        files = (_V3, *_V2)
+        found = self.fetch([prefix + file for prefix in prefixes for file in files])
+        return [_node(self, prefix, found[4 * n : 4 * n + 4]) for n, prefix in enumerate(prefixes)]
+
+    def children(self, prefix: str) -> list[str]:
+        """Return the prefixes one level below a group's prefix: one request for each 1,000."""
+        try:
+            return [each for page in self.source.pages(prefix, delimiter="/") for each in page.prefixes]
+        # NotFound: a web server may not have a page for the folder.
+        except (Unsupported, Denied, NotFound) as error:
+            message = f"the group's metadata is not consolidated, and it cannot be listed ({error.message}): {_HOW}"
+            raise Unsupported(message, url=self.source.url(prefix)) from error
+
+
+class _Node:
+    """Node of the hierarchy, by its documents: an array, a group, or nothing."""
+
+    def __init__(self, document: dict[str, Any] | None, attributes: Mapping[str, Any], url: str, kind: str) -> None:
+        self.document, self.attributes, self.url, self.kind = document, attributes, url, kind
+
+    @property
+    def is_array(self) -> bool:
+        return self.kind == "array"
+
+    def put(self, arrays: Arrays, name: str, key: str) -> None:
+        arrays.put(name, key, self.document, self.attributes, self.url)
+
+
+def _node(documents: _Documents, prefix: str, found: Sequence[dict[str, Any] | None]) -> _Node:
+    v3, array, attributes, group = found
+    url = documents.source.url(prefix)
+    # If there are both, zarr also takes v3.
+    if v3 is not None:
+        kind = v3.get("node_type")
+        if kind not in ("array", "group"):  # may be of any JSON type
+            raise Damaged("the Zarr metadata is damaged: field 'node_type' is neither array nor group", url=url + _V3)
+        return _Node(v3, _object(v3.get("attributes")), url + _V3, str(kind))
+    kind = "array" if array is not None else "group" if group is not None else ""
+    return _Node(array, attributes or {}, f"{url}.zarray", kind)
+
+
+def with_names(source: Source, layout: Layout) -> Layout:
+    """Return the layout with dimension names from the group above, if that is an image and the array its level.
+
+    Two requests if the dimensions are unnamed; otherwise none.
+    """
+    if any(layout.dims):
+        return layout
+    above, _, level = layout.key.rstrip("/").rpartition("/")
+    folder = as_folder(above)
+    try:
+        v3, attributes = _Documents(source, forbidden_is_missing=True).fetch([folder + _V3, folder + _V2[1]])
+    except (Damaged, Denied, Unusable):  # does not concern the array
+        return layout
+    image = image_of(_object(v3.get("attributes")) if v3 is not None else _object(attributes))
+    return _named(layout, image.axes) if image is not None and level in image.paths else layout
+
+
+def _add(documents: _Documents, prefix: str, arrays: Arrays, names: Sequence[str]) -> None:
+    """Add the arrays with these names below a group."""
+    for name, child in zip(names, documents.nodes([prefix + as_folder(name) for name in names]), strict=True):
+        if child.is_array:
+            child.put(arrays, name, prefix + as_folder(name))
+
+
+def _walk(documents: _Documents, prefix: str, arrays: Arrays) -> None:
+    """Add the arrays below a group, level by level."""
+    groups = [prefix]
+    described: dict[str, Mapping[str, Any]] = {}
+    for _ in range(_MOST_DEPTH):
+        below = [child for group in groups for child in documents.children(group)]
+        groups = []
+        for child, node in zip(below, documents.nodes(below) if below else [], strict=True):
+            if node.is_array:
+                node.put(arrays, child[len(prefix) :].rstrip("/"), child)
+            elif node.kind == "group":
+                groups.append(child)
+                described[child[len(prefix) :].rstrip("/")] = node.attributes
+        if not groups:
+            for name, attributes in described.items():
+                arrays.name_axes(name, attributes)
+            return
+    raise Unsupported(f"groups within more than {_MOST_DEPTH} groups", url=documents.source.url(groups[0]))
+
+
+def _inline(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the consolidated metadata in a group's ``zarr.json``; None without it."""
+    found = document.get("consolidated_metadata")
+    return found if isinstance(found, Mapping) and found.get("kind", "inline") == "inline" else None
+
+
+def _object(found: object) -> Mapping[str, Any]:
+    return found if isinstance(found, Mapping) else {}
+
+
+def _only(arrays: Arrays, names: Iterable[str] | None) -> Arrays:
+    """Return the arrays with these names; raise the reason if one does not exist."""
+    if names is None:
+        return arrays
+    chosen = Arrays(arrays.url)
+    chosen.record_size = arrays.record_size
+    chosen.update((name, arrays[name]) for name in names)
+    chosen.documents.update(arrays.documents)
+    return chosen
+
+
+# https://ngff.openmicroscopy.org/0.2/#multiscale-md: before version 0.3 the order was fixed, without a field for it.
+_AXES = ["t", "c", "z", "y", "x"]
+_WITHOUT_AXES = ("", "0.1", "0.2")
+
+
+class Image(NamedTuple):
+    """Image at several resolutions.
+
+    Attributes:
+        axes: Names of the dimensions, the same for all levels.
+        paths: Paths of the levels' arrays below the group; the first has the most pixels.
+
+    """
+
+    axes: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+def image_of(attributes: Mapping[str, Any]) -> Image | None:
+    """Return the image that a group's attributes describe, by OME-Zarr 0.1 to 0.5; if there are several, the first.
+
+    None if they do not describe an image, or not as specified: other programs may use the same attribute names.
+    """
+    within = attributes.get("ome")  # since 0.5
+    several = (within if isinstance(within, Mapping) else attributes).get("multiscales")
+    first = several[0] if isinstance(several, list) and several else None
+    if not isinstance(first, Mapping):
+        return None
+    earliest = within is None and str(first.get("version", "")) in _WITHOUT_AXES
+    axes, paths = _names(first.get("axes", _AXES if earliest else None)), _paths(first.get("datasets"))
+    return Image(axes, paths) if axes and paths else None
+
+
+def _names(axes: object) -> tuple[str, ...]:
+    if not isinstance(axes, list):
+        return ()
+    named = [axis.get("name") if isinstance(axis, Mapping) else axis for axis in axes]  # 0.3 has plain names
+    names = tuple(name for name in named if isinstance(name, str) and name)
+    return names if len({*names}) == len(axes) else ()
+
+
+def _paths(levels: object) -> tuple[str, ...]:
+    if not isinstance(levels, list):
+        return ()
+    paths = [level.get("path") if isinstance(level, Mapping) else None for level in levels]
+    found = tuple(path.strip("/") for path in paths if isinstance(path, str))
+    within = all(part.strip(".") for path in found for part in path.split("/"))  # neither empty nor ".."
+    return found if within and len(found) == len(levels) else ()

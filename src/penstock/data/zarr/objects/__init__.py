@@ -1,1 +1,0 @@
-"""Locations of the objects of arrays, and sources that read them."""
