@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.batched import Batched, Resumable
 from penstock.data.datasets.dataset import CatalogDataset, constructor, listed, named, saved, singles
 from penstock.data.datasets.iteration import Iterations, check
-from penstock.data.datasets.resumable import Resumable
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.orders import order_of
