@@ -1,4 +1,4 @@
-"""What a shell and a person's typing meet: completion, suggestions, an example in every help."""
+"""A shell and the typing of a person: completion, and suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ import subprocess
 import pytest
 
 from tests.cli.conftest import COMMAND
-
-COMMANDS = ["stat", "cp", "mv", "rm", "cat", "du"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_help_has_an_example(penstock, command):
-    done = penstock(command, "--help", COLUMNS="200")
-    assert done.returncode == 0
-    assert f"penstock {command} " in done.stdout.partition("Example")[2]
 
 
 def test_the_rule_of_the_destination_and_of_globs_is_told(penstock):

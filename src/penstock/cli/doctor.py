@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "Way", "body", "clear", "deleting", "examine", "listing", "network", "reading", "step", "writing"]
 
-_PATIENCE_S = 10.0  # for a store that answers but fails at times
+# Long enough for a store that answers but fails at times.
+_PATIENCE_S = 10.0
 _LEAST_PART = 1 << 20
 # Maximum bytes to read of a user's object: enough to see that data arrives.
 _MOST_BYTES = 1 << 20
@@ -58,11 +59,12 @@ _DAY_S = 86_400.0
 _NEAR_S = 14 * _DAY_S
 # AWS, Google, Azure and Alibaba refuse signatures that are 15 minutes off.
 _SKEW_S, _REFUSED_S = 60.0, 900.0
-_SHOWN = 3  # addresses
+_SHOWN_ADDRESSES = 3
 # Status that servers send if they expected a TLS handshake.
 _BAD_REQUEST = 400
 _PLAIN = "where it speaks plain HTTP write http:// in {endpoint}"
-_ANOTHER = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+# X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
+_ANOTHER = (62, 64)
 
 
 @dataclass(slots=True)
@@ -168,7 +170,8 @@ def _reached(source: Source, location: Location) -> Iterator[Finding]:
     if origin and not _proxy(source, origin):
         settings = location.store.resolve(source.options, os.environ)[0]
         where = (location.store.variant(settings) or location.store).where
-        settings = settings.settings if isinstance(settings, Route) else settings  # of a profile
+        # A profile has the settings of its store inside its own.
+        settings = settings.settings if isinstance(settings, Route) else settings
         ca = getattr(settings, "ca_file", None) or ca_file(transport, os.environ)
         yield from network(origin, Way(transport, ca, where))
     if origin != "":
@@ -207,7 +210,8 @@ def _credentials(source: Source, location: Location) -> Finding:
         try:
             driver = source.require(Driver)
             driver.prepare()
-            identity: Identity[Renewable] | None = getattr(driver, "identity", None)  # of drivers that sign
+            # Only drivers that sign have an identity.
+            identity: Identity[Renewable] | None = getattr(driver, "identity", None)
             found = identity.current() if identity else None
         except Unauthenticated as error:
             if _is_public(source, location):
@@ -285,7 +289,8 @@ def network(origin: str, way: Way) -> Iterator[Finding]:
 
 
 def _addresses(finding: Finding, host: str, port: int, where: str) -> list[str]:
-    if host.endswith(".localhost"):  # RFC 6761, as libcurl does
+    # RFC 6761: these are this machine, also for libcurl.
+    if host.endswith(".localhost"):
         host = "localhost"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -294,8 +299,8 @@ def _addresses(finding: Finding, host: str, port: int, where: str) -> list[str]:
         finding.fail(f"{host}: {reason}; check {where}, and this machine's DNS")
         return []
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    more = f" and {len(addresses) - _SHOWN} more" if len(addresses) > _SHOWN else ""
-    finding.detail = f"{host} is {', '.join(addresses[:_SHOWN])}{more}"
+    more = f" and {len(addresses) - _SHOWN_ADDRESSES} more" if len(addresses) > _SHOWN_ADDRESSES else ""
+    finding.detail = f"{host} is {', '.join(addresses[:_SHOWN_ADDRESSES])}{more}"
     return addresses
 
 
@@ -318,7 +323,8 @@ def _connection(host: str, port: int, timeout_s: float) -> socket.socket:
 
 def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    # No data is sent over this connection, so the certificate does not matter.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with context.wrap_socket(_connection(host, port, timeout_s), server_hostname=host):
             return True
@@ -543,7 +549,8 @@ def clear(source: Source, stem: str) -> None:
     if source.supports(Delete):
         source.delete([f"{stem}{name}" for name in ("object", "parts", "copy")])
     if source.supports(Multipart):
-        with suppress(Unsupported):  # some stores do not list uploads
+        # Some stores do not list uploads.
+        with suppress(Unsupported):
             for upload in source.unfinished(stem):
                 source.abort(upload)
 

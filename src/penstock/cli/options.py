@@ -59,7 +59,8 @@ Processes = Annotated[
     ),
 ]
 
-_PLACES = ("url", "urls", "source", "sources", "dest")  # parameters of commands that are URLs
+# Parameters of commands that are URLs.
+_PLACES = ("url", "urls", "source", "sources", "dest")
 _FORM = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _PREFIXES = "kmgtp"

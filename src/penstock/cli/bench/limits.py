@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Occupied", "Result", "binding", "epoch", "examined", "network", "occupied", "step"]
 
 _CGROUP, _NET, _STAT = Path("/sys/fs/cgroup"), Path("/sys/class/net"), Path("/proc/stat")
-_IDLE, _IOWAIT = 3, 4  # among the ticks of /proc/stat: proc(5)
+# Positions among the ticks of /proc/stat: proc(5).
+_IDLE, _IOWAIT = 3, 4
 _SOCKET_S = 0.2
 _PIECE_BYTES = 1 << 20
 _COPY_BYTES = 64 << 20
 # Share of a limit that counts as reached; headers and other users take the rest.
 _NEAR = 0.8
-_BUSY = 0.85  # of a processor, or of all
-_THROTTLED = 0.01  # of the requests
-_PAGE = 1000  # keys
+# Busy share of a processor, or of all, that counts as the limit; share of throttled requests that does.
+_BUSY, _THROTTLED = 0.85, 0.01
+_PAGE_KEYS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ def examined(host: str = "") -> Machine:
 
 
 def _cores() -> float:
-    affinity = getattr(os, "sched_getaffinity", None)  # only on Linux
+    # Other systems than Linux have no affinity.
+    affinity = getattr(os, "sched_getaffinity", None)
     cores = float(len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
     quota, _, period = _text(_CGROUP / "cpu.max").partition(" ")
     return min(cores, int(quota) / int(period)) if quota.isdecimal() and period.isdecimal() else cores
@@ -113,7 +115,8 @@ def network(host: str) -> tuple[str, float]:
     Interfaces of virtual machines often report none, or 10 Gb/s regardless of what the provider allows.
     """
     if not host or (":" not in host and "." not in host and host != "localhost"):
-        return "", 0.0  # a store without a network
+        # The store has no network.
+        return "", 0.0
     try:
         if _is_local(host):
             return "lo", 0.0
@@ -144,7 +147,8 @@ def _text(path: Path) -> str:
 
 def _copying() -> float:
     source, target = np.ones(_COPY_BYTES, np.uint8), np.empty(_COPY_BYTES, np.uint8)
-    np.copyto(target, source)  # allocates the pages
+    # The first copy allocates the pages.
+    np.copyto(target, source)
     began = monotonic()
     np.copyto(target, source)
     return _COPY_BYTES / max(monotonic() - began, 1e-9)
@@ -175,7 +179,8 @@ def _send(sender: socket.socket) -> None:
         try:
             while True:
                 sender.sendall(piece)
-        except OSError:  # the receiver has closed
+        except OSError:
+            # The receiver has closed.
             return
 
 
@@ -300,7 +305,7 @@ class step:  # noqa: N801  used like a function
 
 def binding(result: Result, machine: Machine, options: StoreOptions) -> str:
     """Return the bottleneck of a measured step, and what to do about it; empty if it is unknown."""
-    few = result.name == "delete" or (result.name == "list" and result.objects <= _PAGE)
+    few = result.name == "delete" or (result.name == "list" and result.objects <= _PAGE_KEYS)
     if result.outcome != "measured" or not result.elapsed_s or few:
         return ""
     if result.name.startswith("decode"):

@@ -39,8 +39,26 @@ if TYPE_CHECKING:
 
 __all__ = ["BenchOptions", "Written", "decoding", "listing", "measure", "named", "read_large", "read_small"]
 
-_PATIENCE_S = 20.0  # for a store that answers but fails at times
+# Long enough for a store that answers but fails at times.
+_PATIENCE_S = 20.0
 _MOST_SECONDS = 3600.0
+# As many threads as a loader has at most.
+_MOST_THREADS = 16
+# Maximum size of a small object, minimum size of a large one.
+SMALL_BYTES, LARGE_BYTES = 1 << 20, 16 << 20
+_RANGE_BYTES = 8 << 20
+# Maximum number of remembered objects: enough that a store's caches do not hold all responses.
+_MOST = 10_000
+# Warm-up as a share of the time: connections open, and the number of requests in flight becomes stable.
+_WARM_SHARE = 0.2
+# Objects that are kept for decoding.
+_KEPT, _KEPT_BYTES = 64, 32 << 20
+_SMALL_BYTES = 100 << 10
+# Objects of _SMALL_BYTES: at most 200 MB in the bucket.
+_MOST_SMALL = 2000
+_PIECE_BYTES = 16 << 20
+_MOST_PIECES = 16
+_LOOKS, _SETTLE_S = 4, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +194,6 @@ def _host(before: dict[str, HostTimings]) -> str:
     return max(spent, key=lambda name: spent[name].responses, default="")
 
 
-_MOST_THREADS = 16  # as in a loader
-
-
 def named(name: str) -> Transform:
     """Import the function ``module:name``; modules of the working directory are found, too.
 
@@ -269,16 +284,6 @@ def _transformed(
 def _samples(root: str, objects: Sequence[tuple[Span, bytes]], count: int | None) -> Iterator[Sample]:
     for span, data in islice(cycle(objects), count):
         yield Sample(root, span, data)
-
-
-SMALL_BYTES = 1 << 20  # maximum size of a small object
-LARGE_BYTES = 16 << 20  # minimum size of a large object
-_RANGE_BYTES = 8 << 20
-# Maximum number of remembered objects: enough that a store's caches do not hold all responses.
-_MOST = 10_000
-# Warm-up as a share of the time: connections open, and the number of requests in flight becomes stable.
-_WARM_SHARE = 0.2
-_KEPT, _KEPT_BYTES = 64, 32 << 20  # for decoding
 
 
 def listing(source: Source, prefix: str, seconds: float) -> tuple[Result, list[ObjectMeta]]:
@@ -375,13 +380,6 @@ def _skipped(name: str, why: str) -> Result:
     return watch.result
 
 
-_SMALL_BYTES = 100 << 10
-_MOST_SMALL = 2000  # at most 200 MB in the bucket
-_PIECE_BYTES = 16 << 20
-_MOST_PIECES = 16
-_LOOKS, _SETTLE_S = 4, 0.5
-
-
 @dataclass(slots=True)
 class Written:
     """Objects that the benchmark writes, under names that no other program uses.
@@ -472,7 +470,8 @@ class Written:
         if not self._begun or not source.supports(Delete):
             return
         if source.supports(Multipart):
-            with suppress(Unsupported):  # some stores do not list uploads
+            # Some stores do not list uploads.
+            with suppress(Unsupported):
                 for upload in source.unfinished(self.stem):
                     source.abort(upload)
         source.delete(self._begun)

@@ -25,10 +25,10 @@ __all__ = ["amount", "app", "bench", "page", "rate"]
 
 app = Typer()
 _SIGNS = {"measured": "✓", "failed": "✗", "skipped": "-"}
-_WIDTH, _ROW = 860, 26  # units of the plot
-# Widths in these units: maximum average of a letter, and a rate.
-_LETTER, _SPEED = 8.5, 90
-_TICKS = tuple(each * unit for unit in (1 << 10, 1 << 20, 1 << 30) for each in (1.0, 10.0, 100.0))[1:]  # bytes/s
+# Sizes in units of the plot; a letter is at most so wide on average, and a rate.
+_WIDTH, _ROW, _LETTER, _SPEED = 860, 26, 8.5, 90
+# Bytes per second with a line in the plot.
+_TICKS = tuple(each * unit for unit in (1 << 10, 1 << 20, 1 << 30) for each in (1.0, 10.0, 100.0))[1:]
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#1f2328}"
     "svg{display:block;width:100%;height:auto}svg text{font-size:13px}"

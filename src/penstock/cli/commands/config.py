@@ -15,7 +15,8 @@ __all__ = ["app"]
 app = Typer()
 config = Typer(no_args_is_help=True)
 app.add_typer(config, name="config", help="Show settings and where they come from; check configuration files.")
-_INVALID = 2  # as for a ConfigError
+# Exit code as for a ConfigError.
+_INVALID = 2
 
 
 @config.command(epilog="Example: penstock config show penstock://data/")

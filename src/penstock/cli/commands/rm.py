@@ -30,7 +30,8 @@ Victim = tuple[Source, ObjectMeta]
 
 app = Typer()
 _HOUR_S = 3600
-_SHOWN = 20  # uploads named as left
+# Number of uploads that are named as left.
+_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
