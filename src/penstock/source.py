@@ -29,7 +29,7 @@ from penstock.engine.write.upload import Writer
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
 from penstock.options import StoreOptions
-from penstock.options.cache_settings import with_cache
+from penstock.options.typed import with_cache
 from penstock.stores.store import Opening, Route
 from penstock.stores.urls import Location, parse
 

@@ -1,7 +1,20 @@
-"""Options of stores: frozen values, whose fields document their unit, their default and its origin."""
+"""Options of stores: frozen values, whose fields document their unit, their default and its origin.
 
-from penstock.options.cache import CacheOptions
-from penstock.options.parts import NodeOptions, ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+1. ``private``: base classes. They check types, record which options were given, and neither show nor pickle secrets.
+2. ``parts``: the classes that all stores share; a store's own class, in its folder, derives from ``StoreOptions``.
+3. ``table``: a profile as it is written, the origin of each value, and the profiles that it extends.
+4. ``typed``: values of a profile, a command line or the environment become options; given options take precedence.
+"""
+
+from penstock.options.parts import (
+    CacheOptions,
+    NodeOptions,
+    ReadOptions,
+    RetryOptions,
+    StoreOptions,
+    TransportOptions,
+    WriteOptions,
+)
 from penstock.options.private import PUBLIC as PUBLIC  # for providers of other distributions
 
 __all__ = [

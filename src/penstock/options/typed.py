@@ -1,16 +1,19 @@
-"""Conversion of values from a file or a command line to options, by the type of each field.
+"""Options from a file, a command line or the environment: values converted by the type of each field, and overlays.
 
-Overlay of options: given options take precedence over those of a profile. Pure.
+``typed`` makes options of values, ``overlaid`` puts given options over those of a profile. ``cache_options`` are the
+settings of the cache: those of a store's options, else those of the environment.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import ConfigError
+from penstock.options import CacheOptions
 from penstock.options.private import given
 from penstock.options.table import PARTS, Value, meant
 
@@ -18,11 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from dataclasses import Field
 
+    from penstock.options import StoreOptions
+
     Lookup = Callable[[str], str | None]
 
 __all__ = [
+    "CACHE_VARIABLES",
     "UNSET",
     "Unset",
+    "cache_folder",
+    "cache_options",
     "converted",
     "expand",
     "expanded",
@@ -31,6 +39,7 @@ __all__ = [
     "own_names",
     "read_secret",
     "typed",
+    "with_cache",
 ]
 
 K = TypeVar("K")
@@ -147,18 +156,18 @@ def _private(field: Field[Any]) -> bool:
 
 
 def _kinds(annotation: str) -> list[str]:
-    """Return the types of a union, without those that a file cannot hold."""
+    """Return the types of a union, without those that a file cannot hold.
+
+    The text of an annotation is read, because ``typing.get_type_hints`` would need every name in it at run time, also
+    those that a class of a third party imports for type checkers only.
+    """
     parts, depth, last = [], 0, 0
     for at, char in enumerate(f"{annotation}|"):
         depth += (char == "[") - (char == "]")
         if char == "|" and not depth:
             parts.append(annotation[last:at].strip())
             last = at + 1
-    return [
-        each
-        for each in parts
-        if each in _SIMPLE or each.startswith(("Literal[", "tuple[str, ...", "Mapping[str, str]"))
-    ]
+    return [each for each in parts if each in _SIMPLE or each.startswith(_CONTAINERS)]
 
 
 def _as(kind: str, value: object, field: Field[Any]) -> object:
@@ -300,3 +309,72 @@ def overlaid(under: K, over: K) -> K:
     }
     names = frozenset((*given(under), *values))
     return replace(under, **(values | parts | {"_given": names}))  # type: ignore[type-var]
+
+
+S = TypeVar("S", bound="StoreOptions")
+
+_VARIABLE = "PENSTOCK_CACHE"
+# Variable -> option of ``CacheOptions``.
+CACHE_VARIABLES: Mapping[str, str] = {
+    _VARIABLE: "path",
+    "PENSTOCK_CACHE_SIZE": "size_bytes",
+    "PENSTOCK_CACHE_MODE": "mode",
+    "PENSTOCK_CACHE_TTL": "ttl_s",
+    "PENSTOCK_CACHE_MEMORY": "memory_bytes",
+}
+
+
+def cache_options(chosen: CacheOptions | None, environ: Mapping[str, str] = os.environ) -> CacheOptions | None:
+    """Return the fully resolved options of the cache; None without a cache, also in the mode ``off``.
+
+    ``PENSTOCK_CACHE`` names the cache directory of every store whose options have no cache (``1``: the default
+    directory; ``0`` or empty: no cache). ``PENSTOCK_CACHE_SIZE=200GiB``, ``…_MODE``, ``…_TTL`` (seconds) and
+    ``…_MEMORY`` set the other options, of such a cache and wherever an option was not given.
+
+    Raises:
+        ConfigError: The value of a variable is invalid, or no directory is known.
+
+    """
+    if chosen is not None and not isinstance(chosen, CacheOptions):
+        raise ConfigError(
+            f"a cache is named by its directory or by CacheOptions(path=…), not by a {type(chosen).__name__}"
+        )
+    named = environ.get(_VARIABLE, "")
+    if chosen is None and named.lower() in ("", *_FALSE):
+        return None
+    options = CacheOptions() if chosen is None else chosen
+    values = {
+        option: Value(text, variable)
+        for variable, option in CACHE_VARIABLES.items()
+        if option != "path" and (text := environ.get(variable)) and option not in given(options)
+    }
+    own = {each.name: getattr(options, each.name) for each in fields(options) if each.init and each.name not in values}
+    options = typed(CacheOptions, values, environ.get, **own)
+    if options.mode == "off":
+        return None
+    path = os.path.expanduser(options.path or cache_folder(environ))  # noqa: PTH111  the path stays a str
+    return replace(options, path=os.path.abspath(path))  # noqa: PTH100  links are not resolved
+
+
+def with_cache(options: S, environ: Mapping[str, str] = os.environ) -> S:
+    """Return ``options`` with the resolved options of the cache: see ``cache_options``."""
+    cache = cache_options(options.cache, environ)
+    return options if cache == options.cache else replace(options, cache=cache)
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the cache directory for options that name none: that of ``PENSTOCK_CACHE``, else a folder of the user.
+
+    That folder is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``. Raises ``ConfigError`` if no home
+    directory is known.
+    """
+    named = environ.get(_VARIABLE, "")
+    if named and named.lower() not in (*_TRUE, *_FALSE):
+        return os.path.expanduser(named)  # noqa: PTH111  the path stays a str
+    home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or "~", ".cache")  # noqa: PTH118
+    folder = os.path.expanduser(home)  # noqa: PTH111
+    if not os.path.isabs(folder):  # noqa: PTH117
+        raise ConfigError(
+            "no home directory is known for the cache: name one with CacheOptions(path=…) or PENSTOCK_CACHE"
+        )
+    return os.path.join(folder, "penstock")  # noqa: PTH118

@@ -23,7 +23,7 @@ from penstock.engine.waiting import Turn
 from penstock.errors import ConfigError, Damaged
 from penstock.events import count_cache
 from penstock.options import CacheOptions
-from penstock.options.cache_settings import cache_folder, cache_options
+from penstock.options.typed import cache_folder, cache_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

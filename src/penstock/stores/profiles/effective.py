@@ -8,10 +8,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError, discreet
-from penstock.options.cache_settings import CACHE_VARIABLES, cache_options
 from penstock.options.private import given, hidden
 from penstock.options.table import PARTS
-from penstock.options.typed import UNSET
+from penstock.options.typed import CACHE_VARIABLES, UNSET, cache_options
 from penstock.stores.profiles.files import config_files, read_file
 from penstock.stores.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
 from penstock.stores.profiles.mapping import open_named

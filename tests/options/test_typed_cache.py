@@ -4,7 +4,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.options.cache_settings import cache_folder, cache_options, with_cache
+from penstock.options.typed import cache_folder, cache_options, with_cache
 
 NEAR = {"PENSTOCK_CACHE": "/near"}
 
