@@ -42,7 +42,7 @@ ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing"}  # testing tests the en
 FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "modes", "support", "blocks", "node"}
 FOR_STORES |= {"listing"}
 STORES_FOR_ALL = {"urls", "store"}  # of stores/, what rooms above source may see: no store by name
-STORES_FOR_ALL |= {"profiles.effective", "profiles.sinks", "profiles.multistorage", "profiles.mapping", "http.network"}
+STORES_FOR_ALL |= {"profiles.effective", "profiles.sinks", "profiles.files", "profiles.multistorage", "http.network"}
 USERS = {"cli"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
@@ -82,7 +82,7 @@ HOMES = {
     "upath": ("interop",),
     "xarray": ("compat", "data.zarr"),
     "xxhash": ("engine.cache", "checkpoint"),
-    "yaml": ("stores.profiles.multistorage", "compat.multistorageclient"),
+    "yaml": ("stores.profiles.files", "compat.multistorageclient"),
     "zarr": ("data.zarr", "interop", "compat"),
 }
 ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.errors import needing
-from penstock.stores.profiles.mapping import opened_by
+from penstock.stores.profiles.sinks import opened_by
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.stores.fsspec.options import FsspecOptions
     from penstock.stores.gcs.options import GCSOptions
     from penstock.stores.oss.options import OSSOptions
-    from penstock.stores.profiles.mapping import NamedSinks
+    from penstock.stores.profiles.sinks import NamedSinks
     from penstock.stores.s3.options import S3Options
     from penstock.stores.web.options import HTTPOptions
     from penstock.values import ObjectMeta, Place

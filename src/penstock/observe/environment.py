@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.observe.sink import Sink
-    from penstock.stores.profiles.mapping import NamedSinks
+    from penstock.stores.profiles.sinks import NamedSinks
 
 __all__ = ["VARIABLE", "begin", "begin_named", "named_sinks"]
 

@@ -499,7 +499,7 @@ _READER: Final = _NUMBERS[1:]
 
 
 def telemetry_sink(settings: tuple[tuple[str, str], ...]) -> OpenTelemetry:
-    """Return the sink of a profile's ``telemetry`` (see ``stores/profiles/telemetry``), under the old names."""
+    """Return the sink of a profile's ``telemetry`` (see ``stores/profiles/multistorage``), under the old names."""
     named = dict(settings)
     return OpenTelemetry(
         traces="traces.exporter" in named,

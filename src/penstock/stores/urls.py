@@ -127,7 +127,7 @@ def parse(url: str | os.PathLike[str]) -> Location:
     text = _text(url)
     # Only the variable counts: a file in a home directory must not redirect URLs.
     if os.environ.get("MSC_CONFIG") and not isinstance(text, Unmapped):
-        from penstock.stores.profiles.mapping import mapped
+        from penstock.stores.profiles.multistorage import mapped
 
         text = mapped(text, os.environ)
     head, mark, rest = text.partition("://")
@@ -150,7 +150,7 @@ def is_divided(root: str) -> bool:
     """Return whether ``path_mapping`` has a separate rule for some of the URLs that begin with ``root``."""
     if not os.environ.get("MSC_CONFIG"):
         return False
-    from penstock.stores.profiles.mapping import divides
+    from penstock.stores.profiles.multistorage import divides
 
     return divides(root, os.environ)
 

@@ -7,7 +7,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.stores.profiles import lookup
-from penstock.stores.profiles.mapping import divides, mapped
+from penstock.stores.profiles.multistorage import divides, mapped
 from penstock.stores.urls import parse
 
 FILE = """

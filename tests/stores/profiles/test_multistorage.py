@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
+from penstock.stores.profiles.files import msc_candidates
 from penstock.stores.profiles.multistorage import (
     _profiles,
-    candidates,
     msc_files,
     msc_mappings,
     msc_tables,
@@ -37,8 +37,8 @@ def _names(environ):
 
 
 def test_files_are_looked_for_where_it_looks_for_them(home):
-    assert [*candidates({"MSC_CONFIG": "/a/b.json", "HOME": "/h"})] == ["/a/b.json"]
-    order = [*candidates({"HOME": "/h", "XDG_CONFIG_HOME": "/x", "XDG_CONFIG_DIRS": "/s:/t"})]
+    assert [*msc_candidates({"MSC_CONFIG": "/a/b.json", "HOME": "/h"})] == ["/a/b.json"]
+    order = [*msc_candidates({"HOME": "/h", "XDG_CONFIG_HOME": "/x", "XDG_CONFIG_DIRS": "/s:/t"})]
     stems = ["/x/msc/config", "/h/.msc_config", "/h/.config/msc/config", "/s/msc/config", "/t/msc/config"]
     assert order == [f"{stem}.{end}" for stem in (*stems, "/etc/msc_config") for end in ("yaml", "json")]
     assert _names(os.environ) == []

@@ -6,7 +6,7 @@ from penstock.errors import ConfigError
 from penstock.observe.environment import _KINDS
 from penstock.options.table import Value
 from penstock.stores.profiles.lookup import WORDS, named_sinks
-from penstock.stores.profiles.mapping import NamedSinks
+from penstock.stores.profiles.sinks import NamedSinks
 
 
 def named(raw, **variables):

@@ -3,7 +3,8 @@
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.stores.profiles.multistorage import rclone_file, rclone_profiles
+from penstock.stores.profiles.files import rclone_file
+from penstock.stores.profiles.multistorage import rclone_profiles
 
 TEXT = """\
 [minio]

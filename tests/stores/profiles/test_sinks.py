@@ -2,15 +2,15 @@
 
 import pytest
 
-from penstock.stores.profiles import mapping
-from penstock.stores.profiles.mapping import NamedSinks, open_named, opened_by
+from penstock.stores.profiles import sinks
+from penstock.stores.profiles.sinks import NamedSinks, open_named, opened_by
 
 
 @pytest.fixture(autouse=True)
 def _as_before():
-    before = [*mapping._opener]
+    before = [*sinks._opener]
     yield
-    mapping._opener[:] = before
+    sinks._opener[:] = before
 
 
 def test_the_latest_opener_is_given_what_is_named():

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from penstock.compat.multistorageclient.types import MSC_PROTOCOL
 from penstock.errors import ConfigError, Unsupported
 from penstock.stores.profiles.effective import place_of
-from penstock.stores.profiles.multistorage import (
-    candidates,
-    content_of,
-    implicit,
-    translated,
-    translations,
-    yaml_of,
-)
+from penstock.stores.profiles.files import content_of, msc_candidates, yaml_of
+from penstock.stores.profiles.multistorage import implicit, translated, translations
 from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
@@ -122,7 +116,7 @@ class StorageClientConfig:
     @staticmethod
     def read_msc_config(config_file_paths: Iterable[str] | None = None) -> tuple[dict[str, Any], str | None]:
         """Return the first file's content and path; ({}, None) without a file. Raise the errors of ``from_file``."""
-        path = _first(list(config_file_paths or ()) or candidates(os.environ))
+        path = _first(list(config_file_paths or ()) or msc_candidates(os.environ))
         return ({}, None) if path is None else (deepcopy(dict(content_of(path))), path)
 
 

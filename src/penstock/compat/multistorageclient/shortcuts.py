@@ -10,7 +10,7 @@ from penstock.compat.multistorageclient.client import StorageClient
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
 from penstock.compat.multistorageclient.types import MSC_PROTOCOL, ExecutionMode, SymlinkHandling, refuse
 from penstock.errors import InvalidURL
-from penstock.stores.profiles.mapping import mapped
+from penstock.stores.profiles.multistorage import mapped
 
 if TYPE_CHECKING:
     import builtins

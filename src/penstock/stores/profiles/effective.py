@@ -13,8 +13,8 @@ from penstock.options.table import PARTS
 from penstock.options.typed import CACHE_VARIABLES, UNSET, cache_options
 from penstock.stores.profiles.files import config_files, read_file
 from penstock.stores.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
-from penstock.stores.profiles.mapping import open_named
 from penstock.stores.profiles.multistorage import translations
+from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Route
 from penstock.stores.urls import Location, parse
 

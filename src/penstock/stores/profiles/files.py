@@ -1,24 +1,41 @@
-"""Lookup and parsing of ``penstock.toml`` files, in order of precedence."""
+"""Files of profiles: ``penstock.toml``, Multi-Storage Client's and ``rclone.conf``; their places and contents."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import stat
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, MissingExtra
 from penstock.options.table import Table, meant, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     Kind = Literal["PENSTOCK_CONFIG", "project", "user", "system"]
 
-__all__ = ["NAME", "File", "Signature", "candidates", "config_files", "key_lines", "line_of", "read_file", "signature"]
+__all__ = [
+    "NAME",
+    "File",
+    "Signature",
+    "candidates",
+    "config_files",
+    "content_of",
+    "key_lines",
+    "line_of",
+    "msc_candidates",
+    "rclone_file",
+    "read_file",
+    "signature",
+    "yaml_of",
+]
 
 # tomllib's time and memory grow with the square of the number of dotted parts of a key.
 _MOST_CHARS = 1 << 20
@@ -236,3 +253,95 @@ def _opened(value: str) -> str:
     except (ValueError, RecursionError):
         return next((mark for mark in _LONG if value.count(mark) % 2), "")
     return ""
+
+
+def msc_candidates(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the places of Multi-Storage Client's file, in its order; the first existing file counts."""
+    if named := environ.get("MSC_CONFIG"):
+        yield str(Path(named).expanduser().absolute())
+        return
+    home, xdg = environ.get("HOME"), environ.get("XDG_CONFIG_HOME")
+    stems = [f"{xdg}/msc/config"] if xdg else []
+    stems += [f"{home}/.msc_config", f"{home}/.config/msc/config"] if home else []
+    stems += [f"{each}/msc/config" for each in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
+    # A relative path would refer to the working directory, which may belong to another user.
+    stems = [stem for stem in stems if stem.startswith("/")]
+    for stem in (*stems, "/etc/msc_config"):
+        yield from (f"{stem}.yaml", f"{stem}.json")
+
+
+def rclone_file(environ: Mapping[str, str]) -> str:
+    """Return the path of ``rclone.conf``; empty if it does not exist.
+
+    Places, in Multi-Storage Client's order: beside the program, ``$XDG_CONFIG_HOME/rclone``, ``/etc``,
+    ``~/.config/rclone``, and ``~/.rclone.conf``.
+    """
+    program = shutil.which("rclone", path=environ.get("PATH"))
+    home, xdg = environ.get("HOME"), environ.get("XDG_CONFIG_HOME")
+    paths = [Path(program).with_name("rclone.conf")] if program else []
+    paths += [Path(xdg, "rclone", "rclone.conf")] if xdg else []
+    paths += [Path("/etc/rclone.conf")]
+    paths += [Path(home, ".config", "rclone", "rclone.conf"), Path(home, ".rclone.conf")] if home else []
+    # A relative path, as from a PATH with ".", would refer to the working directory, which may belong to another user.
+    return next((str(path) for path in paths if path.is_absolute() and path.is_file()), "")
+
+
+_parsed: dict[str, tuple[Signature, Mapping[str, Any]]] = {}
+
+
+def content_of(path: str) -> Mapping[str, Any]:
+    """Return the contents of a file; an empty mapping for a blank one.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not YAML or JSON.
+        MissingExtra: The file is YAML, and PyYAML is not installed.
+
+    """
+    now, held = signature(path), _parsed.get(path)
+    if held is None or held[0] != now:
+        held = _parsed[path] = now, _read(path)
+    return held[1]
+
+
+def _read(path: str) -> Mapping[str, Any]:
+    fault = ""
+    content: object = None
+    try:
+        text = Path(path).read_text("utf-8")
+        content = json.loads(text) if path.endswith(".json") else yaml_of(text, path)
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        fault = "is not UTF-8 text"
+    except (ValueError, RecursionError):
+        fault = "is not JSON"
+    # A blank file, or a file of comments.
+    if content is None and not fault and not path.endswith(".json"):
+        content = {}
+    if not fault and not isinstance(content, Mapping):
+        fault = "is no mapping of keys"
+    if fault or not isinstance(content, Mapping):
+        raise ConfigError(f"the file of Multi-Storage Client, {path}, {fault}")
+    return content
+
+
+def yaml_of(text: str, path: str) -> object:
+    """Return the contents of a YAML text.
+
+    Raises:
+        ConfigError: The text is not YAML; the message does not quote it.
+        MissingExtra: PyYAML is not installed.
+
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise MissingExtra(f"{path} is YAML, which needs PyYAML: pip install 'penstock[msc]'") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark is not None else ""
+        fault = f"the file of Multi-Storage Client, {path}, is not YAML: an error{line}"
+    # Raised outside the except block: the parser's error quotes the line.
+    raise ConfigError(fault)

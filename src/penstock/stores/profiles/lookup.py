@@ -19,8 +19,8 @@ from penstock.errors import ConfigError, InvalidURL, Unusable
 from penstock.options.table import PART_KINDS, Table, Value, chain, meant, merged
 from penstock.options.typed import expanded, literal_secrets, typed
 from penstock.stores.profiles.files import NAME, Signature, config_files, read_file, signature
-from penstock.stores.profiles.mapping import NamedSinks
 from penstock.stores.profiles.multistorage import msc_files, msc_tables
+from penstock.stores.profiles.sinks import NamedSinks
 from penstock.stores.registry import find, schemes
 from penstock.stores.s3.services import SERVICES
 from penstock.stores.urls import Location, Unmapped, parse

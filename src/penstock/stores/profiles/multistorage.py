@@ -1,37 +1,34 @@
-"""Translation of NVIDIA's Multi-Storage Client profiles (1.3) to Penstock's: its files, their places and meanings."""
+"""Multi-Storage Client's profiles (NVIDIA, 1.3) as Penstock's: translation of its files, and its ``path_mapping``."""
 
 from __future__ import annotations
 
 import configparser
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import ConfigError, MissingExtra
+from penstock.errors import ConfigError
 from penstock.options.table import Table, Value, meant
-from penstock.stores.profiles.files import Signature, signature
-from penstock.stores.profiles.telemetry import telemetry
+from penstock.stores.profiles.files import Signature, content_of, msc_candidates, rclone_file, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 __all__ = [
-    "candidates",
-    "content_of",
+    "divides",
     "implicit",
+    "mapped",
     "msc_files",
     "msc_mappings",
     "msc_tables",
-    "rclone_file",
     "rclone_profiles",
+    "telemetry",
     "translated",
     "translations",
-    "yaml_of",
 ]
 
 _FILESYSTEM = "__filesystem__"
@@ -123,21 +120,14 @@ _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOP = ("include", "profiles", "cache", "opentelemetry", "path_mapping", "posix", "experimental_features")
 _SHARED = ("cache", "opentelemetry")  # the same in all files
 _ATTRIBUTES = "attributes"  # of opentelemetry's metrics: joined from all files
-
-
-def candidates(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the places of Multi-Storage Client's file, in its order; the first existing file counts."""
-    if named := environ.get("MSC_CONFIG"):
-        yield str(Path(named).expanduser().absolute())
-        return
-    home, xdg = environ.get("HOME"), environ.get("XDG_CONFIG_HOME")
-    stems = [f"{xdg}/msc/config"] if xdg else []
-    stems += [f"{home}/.msc_config", f"{home}/.config/msc/config"] if home else []
-    stems += [f"{each}/msc/config" for each in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
-    # A relative path would refer to the working directory, which may belong to another user.
-    stems = [stem for stem in stems if stem.startswith("/")]
-    for stem in (*stems, "/etc/msc_config"):
-        yield from (f"{stem}.yaml", f"{stem}.json")
+_SOURCE = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://)[^/].*/").fullmatch  # as in its schema
+_TARGET = re.compile(r"msc://[^/]+/").fullmatch
+_SIGNALS = ("metrics", "traces")
+_EXPORTERS = ("otlp", "console")
+_OTLP_OPTIONS = ("endpoint", "certificate_file", "client_key_file", "client_certificate_file", "timeout")
+_READER = ("export_interval_millis", "export_timeout_millis")
+# Type of an attributes provider -> form of each of its words in an attribute of the sink.
+_FILLED = {"host": {"name": "{host}"}, "process": {"pid": "{pid}"}}
 
 
 def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
@@ -148,7 +138,7 @@ def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
         MissingExtra: A file is YAML, and PyYAML is not installed.
 
     """
-    found = next((each for each in map(signature, candidates(environ)) if each.inode), None)
+    found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     if found is None and environ.get("MSC_CONFIG"):
         raise ConfigError(f"MSC_CONFIG names {environ['MSC_CONFIG']!r}, which is no file: correct it, or unset it")
     included = () if found is None else tuple(signature(path) for path, _ in _parts(found.path)[1:])
@@ -163,7 +153,7 @@ def msc_mappings(environ: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]
         ConfigError: Two files map a source to different places.
 
     """
-    found = next((each for each in map(signature, candidates(environ)) if each.inode), None)
+    found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     mappings: dict[str, tuple[str, str, str]] = {}
     for path, content in _parts(found.path) if found is not None else ():
         for source, target in _mapping(content.get("path_mapping"), f"{path}: path_mapping").items():
@@ -459,9 +449,6 @@ def _twice(what: str, path: str, other: str) -> ConfigError:
     return ConfigError(f"{what} is defined in {path} and, in another way, in {other}: remove one of them")
 
 
-_parsed: dict[str, tuple[Signature, Mapping[str, Any]]] = {}
-
-
 def _parts(path: str) -> list[tuple[str, Mapping[str, Any]]]:
     """Return a file and those that it includes, with their contents.
 
@@ -484,63 +471,6 @@ def _parts(path: str) -> list[tuple[str, Mapping[str, Any]]]:
     return parts
 
 
-def content_of(path: str) -> Mapping[str, Any]:
-    """Return the contents of a file; an empty mapping for a blank one.
-
-    Raises:
-        ConfigError: The file cannot be read, or is not YAML or JSON.
-        MissingExtra: The file is YAML, and PyYAML is not installed.
-
-    """
-    now, held = signature(path), _parsed.get(path)
-    if held is None or held[0] != now:
-        held = _parsed[path] = now, _read(path)
-    return held[1]
-
-
-def _read(path: str) -> Mapping[str, Any]:
-    fault, content = "", None
-    try:
-        text = Path(path).read_text("utf-8")
-        content = json.loads(text) if path.endswith(".json") else yaml_of(text, path)
-    except OSError as error:
-        fault = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        fault = "is not UTF-8 text"
-    except (ValueError, RecursionError):
-        fault = "is not JSON"
-    # A blank file, or a file of comments.
-    if content is None and not fault and not path.endswith(".json"):
-        content = {}
-    if not fault and not isinstance(content, Mapping):
-        fault = "is no mapping of keys"
-    if fault:
-        raise ConfigError(f"the file of Multi-Storage Client, {path}, {fault}")
-    return _mapping(content, path)
-
-
-def yaml_of(text: str, path: str) -> object:
-    """Return the contents of a YAML text.
-
-    Raises:
-        ConfigError: The text is not YAML; the message does not quote it.
-        MissingExtra: PyYAML is not installed.
-
-    """
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise MissingExtra(f"{path} is YAML, which needs PyYAML: pip install 'penstock[msc]'") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark is not None else ""
-        fault = f"the file of Multi-Storage Client, {path}, is not YAML: an error{line}"
-    # Raised outside the except block: the parser's error quotes the line.
-    raise ConfigError(fault)
-
-
 _RCLONE_S3 = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "session_token"}
 # rclone's types, and Multi-Storage Client's own, which it also accepts there.
 _RCLONE_TYPES = {
@@ -560,22 +490,6 @@ _RCLONE_CREDENTIALS = {
     **dict.fromkeys(("s3", "s8k", "gcs_s3"), ("S3Credentials", _RCLONE_S3)),
     **dict.fromkeys(("azure", "azureblob"), ("AzureCredentials", {"connection": "connection"})),
 }
-
-
-def rclone_file(environ: Mapping[str, str]) -> str:
-    """Return the path of ``rclone.conf``; empty if it does not exist.
-
-    Places, in Multi-Storage Client's order: beside the program, ``$XDG_CONFIG_HOME/rclone``, ``/etc``,
-    ``~/.config/rclone``, and ``~/.rclone.conf``.
-    """
-    program = shutil.which("rclone", path=environ.get("PATH"))
-    home, xdg = environ.get("HOME"), environ.get("XDG_CONFIG_HOME")
-    paths = [Path(program).with_name("rclone.conf")] if program else []
-    paths += [Path(xdg, "rclone", "rclone.conf")] if xdg else []
-    paths += [Path("/etc/rclone.conf")]
-    paths += [Path(home, ".config", "rclone", "rclone.conf"), Path(home, ".rclone.conf")] if home else []
-    # A relative path, as from a PATH with ".", would refer to the working directory, which may belong to another user.
-    return next((str(path) for path in paths if path.is_absolute() and path.is_file()), "")
 
 
 def rclone_profiles(path: str) -> dict[str, dict[str, object]]:
@@ -609,3 +523,118 @@ def _profile(section: Mapping[str, str]) -> dict[str, object]:
     if credentials := {ours: section[theirs] for theirs, ours in keys.items() if theirs in section}:
         profile["credentials_provider"] = {"type": name, "options": credentials}
     return profile
+
+
+def mapped(text: str, environ: Mapping[str, str]) -> str:
+    """Return the URL that ``path_mapping`` gives for a URL or absolute path, ``msc://profile/…``; unmapped, the text.
+
+    The longest matching source counts, as in Multi-Storage Client; ``file:///path/x`` matches ``/path/``. URLs of
+    ``msc://`` are never mapped.
+
+    Raises:
+        ConfigError: A source or a target is invalid; also as in ``msc_files``.
+        MissingExtra: As in ``msc_files``.
+
+    """
+    if text.startswith("msc://"):
+        return text
+    plain = _plain(text)
+    for source, target in _sorted(msc_mappings(environ)):
+        if plain.startswith(source):
+            return target + plain[len(source) :].lstrip("/")
+    return text
+
+
+def divides(text: str, environ: Mapping[str, str]) -> bool:
+    """Return whether ``path_mapping`` has a source that begins with ``text`` and is longer. Raises as ``mapped``."""
+    plain = _plain(text)
+    return any(len(source) > len(plain) and source.startswith(plain) for source, _ in _sorted(msc_mappings(environ)))
+
+
+@lru_cache(maxsize=4)
+def _sorted(mappings: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
+    for path, source, target in mappings:
+        if not _SOURCE(source) or not _TARGET(target):
+            raise ConfigError(
+                f"{path}: path_mapping.{source}: a path or URL that ends in '/' is mapped to msc://PROFILE/, "
+                f"not {source!r} to {target!r}"
+            )
+    pairs = [(_plain(source), target) for _, source, target in mappings]
+    return sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
+
+
+def _plain(text: str) -> str:
+    """Return a path unchanged, and a URL with its scheme in lower case; a ``file`` URL becomes a path."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    return f"/{rest.lstrip('/')}" if scheme.lower() == "file" else f"{scheme.lower()}://{rest}"
+
+
+def telemetry(section: object) -> tuple[dict[str, object], list[str]]:
+    """Return the section's values as ``metrics.endpoint``, ``attributes.NAME``, …, and its unused keys.
+
+    Exporters are ``otlp`` and ``console``; a signal without one is not exported, as in Multi-Storage Client.
+    Attributes come from static values, the environment, the host name and the process id.
+    """
+    found: dict[str, object] = {}
+    notes: list[str] = []
+    if not isinstance(section, Mapping):
+        return {}, ["opentelemetry"]
+    for key, content in section.items():
+        if key not in _SIGNALS or not isinstance(content, Mapping):
+            notes.append(f"opentelemetry.{key}")
+            continue
+        exporter = _exporter(str(key), content.get("exporter"), notes)
+        found |= exporter
+        if key == "metrics" and exporter:
+            reader = _table(_table(content.get("reader")).get("options"))
+            found |= {f"metrics.{name}": raw for name, raw in reader.items() if name in _READER}
+            notes += [f"opentelemetry.metrics.reader.options.{name}" for name in reader if name not in _READER]
+            found |= _attributes(content.get("attributes"), notes)
+        known = ("exporter", "reader", "attributes") if key == "metrics" else ("exporter",)
+        notes += [f"opentelemetry.{key}.{name}" for name in content if name not in known]
+    return found, notes
+
+
+def _exporter(signal: str, given: object, notes: list[str]) -> dict[str, object]:
+    where = f"opentelemetry.{signal}.exporter"
+    content = _table(given)
+    kind = content.get("type")
+    if kind not in _EXPORTERS:
+        notes.append(f"{where}.type ({kind})" if content else f"opentelemetry.{signal} (it names no exporter)")
+        return {}
+    found: dict[str, object] = {f"{signal}.exporter": kind}
+    for name, raw in _table(content.get("options")).items():
+        if name == "headers" and isinstance(raw, Mapping):
+            found |= {f"{signal}.headers.{header}": str(value) for header, value in raw.items()}
+        elif name in _OTLP_OPTIONS and kind == "otlp":
+            found[f"{signal}.{name}"] = raw
+        else:
+            notes.append(f"{where}.options.{name}")
+    return found
+
+
+def _attributes(given: object, notes: list[str]) -> dict[str, object]:
+    """Return the attributes of metrics; of several with one name the last counts, as in Multi-Storage Client."""
+    found: dict[str, object] = {}
+    for content in map(_table, given if isinstance(given, list) else ()):
+        kind = str(content.get("type"))
+        for name, raw in _table(_table(content.get("options")).get("attributes")).items():
+            if kind == "static":
+                value = str(raw)
+            elif kind == "environment_variables":
+                value = f"${{{raw}:-}}"
+            else:
+                value = _FILLED.get(kind, {}).get(str(raw), "")
+            if value:
+                found[f"attributes.{name}"] = value
+            else:
+                notes.append(f"opentelemetry.metrics.attributes.{name} ({kind})")
+        if not _table(content.get("options")).get("attributes"):
+            notes.append(f"opentelemetry.metrics.attributes ({kind})")
+    return found
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

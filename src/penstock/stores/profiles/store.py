@@ -28,7 +28,7 @@ from penstock.engine.support import supports
 from penstock.errors import ConfigError, PenstockError, alias
 from penstock.options import StoreOptions
 from penstock.stores.profiles.lookup import MSC, PENSTOCK, Profile, bad_name, load
-from penstock.stores.profiles.mapping import open_named
+from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Opening, Route, Store
 from penstock.stores.urls import Location
 from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads

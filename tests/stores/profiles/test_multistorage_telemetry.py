@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.stores.profiles.telemetry import telemetry
+from penstock.stores.profiles.multistorage import telemetry
 
 OTLP = {"type": "otlp", "options": {"endpoint": "http://h:4318/v1/metrics", "headers": {"X-Key": "$KEY"}, "timeout": 3}}
 

@@ -1,0 +1,43 @@
+"""Sinks that profiles name, opened with the first store of such a profile. Imported by ``penstock``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NamedSinks", "open_named", "opened_by"]
+
+_opener: list[Callable[[NamedSinks], None]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSinks:
+    """Sinks of a profile.
+
+    Attributes:
+        words: In the form of ``PENSTOCK_OBSERVE``, with absolute paths.
+        telemetry: Values of Multi-Storage Client's section ``opentelemetry``: see ``telemetry``. It may hold secrets.
+
+    """
+
+    words: tuple[str, ...] = ()
+    telemetry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        """Return whether the profile names any sinks."""
+        return bool(self.words or self.telemetry)
+
+
+def opened_by(opener: Callable[[NamedSinks], None]) -> None:
+    """Register ``opener`` to open the sinks of profiles; it must not raise, nor open a sink twice."""
+    _opener[:] = [opener]
+
+
+def open_named(sinks: NamedSinks) -> None:
+    """Open a profile's sinks in this process, when one of its stores is opened."""
+    if sinks:
+        for each in _opener:
+            each(sinks)
