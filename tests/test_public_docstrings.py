@@ -34,21 +34,6 @@ HEADER = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Example):$", re.MU
 ENTRY = re.compile(r"^ {4}\*{0,2}(\w+): \S", re.MULTILINE)
 LITERAL = re.compile(r"^ {4}Not run, [^\n]{10,}::\n\n {8}\S", re.MULTILINE)
 
-# Docstrings that are not complete yet.
-PENDING = {
-    "penstock.Catalog",
-    "penstock.IterableDataset",
-    "penstock.MapDataset",
-    "penstock.Path",
-    "penstock.ZarrDataset",
-    "penstock.interop.fsspec.PenstockFileSystem",
-    "penstock.interop.fsspec.register",
-    "penstock.interop.obspec.NotSupportedError",
-    "penstock.interop.obspec.Store",
-    "penstock.interop.zarr.Store",
-    "penstock.interop.zarr.copy",
-}
-
 
 class Item(NamedTuple):
     """A public function, class or method, with its docstring in sections."""
@@ -186,13 +171,9 @@ def gaps(item: Item) -> list[str]:
     return found
 
 
-def pending(item: Item) -> bool:
-    return (item.name if item.owner is None else item.name.rpartition(".")[0]) in PENDING
-
-
 @pytest.mark.parametrize("module", PUBLIC)
 def test_docstrings_name_every_argument_the_result_and_an_example(module):
-    lacking = {item.name: missing for item in items(module) if not pending(item) and (missing := gaps(item))}
+    lacking = {item.name: missing for item in items(module) if (missing := gaps(item))}
     assert not lacking, "\n" + "\n".join(f"{name}: {', '.join(missing)}" for name, missing in lacking.items())
 
 

@@ -60,7 +60,7 @@ class Cache:
     Example:
         >>> ps.warm("s3://bucket/train/3/", store=ps.S3Options(cache=ps.CacheOptions(path="cache"))).fetched
         60
-        >>> cache = ps.cache_of("cache")
+        >>> cache = ps.open_cache("cache")
         >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
         (0, 60)
 
