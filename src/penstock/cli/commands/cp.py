@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 from penstock.cli.options import DryRun, JsonObjects, Processes, Store, with_options, with_store
-from penstock.cli.report import Report
+from penstock.cli.output import Report
 from penstock.errors import Unusable
 from penstock.jobs.transfer import How, transfer
 

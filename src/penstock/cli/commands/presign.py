@@ -44,7 +44,7 @@ def presign(
         raise Unusable(f"--method {method}: GET or PUT")
     signed = ps.presign(url, method="GET" if verb == "GET" else "PUT", expires_s=expires_s, store=store)
     record = {"url": signed.url, "method": signed.method, "expires": moment(signed.expires_at)}
-    # A URL has no control characters, and is written as it is: it is signed.
+    # The URL is written as it is: an escape would break its signature.
     write((dumps({**record, "headers": signed.headers, "note": signed.note}) if json else str(signed)) + "\n")
     for name, value in signed.headers.items():
         print(f"send with it: {name}: {value}", file=sys.stderr)

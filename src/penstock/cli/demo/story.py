@@ -34,6 +34,14 @@ __all__ = ["COUNT", "Demo", "Pace", "Screen", "Tally", "borrowed", "embedded", "
 
 _LEAST_ACCURACY = 0.95
 _NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow", "rich": "rich"}
+# Number of images: 8 x 8 pixels, 17 levels of grey, about equally many of each digit.
+COUNT = 1797
+# Every fifth image is for testing: 360 images, the same ones in every run.
+_TEST_EVERY = 5
+# Concurrent uploads; more would only queue at a server written in Python.
+_UPLOADS = 16
+_BUCKET = "penstock-demo"
+_STEERING = ("AWS_", "GOOGLE_", "GCS_", "STORAGE_EMULATOR_HOST", "AZURE_", "OSS_", "ALIBABA_CLOUD_", "PENSTOCK_CONFIG")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +171,6 @@ class _Story:
             raise PenstockError("the resumed training is not the training that was killed: please report it")
 
 
-# Number of images: 8 x 8 pixels, 17 levels of grey, about equally many of each digit.
-COUNT = 1797
-# Every fifth image is for testing: 360 images, the same ones in every run.
-_TEST_EVERY = 5
-# Concurrent uploads; more would only queue at a server written in Python.
-_UPLOADS = 16
-
-
 def upload(url: str, show: Callable[[float], None]) -> int:
     """Store every image below ``url``, one PUT each, 16 in flight; return the number of bytes.
 
@@ -263,10 +263,6 @@ class Screen:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(label, total=total)
             yield lambda done: progress.update(task, completed=done)
-
-
-_BUCKET = "penstock-demo"
-_STEERING = ("AWS_", "GOOGLE_", "GCS_", "STORAGE_EMULATOR_HOST", "AZURE_", "OSS_", "ALIBABA_CLOUD_", "PENSTOCK_CONFIG")
 
 
 @contextmanager

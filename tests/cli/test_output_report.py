@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.cli.report import Report
+from penstock.cli.output import Report
 from penstock.errors import Damaged, Forbidden, NoSpace, NotFound, PenstockError, Unreachable, Unusable
 
 RECORD = {"source": "s3://bucket/a", "dest": "file:///a"}
