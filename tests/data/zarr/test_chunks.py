@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from penstock.data.zarr.chunks import Chunks, IndexCache, ShardIndexes
+from penstock.data.zarr.contents import Chunks, IndexCache, ShardIndexes
 from penstock.data.zarr.opening import opened
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Damaged, NotFound

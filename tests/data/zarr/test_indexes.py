@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.data.zarr.chunks import IndexCache, ShardIndexes
+from penstock.data.zarr.contents import IndexCache, ShardIndexes
 from penstock.data.zarr.opening import opened
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Cancelled, ChecksumMismatch
@@ -49,7 +49,7 @@ def test_a_damaged_index_is_an_error(arrays, tmp_path):
 
 
 def test_the_oldest_indexes_go_first(monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.chunks._MOST_BYTES", 2000)
+    monkeypatch.setattr("penstock.data.zarr.contents._MOST_BYTES", 2000)
     cache = IndexCache()
     for number in range(4):
         cache.put((0, str(number)), np.zeros((50, 2), np.uint64))

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 import penstock as ps
-from penstock.data.zarr.chunks import Chunks
+from penstock.data.zarr.contents import Chunks
 from tests.data.zarr.stores import LAYOUTS, numbered, write
 
 DIMS = ("time", "y", "x")

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.data.zarr.chunks import Chunks, IndexCache
-from penstock.data.zarr.contents import whole_array
+from penstock.data.zarr.contents import Chunks, IndexCache, whole_array
 from penstock.data.zarr.opening import opened
 from penstock.errors import Unusable
 from tests.data.zarr.stores import LAYOUTS, numbered, write

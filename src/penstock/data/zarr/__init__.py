@@ -4,9 +4,9 @@
 2. ``opening`` finds the arrays: ``metadata`` fetches their documents, and ``layout`` checks them. ``references``
    locates chunks in other files; ``foreign`` takes arrays that a program has opened.
 3. ``arrays``: where the objects of each array are, and how its values are decoded (``cf``).
-4. ``contents`` reads coordinates, and ``alignment`` pairs elements of several arrays by them.
+4. ``coordinates`` reads coordinates, and ``alignment`` pairs elements of several arrays by them.
 5. ``arrangement`` numbers the samples; ``extraction`` cuts each one at the borders of chunks.
 6. ``reading`` follows the order of an epoch; ``pool`` schedules its chunks within the limits of memory.
-7. ``chunks`` locates each chunk, by the index of its shard; ``codecs`` and ``steps`` decode it, once.
+7. ``contents`` locates each chunk, by the index of its shard; ``codecs`` and ``steps`` decode it, once.
 8. ``reading`` cuts the samples from decoded chunks, and ``dataset`` stacks them. ``plan`` and ``measure``: costs.
 """

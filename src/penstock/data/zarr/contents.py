@@ -1,6 +1,7 @@
 """``ZarrContents``: the arrays of a dataset, its samples, and the state that one process keeps of them.
 
-Coordinates, the one-dimensional arrays that are named as dimensions of the arrays beside them, are read as a whole.
+A chunk is located and decoded by its number. The index of a shard is read once, ahead of the chunks that it locates,
+and kept. Small arrays are read as a whole.
 """
 
 from __future__ import annotations
@@ -8,36 +9,271 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
-from functools import cached_property
+from bisect import bisect_right
+from collections import OrderedDict
+from functools import cached_property, lru_cache, partial
 from math import prod
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.zarr.alignment import Alignment, Coordinate, Times, align, times_along
-from penstock.data.zarr.arrangement import MOST_AT_ONCE, dims_of
-from penstock.data.zarr.arrays import OwnObjects, StoredArray, joined, numbered
-from penstock.data.zarr.cf import times_of
-from penstock.data.zarr.chunks import Chunks, IndexCache, ShardIndexes
+from penstock.data.zarr.arrangement import MOST_AT_ONCE
+from penstock.data.zarr.arrays import StoredArray, check_absent, joined, numbered
+from penstock.data.zarr.codecs import decoder_of
+from penstock.data.zarr.layout import chunk_span, index_span, read_index
 from penstock.data.zarr.pool import MemoryPool
 from penstock.engine.contracts.fetching import ReadCounts
-from penstock.errors import Damaged, Denied, Unsupported, Unusable
+from penstock.engine.waiting import Inbox
+from penstock.errors import Cancelled, Forbidden, NotFound, PenstockError, Unusable
+from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.data.zarr.arrangement import Arrangement
-    from penstock.data.zarr.arrays import Missing
+    from penstock.data.zarr.arrays import Missing, StoredArray
     from penstock.data.zarr.extraction import Part
+    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.references import Records
+    from penstock.engine.contracts.fetching import PendingRead
     from penstock.source import Source
 
     Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and the elements in each
+    Index = NDArray[np.uint64]
+    Shard = tuple[int, str]  # number of the array, key of the shard
 
-__all__ = ["ZarrContents", "aligned", "paired", "whole_array"]
+__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "whole_array"]
+
+_MOST_BYTES = 64 << 20
+_index_lock = Lock()  # for all caches: held only briefly
+os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
+
+
+class IndexCache:
+    """Cache of shard indexes, up to 64 MiB; evicts the oldest. Shared by all readings and threads of a process."""
+
+    def __init__(self) -> None:
+        """Create an empty cache."""
+        self._held: OrderedDict[Shard, Index] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(self, shard: Shard) -> Index | None:
+        """Return the index of a shard; None if it is not cached."""
+        return self._held.get(shard)
+
+    def put(self, shard: Shard, index: Index) -> None:
+        """Add an index."""
+        with _index_lock:
+            if shard in self._held:
+                return
+            self._held[shard] = index
+            self._held_bytes += index.nbytes
+            while self._held_bytes > _MOST_BYTES and len(self._held) > 1:
+                _, oldest = self._held.popitem(last=False)
+                self._held_bytes -= oldest.nbytes
+
+
+class ShardIndexes:
+    """Reader of shard indexes for one reading: all requested indexes are read concurrently.
+
+    A missing shard has no index. An index that could not be read is requested again. For one thread, except ``close``.
+    """
+
+    def __init__(self, arrays: Sequence[StoredArray], source: Source, cache: IndexCache, counts: ReadCounts) -> None:
+        """Read the indexes of ``arrays`` from ``source``; the reads are counted in ``counts``."""
+        self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
+        self._inbox = Inbox()
+        self._reads: dict[Shard, PendingRead] = {}
+        self._found: dict[Shard, bytes | PenstockError | None] = {}  # those that take no request
+        self._closed = False
+
+    def ask(self, shards: Iterable[Shard]) -> None:
+        """Begin to read the indexes of some shards, unless they are cached or under way."""
+        wanted = [each for each in dict.fromkeys(shards) if not self._knows(each)]
+        if not wanted or self._closed:
+            return
+        fetching = self._source.fetching()
+        spans: dict[Shard, Span] = {}
+        for number, key in wanted:
+            array = self._arrays[number]
+            try:
+                found = array.objects.find(index_span(array.layout, key))
+            except PenstockError as error:
+                self._found[number, key] = error
+                continue
+            if isinstance(found, tuple):
+                spans[number, key] = found
+            else:
+                self._found[number, key] = found
+        reads = fetching.prepare_reads(((span, None) for span in spans.values()), self._inbox)
+        self._reads.update(zip(spans, reads, strict=True))
+        fetching.send_reads(reads)
+
+    def _knows(self, shard: Shard) -> bool:
+        return shard in self._reads or shard in self._found or self._cache.get(shard) is not None
+
+    def get(self, shard: Shard) -> Index | None:
+        """Wait for the index of a shard and return it; None if the shard is missing.
+
+        Raises:
+            PenstockError: The index could not be read, or is damaged.
+
+        """
+        index = self._cache.get(shard)
+        if index is not None:
+            return index
+        self.ask([shard])
+        if self._closed:
+            raise Cancelled("the reading was closed")
+        number, key = shard
+        array = self._arrays[number]
+        data = self._found.pop(shard) if shard in self._found else self._taken(self._reads.pop(shard), array)
+        if data is None:
+            return None
+        if isinstance(data, PenstockError):
+            raise data
+        index = read_index(array.layout, data, array.objects.url(key))
+        self._cache.put(shard, index)
+        return index
+
+    def _taken(self, read: PendingRead, array: StoredArray) -> bytes | None:
+        self._inbox.wait(read)
+        self._counts.requests += read.attempts
+        self._counts.retries += read.retries
+        try:
+            return read.take()
+        except (NotFound, Forbidden) as error:
+            check_absent(array.objects, error)
+            return None
+
+    def close(self) -> None:
+        """Cancel the reads under way; this wakes all waiting threads."""
+        self._closed = True
+        if self._reads:
+            self._source.fetching().cancel_reads([*self._reads.values()])
+
+
+_KEPT = 4096  # chunks whose positions are cached
+
+
+class Chunks:
+    """Chunks of several arrays, numbered consecutively: those of the first array row by row, then of the next."""
+
+    def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
+        """Number the chunks; nothing is read."""
+        self._arrays, self._missing = tuple(arrays), missing
+        layouts = [(array.layout, array.layout.grid) for array in arrays]
+        self.bases = [0]
+        for _, grid in layouts:
+            self.bases.append(self.bases[-1] + prod(grid))
+        self._at = lru_cache(_KEPT)(partial(_located, self.bases, layouts))  # called before and after each read
+        self._records = [array.objects.records for array in arrays]
+        self._sharded = any(layout.shards is not None for layout, _ in layouts)
+        self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
+        self._sizes = [
+            prod(array.layout.chunks) * dtype.itemsize for array, dtype in zip(arrays, self.dtypes, strict=True)
+        ]
+        self._filled: dict[int, NDArray[Any]] = {}
+
+    @cached_property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Type of the decoded values of each array."""
+        return [array.decoded.dtype for array in self._arrays]
+
+    def size_of(self, chunk: int) -> int:
+        """Return the decoded size of a chunk in bytes."""
+        return self._sizes[bisect_right(self.bases, chunk) - 1]
+
+    def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Yield the shards of some chunks: number of the array, and key of the shard."""
+        for chunk in chunks if self._sharded else ():
+            number, layout, place = self._at(chunk)
+            if layout.shards is not None:
+                yield number, layout.object_key(place)
+
+    def prepare(self, chunks: Iterable[int]) -> None:
+        """Read the references of some chunks, all at once, for arrays whose references are read on demand."""
+        if not any(self._records):
+            return
+        keys: dict[int, tuple[Records, list[str]]] = {}  # for all arrays of one document together
+        for chunk in chunks:
+            number, layout, place = self._at(chunk)
+            if (records := self._records[number]) is not None:
+                keys.setdefault(id(records), (records, []))[1].append(layout.object_key(place))
+        for records, some in keys.values():
+            records.prepare(some)
+
+    def span(self, chunk: int, indexes: ShardIndexes) -> Span | bytes | None:
+        """Return the location of a chunk, or its bytes if references contain them; None if it is known to be missing.
+
+        May wait for the index of the shard.
+
+        Raises:
+            PenstockError: The index could not be read; or a reference is invalid.
+
+        """
+        number, layout, place = self._at(chunk)
+        key = layout.object_key(place)
+        span: Span | None = Span(key, most=layout.most_bytes)
+        if layout.shards is not None:
+            index = indexes.get((number, key))
+            span = None if index is None else chunk_span(layout, place, index)
+        return None if span is None else self._arrays[number].objects.find(span)
+
+    def decode(self, chunk: int, read: PendingRead | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
+        """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
+
+        The values lie in memory of ``pool`` if it is given and the codecs can decode into a given array.
+
+        Raises:
+            NotFound: The chunk is missing, and missing chunks are errors.
+            PenstockError: The chunk could not be read, or does not decode.
+
+        """
+        number, layout, place = self._at(chunk)
+        url = self._arrays[number].objects.url(layout.object_key(place))
+        try:
+            data = read if read is None or isinstance(read, bytes) else read.take()
+        except (NotFound, Forbidden) as error:
+            self.absent(chunk, error)
+            data = None
+        if data is None:
+            return self._fill(number, url)
+        decoder = self._decoders[number]
+        out = pool.empty(layout.chunks, layout.dtype) if pool is not None and decoder.direct else None
+        return self._meant(number, decoder.decode(data, out, url=url))
+
+    def absent(self, chunk: int, error: NotFound | Forbidden) -> None:
+        """Accept a chunk as missing, or raise if ``error`` has another meaning: see ``check_absent``."""
+        check_absent(self._arrays[self._at(chunk)[0]].objects, error)
+
+    def _meant(self, number: int, values: NDArray[Any]) -> NDArray[Any]:
+        meaning = self._arrays[number].meaning
+        return values if meaning is None else meaning.apply(values)
+
+    def _fill(self, number: int, url: str) -> NDArray[Any]:
+        if self._missing == "error":
+            raise NotFound('this chunk of the array was never written; missing="fill" reads its fill value', url=url)
+        filled = self._filled.get(number)
+        if filled is None:
+            filled = self._filled[number] = self._meant(number, self._decoders[number].filled())
+        return filled
+
+
+def _located(
+    bases: Sequence[int], layouts: Sequence[tuple[Layout, tuple[int, ...]]], chunk: int
+) -> tuple[int, Layout, tuple[int, ...]]:
+    """Return the number and layout of the array of a chunk, and the chunk's coordinates in the grid."""
+    number = bisect_right(bases, chunk) - 1
+    (layout, grid), left, place = layouts[number], chunk - bases[number], []
+    for count in reversed(grid):
+        left, at = divmod(left, count)
+        place.append(at)
+    return number, layout, tuple(reversed(place))
+
 
 _lock = Lock()  # held only briefly
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -207,193 +443,6 @@ class ZarrContents:
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without what this process has read and decoded."""
         return self.__dict__ | {"_chunks": None, "_pool": None, "indexes": IndexCache()}
-
-
-_MOST = 1 << 27  # elements of a coordinate: 1 GiB
-# Limit for times that are read although no argument asks for them.
-_MOST_CHUNKS = 1024
-# Copies of a coordinate in memory during a comparison: as read, two sorted, and two comparisons of neighbours.
-_TIMES = 5
-_SINCE = " since "  # in units of times
-_STANDARD = "standard"  # CF's default, formerly called "gregorian"
-# Calendars by their other names in CF.
-_CALENDARS = {"": _STANDARD, "gregorian": _STANDARD, "365_day": "noleap", "366_day": "all_leap"}
-_REAL = {_STANDARD, "proleptic_gregorian"}  # calendars that datetime64 supports
-_ADVICE = 'align="coordinates" compares the arrays that are named as dimensions, in the groups of the arrays'
-
-
-class _Stored(NamedTuple):
-    """Coordinate with its stored values and attributes."""
-
-    values: NDArray[Any]
-    units: str
-    calendar: str
-    url: str
-
-    @property
-    def kind(self) -> str:
-        """Kind of the values: ``times``, ``durations`` or ``numbers``."""
-        return _kind(self.units, self.values.dtype)
-
-
-def _kind(units: object, dtype: np.dtype[Any]) -> str:
-    is_time = _SINCE in str(units) or dtype.kind == "M"
-    return "times" if is_time else "durations" if dtype.kind == "m" else "numbers"
-
-
-def aligned(arrays: Sequence[StoredArray], dims: Sequence[str], memory_bytes: int) -> Alignment:
-    """Return the elements of arrays that belong together along ``dims``: those with the same coordinate.
-
-    A coordinate is an array beside the array, in the same group, named as the dimension. Each is read once: a few
-    requests for its metadata, and its chunks. Times with one unit and calendar are compared as stored; other times are
-    first decoded by xarray. ``memory_bytes`` is the memory that the process may use.
-
-    Raises:
-        Unusable: A coordinate does not exist or is invalid, the arrays have no common coordinates, or the coordinates
-            need more memory.
-        MissingExtra: Times have several units, and xarray is not installed.
-        PenstockError: A coordinate could not be read.
-
-    """
-    known: dict[Hashable, _Stored] = {}
-    found: list[dict[str, Coordinate]] = [{} for _ in arrays]
-    for name in dims:
-        stored: dict[int, _Stored] = {}
-        for number, (array, key, which) in _beside(arrays, name).items():
-            if which not in known:
-                known[which] = _read(_coordinate(array, key, name), memory_bytes)
-                memory_bytes -= _TIMES * known[which].values.nbytes
-            stored[number] = known[which]
-            _check_length(array, name, len(stored[number].values), stored[number].url)
-        for number, coordinate in zip(stored, _comparable(name, [*stored.values()]), strict=True):
-            found[number][name] = coordinate
-    return align(found)
-
-
-def paired(arrays: Sequence[StoredArray], dims: Sequence[str], memory_bytes: int, *, steps: bool) -> Alignment:
-    """Return the times of elements that are paired by their index along ``dims``, for a check.
-
-    Times are read if arrays do not share them, and along the first of ``dims`` if samples take several ``steps``: a few
-    requests for each. Arrays without times beside them are paired without a check. So are those whose times have more
-    than 1,024 chunks or need more than ``memory_bytes``, with a warning.
-
-    Raises:
-        Unusable: The times cannot be compared.
-        MissingExtra: Times have several units, and xarray is not installed.
-        PenstockError: Times could not be read.
-
-    """
-    times: dict[str, Times] = {}
-    for name in dims:
-        places = {which: (array, key) for array, key, which in _beside(arrays, name).values()}
-        if len(places) < 2 and not (steps and name == dims[0]):  # noqa: PLR2004  a single coordinate has no other to match
-            continue
-        stored = []
-        for array, key in places.values():
-            coordinate = _times_beside(array, key, name)
-            if coordinate is not None and _is_small(coordinate, memory_bytes):
-                stored.append(_read(coordinate, memory_bytes))
-        if len(stored) > 1 or (stored and steps and name == dims[0]):
-            times[name] = times_along(_comparable(name, stored))
-    return Alignment({}, tuple({} for _ in arrays), (), times)
-
-
-def _times_beside(array: StoredArray, key: str, name: str) -> StoredArray | None:
-    """Return the coordinate of an array if it has times and can be read; else None."""
-    try:
-        found = _coordinate(array, key, name)
-    except (Damaged, Denied, Unsupported, Unusable):  # does not concern samples
-        return None
-    return found if _kind(found.layout.attributes.get("units"), found.layout.dtype) == "times" else None
-
-
-def _is_small(coordinate: StoredArray, memory_bytes: int) -> bool:
-    """Return whether a coordinate may be read although no argument asks for it; warn if not."""
-    layout = coordinate.layout
-    chunks, size = prod(layout.grid), _TIMES * layout.shape[0] * layout.dtype.itemsize
-    if chunks <= _MOST_CHUNKS and size <= memory_bytes:
-        return True
-    warnings.warn(
-        f"times of {chunks:,} chunks are not compared, and samples pair elements by their index: {coordinate.url}; "
-        'align="coordinates" compares them, and align="index" says that there is no need to',
-        stacklevel=4,
-    )
-    return False
-
-
-def _beside(arrays: Sequence[StoredArray], name: str) -> dict[int, tuple[StoredArray, str, Hashable]]:
-    """Return, by number of each array with dimension ``name``: array, key of its coordinate, identity of the latter."""
-    found: dict[int, tuple[StoredArray, str, Hashable]] = {}
-    for number, array in enumerate(arrays):
-        if name in dims_of(array.layout):
-            group = array.layout.key.rstrip("/").rpartition("/")[0]
-            key = f"{group}/{name}".lstrip("/")
-            # Several documents of references may lie in one store, each with separate coordinates.
-            own = isinstance(array.objects, OwnObjects)
-            found[number] = array, key, array.source.address(key) if own else (number, name)
-    return found
-
-
-def _coordinate(array: StoredArray, key: str, name: str) -> StoredArray:
-    """Return the coordinate of an array along dimension ``name``, which has the key ``key``."""
-    beside = array.objects.beside(key)
-    if beside is None:
-        raise Unusable(f"there is no coordinate {name!r} beside this array: {_ADVICE}", url=array.url)
-    layout, objects = beside
-    coordinate = StoredArray.of(array.source, layout, objects, decode_cf=None)
-    if len(layout.shape) != 1 or dims_of(layout)[0] not in {name, "dim_0"} or layout.shape[0] > _MOST:
-        shape = f"the shape {layout.shape} of {dims_of(layout)}"
-        raise Unusable(f"{name!r} is no coordinate, it has {shape}: {_ADVICE}", url=coordinate.url)
-    _check_length(array, name, layout.shape[0], coordinate.url)  # before it is read
-    return coordinate
-
-
-def _read(coordinate: StoredArray, most_bytes: int) -> _Stored:
-    """Return the values of a coordinate; raise if a comparison would need more than ``most_bytes``."""
-    layout = coordinate.layout
-    needed = _TIMES * layout.shape[0] * layout.dtype.itemsize
-    if needed > most_bytes:
-        words = f"to compare the {layout.shape[0]:,} values of this coordinate takes {needed:,} bytes"
-        raise Unusable(f"{words}, and memory_bytes leaves {max(most_bytes, 0):,}: raise it", url=coordinate.url)
-    [coordinate], stores = numbered([coordinate])
-    parts = -(-coordinate.source.options.read.ahead_bytes // max(1, most_bytes // 4))
-    values = whole_array([coordinate], 0, Chunks([coordinate], "fill"), joined(stores), IndexCache(), parts)
-    units, calendar = (str(layout.attributes.get(each, "")) for each in ("units", "calendar"))
-    calendar = _CALENDARS.get(calendar.lower(), calendar.lower())
-    return _Stored(values, units, calendar, coordinate.url)
-
-
-def _check_length(array: StoredArray, name: str, values: int, url: str) -> None:
-    length = array.layout.shape[dims_of(array.layout).index(name)]
-    if values != length:
-        raise Unusable(
-            f"the coordinate {name!r} has {values} values, and the array {length} elements along it: {url}",
-            url=array.url,
-        )
-
-
-def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
-    """Return coordinates with comparable values; raise if units or calendars differ."""
-    kinds = {each.kind for each in stored}
-    units = {each.units for each in stored if each.units}
-    decoded = len({(each.units, each.calendar) for each in stored}) > 1 and kinds == {"times"}
-    if len(kinds) > 1 or (len(units) > 1 and not decoded):
-        words = "; ".join(
-            f"{repr(each.units) if each.units else f'no units ({each.values.dtype})'} in {each.url}" for each in stored
-        )
-        raise Unusable(f"the coordinates {name!r} differ in units and cannot be compared: {words}")
-    calendars = {each.calendar for each in stored} if decoded else set()
-    if len(calendars) > 1 and not calendars <= _REAL:
-        words = "; ".join(f"{each.calendar!r} in {each.url}" for each in stored)
-        raise Unusable(f"the times {name!r} are of several calendars, whose days are not the same: {words}")
-    if not decoded:
-        return [Coordinate(each.values, each.units, each.url) for each in stored]
-    return [
-        Coordinate(times_of(each.values, each.units, each.calendar, each.url), "", each.url)
-        if _SINCE in each.units
-        else Coordinate(each.values, "", each.url)
-        for each in stored
-    ]
 
 
 def whole_array(

@@ -32,8 +32,8 @@ from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.zarr.arguments import check_switches, check_values, check_words, refuse_unknown, shape_of
 from penstock.data.zarr.arrangement import arrange, default_dims
-from penstock.data.zarr.chunks import ShardIndexes
-from penstock.data.zarr.contents import ZarrContents, aligned, paired
+from penstock.data.zarr.contents import ShardIndexes, ZarrContents
+from penstock.data.zarr.coordinates import aligned, paired
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.opening import opened
 from penstock.data.zarr.plan import Setting

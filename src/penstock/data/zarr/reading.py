@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.datasets.reading import Failed, Item, Prepared, Reading
-from penstock.data.zarr.chunks import ShardIndexes
+from penstock.data.zarr.contents import ShardIndexes
 from penstock.data.zarr.pool import Schedule
 from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE
