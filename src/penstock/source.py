@@ -14,9 +14,9 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.cache.layer import cached
 from penstock.engine.cache.tiers import Cache
 from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
-from penstock.engine.fetch.calls import Calls, Engines, each_key, unless_missing
+from penstock.engine.fetch.batch import Batch, Engines, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.fetch.operation import VerbOperation, summed
 from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Layer = Callable[[Fetching], Fetching]
 
-__all__ = ["Cache", "Calls", "Operation", "Reader", "Source", "Writer", "object_at", "open_source"]
+__all__ = ["Batch", "Cache", "Reader", "Source", "VerbOperation", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
 
@@ -222,9 +222,9 @@ class Source:
         opened = (engine := self._engine) is not None and engine[0] == os.getpid() and engine[1].usable()
         return not opened or bool(self._layer or self.options.cache) or self._fetcher().waits(spans)
 
-    def calls(self, inbox: Inbox, scope: Scope | None = None) -> Calls:
-        """Return a ``Calls`` that sends verbs together, within ``scope``, and notifies ``inbox`` as each one ends."""
-        return Calls(self._fetcher, self.fetching, inbox, scope)
+    def batch(self, inbox: Inbox, scope: Scope | None = None) -> Batch:
+        """Return a ``Batch``, which sends verbs together, within ``scope``, and notifies ``inbox`` as each one ends."""
+        return Batch(self._fetcher, self.fetching, inbox, scope)
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """Return one page of up to 1,000 keys in UTF-8 byte order: one request.

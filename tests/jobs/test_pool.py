@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import Bug, Cancelled, Denied, NotFound
 from penstock.jobs import steps
 from penstock.jobs.pool import run_jobs
-from penstock.source import Calls, open_source
+from penstock.source import Batch, open_source
 
 MIB = 1 << 20
 
@@ -144,7 +144,7 @@ def test_what_is_called_off_before_it_began_is_cancelled():
 def test_requests_that_cannot_be_sent_fail_each_for_itself_and_others_go_on(source, monkeypatch):
     source.put("there", b"x")
     other, _ = open_source("memory://of-the-others/")
-    send = Calls.send
+    send = Batch.send
 
     def refused(self):
         if self._fetcher().driver.url("") == "memory://of-the-others/":
@@ -156,7 +156,7 @@ def test_requests_that_cannot_be_sent_fail_each_for_itself_and_others_go_on(sour
         await steps.head(other if job % 2 else source, "there")
         return job
 
-    monkeypatch.setattr(Calls, "send", refused)
+    monkeypatch.setattr(Batch, "send", refused)
     ended = dict(run_jobs(range(100), work, lambda _: 0, Event()))
     assert all(ended[job] == job for job in range(0, 100, 2))
     failures = [ended[job] for job in range(1, 100, 2)]

@@ -18,7 +18,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["LOOK_S", "Inbox", "Item", "Turn", "Wakeup", "may_wait", "serve"]
+__all__ = ["LOOK_S", "Awaited", "Inbox", "Turn", "Wakeup", "may_wait", "serve"]
 
 # A signal that comes just before Python waits for a lock is handled only when that wait ends.
 LOOK_S = 1.0
@@ -40,7 +40,7 @@ def may_wait() -> bool:
     return not getattr(_here, "serves", False)
 
 
-class Item(Protocol):
+class Awaited(Protocol):
     """An operation in progress."""
 
     @property
@@ -94,16 +94,16 @@ class Inbox:
         self._awaited: object = None
         self._wakeup = Wakeup()
 
-    def wait(self, item: Item) -> None:
+    def wait(self, item: Awaited) -> None:
         """Block until ``item`` is complete; Ctrl-C interrupts the wait, and a second thread is refused."""
         if not item.complete:
             self._wait(item, (item,), inf)
 
-    def wait_any(self, items: Collection[Item], limit_s: float = inf) -> None:
+    def wait_any(self, items: Collection[Awaited], limit_s: float = inf) -> None:
         """Block until one of ``items`` (at least one) is complete, or for ``limit_s``; otherwise as ``wait``."""
         self._wait(_ANY, items, limit_s)
 
-    def _wait(self, awaited: object, items: Collection[Item], limit_s: float) -> None:
+    def _wait(self, awaited: object, items: Collection[Awaited], limit_s: float) -> None:
         me, until = get_ident(), monotonic() + limit_s
         if self._waiter not in (0, me):
             raise Unusable("two threads read from one file or iterator at once: give each its own, or take turns")
@@ -123,7 +123,7 @@ class Inbox:
         finally:
             self._awaited, self._waiter = None, 0
 
-    def finished(self, item: Item) -> None:
+    def finished(self, item: Awaited) -> None:
         """Wake the consumer if it waits for ``item``, which is complete; called on the transport's thread."""
         awaited = self._awaited
         if awaited is item or awaited is _ANY:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSelector
 
-    from penstock.engine.contracts.fetching import PendingRead
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
@@ -326,7 +326,7 @@ _AHEAD_BYTES = 64 << 20
 class _Ahead(NamedTuple):
     """A read ahead, and the number of requested reads when it began."""
 
-    read: PendingRead
+    read: ReadOperation
     at: int
 
 

@@ -24,10 +24,10 @@ from penstock.events import operation
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.engine.contracts.fetching import Fetching, PendingRead
-    from penstock.engine.waiting import Item
+    from penstock.engine.contracts.fetching import Fetching, ReadOperation
+    from penstock.engine.waiting import Awaited
     from penstock.errors import PenstockError
-    from penstock.source import Operation, Source
+    from penstock.source import Source, VerbOperation
     from penstock.values import ObjectMeta, Span
 
 __all__ = ["call", "read", "read_each", "read_many", "stat", "stat_each"]
@@ -72,14 +72,14 @@ async def call(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) 
     return await asyncio.get_running_loop().run_in_executor(_pool.threads(), work)
 
 
-async def _looks(source: Source, keys: Sequence[str]) -> list[Operation[ObjectMeta]]:
+async def _looks(source: Source, keys: Sequence[str]) -> list[VerbOperation[ObjectMeta]]:
     """Request the metadata of objects; return the completed operations, in order."""
     with operation("stat", source.url, keys[0] if len(keys) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits():
             # Opens the engine and obtains credentials, so that nothing below has to wait.
             await call(_prepared, source, (), arrivals)
-        calls = source.calls(arrivals)
+        calls = source.batch(arrivals)
         heads = [calls.head(key) for key in keys]
         try:
             arrivals.expect(len(keys))
@@ -91,7 +91,7 @@ async def _looks(source: Source, keys: Sequence[str]) -> list[Operation[ObjectMe
         return heads
 
 
-async def _reads(source: Source, spans: Sequence[Span]) -> list[PendingRead]:
+async def _reads(source: Source, spans: Sequence[Span]) -> list[ReadOperation]:
     """Read spans in parallel; return the completed reads, in order."""
     with operation("read", source.url, spans[0].key if len(spans) == 1 else ""):
         arrivals = _Arrivals(_loop())
@@ -110,7 +110,7 @@ async def _reads(source: Source, spans: Sequence[Span]) -> list[PendingRead]:
         return reads
 
 
-def _prepared(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -> tuple[Fetching, list[PendingRead]]:
+def _prepared(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -> tuple[Fetching, list[ReadOperation]]:
     fetching = source.fetching()
     return fetching, fetching.prepare_reads([(span, None) for span in spans], arrivals)
 
@@ -129,7 +129,7 @@ class _Loop:
         self.loop = loop
         self._ended: deque[_Arrivals] = deque()
         self._woken = False
-        self._waiting: dict[_Arrivals, Sequence[Item]] = {}
+        self._waiting: dict[_Arrivals, Sequence[Awaited]] = {}
         self._looking = False
 
     def wake(self, arrivals: _Arrivals) -> None:
@@ -142,7 +142,7 @@ class _Loop:
             with suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._resume)
 
-    async def wait(self, arrivals: _Arrivals, items: Sequence[Item]) -> None:
+    async def wait(self, arrivals: _Arrivals, items: Sequence[Awaited]) -> None:
         """Wait until all items have ended; slow items are logged, as when a thread waits for them."""
         self._waiting[arrivals] = items
         if not self._looking:
@@ -193,12 +193,12 @@ class _Arrivals(Inbox):
         if not number:
             self.future.set_result(None)
 
-    def finished(self, item: Item) -> None:  # noqa: ARG002  only the number of items counts
+    def finished(self, item: Awaited) -> None:  # noqa: ARG002  only the number of items counts
         """Count one completed item; called on the transport's thread."""
         if next(self._told) == self._expected:
             self._loop.wake(self)
 
-    async def all(self, items: Sequence[Item]) -> None:
+    async def all(self, items: Sequence[Awaited]) -> None:
         """Wait until all items have ended."""
         await self._loop.wait(self, items)
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from threading import Event
 
-    from penstock.engine.waiting import Item
+    from penstock.engine.waiting import Awaited
     from penstock.events import Scope
     from penstock.jobs.steps import Step, Task
-    from penstock.source import Calls, Source
+    from penstock.source import Batch, Source
 
 
 __all__ = ["Tasks", "Worker", "run_jobs", "suitable"]
@@ -63,7 +63,7 @@ class Tasks(Generic[J, R]):
         self._threads = _Threads(self._inbox, stop)
         self._stores: dict[Source, _Store] = {}
         self._prepared = 0  # unsent requests of all stores
-        self._waiting: dict[Item, tuple[J, Task[R], Step[Any]]] = {}  # by the item that a task waits for
+        self._waiting: dict[Awaited, tuple[J, Task[R], Step[Any]]] = {}  # by the item that a task waits for
         self._results: deque[tuple[J, R | PenstockError]] = deque()
 
     def start(self, job: J, task: Task[R]) -> None:
@@ -110,7 +110,7 @@ class Tasks(Generic[J, R]):
         while self._results:
             yield self._results.popleft()
 
-    def _taken(self) -> list[Item]:
+    def _taken(self) -> list[Awaited]:
         """Wait until an item completes, and return all completed ones; slow items are logged meanwhile."""
         while not (items := self._inbox.taken(LOOK_S)):
             for item in self._waiting:
@@ -159,13 +159,13 @@ class Tasks(Generic[J, R]):
                 return
             result, error = _outcome(item, step)  # served from a cache
 
-    def _begun(self, step: Step[Any]) -> Item:
+    def _begun(self, step: Step[Any]) -> Awaited:
         if step.source is None:
             return self._threads.call(step.begin)
         store = self._stores.get(step.source)
         if store is None:
             store = self._stores[step.source] = _Store(step.source, self._inbox)
-        item: Item = step.begin(store.calls)
+        item: Awaited = step.begin(store.calls)
         if not item.complete:
             store.prepared.append(item)
             self._prepared += 1
@@ -193,8 +193,8 @@ class _Store:
     def __init__(self, source: Source, inbox: Inbox) -> None:
         self.source = source
         self.scope: Scope = operation("bulk", source.url, "")
-        self.calls: Calls = source.calls(inbox, self.scope)
-        self.prepared: list[Item] = []
+        self.calls: Batch = source.batch(inbox, self.scope)
+        self.prepared: list[Awaited] = []
 
 
 class _Ended(Inbox):
@@ -204,14 +204,14 @@ class _Ended(Inbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: deque[Item] = deque()
+        self._items: deque[Awaited] = deque()
 
-    def finished(self, item: Item) -> None:
+    def finished(self, item: Awaited) -> None:
         """Record that ``item`` is complete."""
         self._items.append(item)
         self._wakeup.set()
 
-    def taken(self, limit_s: float) -> list[Item]:
+    def taken(self, limit_s: float) -> list[Awaited]:
         """Return all completed items not taken before; wait for one at most ``limit_s`` seconds."""
         while not self._items and self._wakeup.wait(limit_s):
             # The wake-up was for items that are already taken, or a new item is here.
@@ -300,7 +300,7 @@ class _Threads:
             self._inbox.finished(call)
 
 
-def _outcome(item: Item, step: Step[Any]) -> tuple[object, PenstockError | None]:
+def _outcome(item: Awaited, step: Step[Any]) -> tuple[object, PenstockError | None]:
     try:
         return step.take(item), None
     except PenstockError as error:

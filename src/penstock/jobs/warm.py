@@ -19,7 +19,7 @@ from penstock.values import Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.engine.contracts.fetching import PendingRead
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
 
     Place = str | os.PathLike[str]
@@ -200,7 +200,7 @@ class _Warming:
                 self._coming_bytes += _taken(piece)
                 yield piece
 
-    def _note(self, read: PendingRead) -> None:
+    def _note(self, read: ReadOperation) -> None:
         done = self._done
         self._coming_bytes -= _taken(read.span)
         try:

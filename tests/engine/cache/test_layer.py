@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache import disk
-from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Place, Request, cached
+from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Missing, Place, cached
 from penstock.engine.cache.tiers import cache_of
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
@@ -367,7 +367,7 @@ class Ending:
 def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path, looks):
     layer, span = _layer(None, tmp_path), Span("key", 0, 1000, "e1", whole=True)
     leader = FetchedRead(span, None, Inbox(), lambda _flight, _data: None)
-    flight = Flight(Request(span, (), "e1", 1000), leader, layer._close, joinable=True)
+    flight = Flight(Missing(span, (), "e1", 1000), leader, layer._close, joinable=True)
     flight.read = Ending(looks)
     flight.read.flight = flight
     layer._flights[span] = flight
@@ -380,7 +380,7 @@ def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path
 def test_last_bytes_in_two_blocks_of_an_object_whose_size_is_known_are_kept(tmp_path):
     with serving({"key": DATA}) as (server, engine):
         layer, span = _layer(engine, tmp_path), Span("key", -3000, None, "e1")
-        layer._objects.keep(Request(Span("key", 0, BLOCK, "e1"), (ALL,), "e1", SIZE), DATA[:BLOCK])
+        layer._objects.keep(Missing(Span("key", 0, BLOCK, "e1"), (ALL,), "e1", SIZE), DATA[:BLOCK])
         assert read_many(layer, [span]) == [DATA[-3000:]]
         asked = len(server.received)
         assert read_many(layer, [span]) == [DATA[-3000:]]

@@ -2,7 +2,7 @@
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache.entry import Part
-from penstock.engine.cache.layer import CachedRead, FetchedRead, Flight, Request
+from penstock.engine.cache.layer import CachedRead, FetchedRead, Flight, Missing
 from penstock.errors import Cancelled
 from penstock.values import Span
 
@@ -31,7 +31,7 @@ class Told:
 
 def _flight(owner, keep=lambda _flight, _data: None):
     read = FetchedRead(SPAN, None, owner, keep)
-    flight = Flight(Request(SPAN, (Part("b", 0, None),), "e", -1), read, lambda _flight: None, joinable=True)
+    flight = Flight(Missing(SPAN, (Part("b", 0, None),), "e", -1), read, lambda _flight: None, joinable=True)
     flight.read = Told()
     read.begin([flight])
     return flight, read
@@ -64,7 +64,7 @@ def test_a_member_that_left_is_cancelled_and_told_by_itself():
 
 def test_what_failed_at_once_is_complete_from_the_beginning():
     read = FetchedRead(SPAN, None, Told(), lambda _flight, _data: None)
-    flight = Flight(Request(SPAN, (), "e", -1), read, lambda _flight: None, joinable=True)
+    flight = Flight(Missing(SPAN, (), "e", -1), read, lambda _flight: None, joinable=True)
     flight.read = Told()
     flight.read.complete = True
     read.begin([flight])

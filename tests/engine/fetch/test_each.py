@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 from penstock.engine.contracts.driver import Attributes
-from penstock.engine.fetch import calls as module
-from penstock.engine.fetch.calls import each_key, unless_missing
+from penstock.engine.fetch import batch as module
+from penstock.engine.fetch.batch import each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, Forbidden, NotFound

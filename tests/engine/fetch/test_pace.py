@@ -15,7 +15,7 @@ from time import monotonic
 import pytest
 
 from penstock.engine.fetch.fetcher import Pace
-from penstock.engine.fetch.operation import Operation
+from penstock.engine.fetch.operation import VerbOperation
 from penstock.engine.fetch.policy import RetryPolicy
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
@@ -60,7 +60,7 @@ def read(key, error=None):
 
 
 def verb(name, first, error=None):
-    call = Operation(POLICY, partial(getattr(POLICY.driver, name), first), Inbox())
+    call = VerbOperation(POLICY, partial(getattr(POLICY.driver, name), first), Inbox())
     call.error = error
     return call
 

@@ -11,7 +11,7 @@ USUAL = Usual(first_byte_s=0.1, bytes_per_s=10e6)
 
 
 def under_way(waited_s, **more):
-    return UnderWay(call=None, waited_s=waited_s, **more)
+    return UnderWay(operation=None, waited_s=waited_s, **more)
 
 
 class TestAllowance:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from penstock.engine.contracts.exchange import Request
+from penstock.engine.transport.session import Mailbox
 from penstock.testing.servers import reply
 
 WAIT_S = 60
@@ -68,20 +70,6 @@ class Gate:
         return hello(received, send)
 
 
-class Carrier:
-    """An I/O thread that carries nothing, and keeps what it is told."""
-
-    most = 3
-
-    def __init__(self):
-        self.told = []
-        self.discarded = []
-
-    def broke(self):
-        return False
-
-    def tell(self, session, calls, what):
-        self.told.append((session, [*calls], what))
-
-    def discard(self, handles):
-        self.discarded.append(handles)
+def mailbox():
+    """Return the mailbox of an I/O thread that carries nothing, and room for three requests."""
+    return Mailbox(lambda: None, deque(), 3)

@@ -7,13 +7,13 @@ import pytest
 from penstock.engine.transport.loop import Backlog
 from penstock.engine.transport.session import Session
 from penstock.options import TransportOptions
-from tests.engine.transport.calls import Carrier
+from tests.engine.transport.calls import mailbox
 
 
 @pytest.fixture
 def sessions():
-    carrier = Carrier()
-    return [Session(carrier, TransportOptions()) for _ in range(2)]
+    box = mailbox()
+    return [Session(box, TransportOptions()) for _ in range(2)]
 
 
 def test_calls_are_ready_in_the_order_they_came_and_sessions_in_theirs(sessions):
@@ -52,5 +52,5 @@ def test_chosen_calls_are_taken_out_wherever_they_wait(sessions):
     chosen = {"ready", "delayed", "in no turn"}
     ended = backlog.call_off(lambda _session, call: call in chosen, [other])
     assert sorted(ended, key=lambda each: each[1]) == [(one, "delayed"), (other, "in no turn"), (one, "ready")]
-    assert backlog.calls() == ["spared later", "spared"]
+    assert backlog.operations() == ["spared later", "spared"]
     assert not other.ready

@@ -151,7 +151,7 @@ for limit in range(3, 6):  # none left, or too few
 assert isinstance(under_way.wait().fault, Transient)
 resource.setrlimit(resource.RLIMIT_NOFILE, most)
 assert carry(session, get(url))[0].body == b"hello"
-assert session._carrier is connect(TransportOptions())._carrier
+assert session._mailbox is connect(TransportOptions())._mailbox
 print("carried on")
 """
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from penstock.engine.contracts.exchange import Request
+from penstock.engine.transport import loop
 from penstock.engine.transport.loop import connect
 from penstock.errors import Cancelled
 from penstock.options import TransportOptions
@@ -37,7 +38,7 @@ class Watching:
         self.seen.append(traffic)
         extra, self.extra = self.extra, None
         self.looks.release()
-        return [(traffic.under_way[0].call, extra)] if extra is not None else []
+        return [(traffic.under_way[0].operation, extra)] if extra is not None else []
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def test_a_call_that_waits_is_shown_with_what_it_has_waited_for():
         assert traffic.transport is session
         assert traffic.ended == 1
         (shown,) = traffic.under_way
-        assert shown.call is call
+        assert shown.operation is call
         assert shown.waited_s >= 0.02
         assert (shown.connecting, shown.received, shown.body_s, shown.passed) == (False, 0, 0.0, 0)
         gate.opened.set()
@@ -147,9 +148,9 @@ def test_another_address_of_the_host_is_used_where_there_is_one(monkeypatch, use
         session.submit([call := get(url)])
         assert gate.asked.acquire(timeout=WAIT_S)
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
-        known = session._carrier._lookout._addresses._known
+        known = loop._loop._lookout._addresses._known
         known.pop(("localhost", int(url.split(":")[2].partition("/")[0])), None)
-        session._carrier._lookout._addresses.other(url, "")
+        loop._loop._lookout._addresses.other(url, "")
         while not any(found for _, found in known.values()):
             time.sleep(0.001)
         watch.extra = extra
@@ -202,7 +203,7 @@ def test_nothing_is_shown_while_nothing_is_late():
         for _ in range(3):
             assert late.looks.acquire(timeout=WAIT_S)
         assert never.seen == []
-        assert {each.call for traffic in late.seen for each in traffic.under_way} == {calls[1]}
+        assert {each.operation for traffic in late.seen for each in traffic.under_way} == {calls[1]}
         gate.opened.set()
         for call in calls:
             assert call.wait().body == b"hello"

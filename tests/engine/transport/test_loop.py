@@ -50,7 +50,7 @@ class TestManyCalls:
                 return super().done(response)
 
         greedy, modest = connect(TransportOptions()), connect(TransportOptions())
-        monkeypatch.setattr(greedy._carrier, "most", 2)
+        monkeypatch.setattr(greedy._mailbox, "most", 2)
         with Scripted(gate := Gate()) as server:
             many, few = ([Noted(Request("GET", server.url)) for _ in range(count)] for count in (200, 4))
             greedy.submit(many)
@@ -464,9 +464,9 @@ class TestEnds:
 
     def test_there_is_one_thread_for_all_stores(self):
         sessions = [connect(TransportOptions()) for _ in range(3)]
-        assert len({id(session._carrier) for session in sessions}) == 1
+        assert len({id(session._mailbox) for session in sessions}) == 1
         assert [thread.name for thread in threading.enumerate()].count("penstock-io") == 1
-        assert loop._loop is sessions[0]._carrier
+        assert loop._loop.mailbox is sessions[0]._mailbox
 
 
 class Turnstile:
@@ -547,7 +547,7 @@ class TestShares:
     def test_a_share_bounds_what_is_in_flight(self, monkeypatch):
         steward = Steward(2)
         session = connect(TransportOptions())
-        carrier = session._carrier
+        carrier = loop._loop
         monkeypatch.setattr(loop, "member", steward)
         monkeypatch.setattr(carrier, "_share_at", 0.0)
         gate = Gate()
@@ -566,7 +566,7 @@ class TestShares:
 
     def test_requests_go_on_where_a_share_cannot_be_had(self, monkeypatch):
         session = connect(TransportOptions())
-        carrier = session._carrier
+        carrier = loop._loop
         steward = Steward(None)
         before = carrier._share_at
         monkeypatch.setattr(loop, "member", steward)

@@ -8,7 +8,7 @@ from penstock.engine.transport.session import Session
 from penstock.errors import Cancelled, Unusable
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted, reply
-from tests.engine.transport.calls import Carrier, Gate, Once, carry, get, hello
+from tests.engine.transport.calls import Gate, Once, carry, get, hello, mailbox
 
 
 def test_no_more_are_in_flight_than_allowed():
@@ -55,8 +55,8 @@ def test_calls_that_come_after_the_end_are_refused_and_those_before_it_are_calle
 
 
 def test_the_process_allows_no_session_more_than_its_descriptors_do():
-    carrier = Carrier()
-    many, few = (Session(carrier, TransportOptions(connections=count)) for count in (256, 2))
+    box = mailbox()
+    many, few = (Session(box, TransportOptions(connections=count)) for count in (256, 2))
     assert (many.concurrency(), few.concurrency()) == (3, 2)
     assert not few.full()
     few.handles.active = 2
@@ -64,8 +64,8 @@ def test_the_process_allows_no_session_more_than_its_descriptors_do():
 
 
 def test_handles_are_kept_for_the_next_call_and_freed_with_their_session():
-    carrier = Carrier()
-    session = Session(carrier, TransportOptions())
+    box = mailbox()
+    session = Session(box, TransportOptions())
     one, other = session.transfer(), session.transfer()
     assert one is not other
     assert one.free() is session
@@ -74,9 +74,9 @@ def test_handles_are_kept_for_the_next_call_and_freed_with_their_session():
         transfer.free()
     handles = session.handles
     assert handles.count() == 2
-    assert carrier.discarded == []
+    assert not box.discarded
     del session
-    assert carrier.discarded == [handles], "no cycle keeps a session that nobody holds"
+    assert [*box.discarded] == [handles], "no cycle keeps a session that nobody holds"
     handles.close()
     assert handles.count() == 0
 

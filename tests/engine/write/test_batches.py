@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from penstock.engine.contracts.driver import Attributes
-from penstock.engine.fetch.calls import Calls
+from penstock.engine.fetch.batch import Batch
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
 from penstock.errors import Bug, Cancelled, Transient, Unusable
@@ -49,7 +49,7 @@ def files(tmp_path):
 def calls(files):
     fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=1), ReadOptions())
     told = Told()
-    yield Calls(lambda: fetcher, lambda: fetcher, told), told
+    yield Batch(lambda: fetcher, lambda: fetcher, told), told
     files.go_on.set()
     fetcher.close()
 
@@ -107,7 +107,7 @@ def test_one_that_may_be_tried_again_is_alone_and_as_often_as_any_other(tmp_path
     files = _Busy(str(tmp_path), {"b": times})
     fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=attempts), ReadOptions())
     told = Told()
-    calls = Calls(lambda: fetcher, lambda: fetcher, told)
+    calls = Batch(lambda: fetcher, lambda: fetcher, told)
     puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
     with no_waiting():
         calls.send()
@@ -128,7 +128,7 @@ def test_one_that_waits_for_another_attempt_is_called_off(tmp_path):
     files = _Busy(str(tmp_path), {"b": 99})
     fetcher = Fetcher(files, Threads(2), RetryOptions(base_s=1000, cap_s=1000, patience_s=10_000), ReadOptions())
     told = Told()
-    calls = Calls(lambda: fetcher, lambda: fetcher, told)
+    calls = Batch(lambda: fetcher, lambda: fetcher, told)
     puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
     calls.send()
     assert told.all(1) == [puts[0]]
@@ -195,7 +195,7 @@ def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
         Fetcher(LocalDriver(str(tmp_path)), Threads(2), RetryOptions(attempts=1), ReadOptions()) for _ in range(2)
     ]
     now, told = engines[0], Told()
-    calls = Calls(lambda: now, lambda: now, told)
+    calls = Batch(lambda: now, lambda: now, told)
     puts = [calls.put("a", b"x", Attributes())]
     now.close()
     now = engines[1]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.layout import Layout
     from penstock.data.zarr.references import Records, References
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.options import StoreOptions
     from penstock.source import Source
 
@@ -109,28 +109,28 @@ class _Joined:
         # ``_beneath`` is not used for the first source either: that source may have a layer that ``_beneath`` lacks.
         self._sources = sources
 
-    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: Owner) -> list[ReadOperation]:
         """Return a pending read for each span, in order."""
         homes: dict[int, list[tuple[int, tuple[Span, Buffer | None]]]] = {}
         for number, each in enumerate(wanted):
             homes.setdefault(_home(each[0]), []).append((number, each))
-        found: dict[int, PendingRead] = {}
+        found: dict[int, ReadOperation] = {}
         for home, some in homes.items():
             reads = self._sources[home].fetching().prepare_reads([each for _, each in some], owner)
             found.update(zip((number for number, _ in some), reads, strict=True))
         return [found[number] for number in range(len(found))]
 
-    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+    def send_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Send reads in their stores."""
         for home, some in _by_home(reads).items():
             self._sources[home].fetching().send_reads(some)
 
-    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+    def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads."""
         for home, some in _by_home(reads).items():
             self._sources[home].fetching().cancel_reads(some)
 
-    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+    def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads and wait until none of them writes to its buffer."""
         for home, some in _by_home(reads).items():
             self._sources[home].fetching().stop_reads(some)
@@ -154,8 +154,8 @@ def _home(span: Span) -> int:
     return span.key.home if isinstance(span.key, HomeKey) else 0
 
 
-def _by_home(reads: Iterable[PendingRead]) -> dict[int, list[PendingRead]]:
-    homes: dict[int, list[PendingRead]] = {}
+def _by_home(reads: Iterable[ReadOperation]) -> dict[int, list[ReadOperation]]:
+    homes: dict[int, list[ReadOperation]] = {}
     for read in reads:
         homes.setdefault(_home(read.span), []).append(read)
     return homes

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.extraction import Part
     from penstock.data.zarr.layout import Layout
     from penstock.data.zarr.references import Records
-    from penstock.engine.contracts.fetching import PendingRead
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
 
     Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and the elements in each
@@ -86,7 +86,7 @@ class ShardIndexes:
         """Read the indexes of ``arrays`` from ``source``; the reads are counted in ``counts``."""
         self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
         self._inbox = Inbox()
-        self._reads: dict[Shard, PendingRead] = {}
+        self._reads: dict[Shard, ReadOperation] = {}
         self._found: dict[Shard, bytes | PenstockError | None] = {}  # those that take no request
         self._closed = False
 
@@ -139,7 +139,7 @@ class ShardIndexes:
         self._cache.put(shard, index)
         return index
 
-    def _taken(self, read: PendingRead, array: StoredArray) -> bytes | None:
+    def _taken(self, read: ReadOperation, array: StoredArray) -> bytes | None:
         self._inbox.wait(read)
         self._counts.requests += read.attempts
         self._counts.retries += read.retries
@@ -223,7 +223,7 @@ class Chunks:
             span = None if index is None else chunk_span(layout, place, index)
         return None if span is None else self._arrays[number].objects.find(span)
 
-    def decode(self, chunk: int, read: PendingRead | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
+    def decode(self, chunk: int, read: ReadOperation | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
         """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
 
         The values lie in memory of ``pool`` if it is given and the codecs can decode into a given array.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.source import Source
 
     Manifest: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]
@@ -278,11 +278,11 @@ class _Layer:
 
 
 class _Read:
-    """Pending read of an object of a zarr store: see ``PendingRead``."""
+    """Pending read of an object of a zarr store: see ``ReadOperation``."""
 
     __slots__ = ("_buffer", "_data", "_owner", "attempts", "cancelled", "complete", "error", "retries", "span")
 
-    def __init__(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> None:
+    def __init__(self, span: Span, buffer: Buffer | None, owner: Owner) -> None:
         self.span = span
         self.error: PenstockError | None = None
         self.attempts = self.retries = 0
@@ -330,11 +330,11 @@ class _StoreReads:
         self._lock = Lock()
         self._under_way = self._threads = 0
 
-    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: Owner) -> list[ReadOperation]:
         """Return a pending read for each span, in order."""
         return [_Read(span, buffer, owner) for span, buffer in wanted]
 
-    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+    def send_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Queue reads for the threads: as many threads as reads under way, up to 32."""
         for read in reads:
             with self._lock:
@@ -345,7 +345,7 @@ class _StoreReads:
             if more:
                 Thread(target=self._work, name="penstock-zarr", daemon=True).start()
 
-    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+    def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads: queued reads do not begin, and reads under way do not fill their buffer."""
         with self._lock:
             for read in reads:

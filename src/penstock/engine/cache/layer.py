@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.cache.files import Hit
     from penstock.engine.cache.tiers import Cache
-    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.errors import PenstockError
     from penstock.options import CacheOptions
     from penstock.values import ObjectMeta
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Wanted = tuple[Span, Buffer | None]
     Stat = Callable[[Sequence[str]], list[ObjectMeta | None]]
 
-__all__ = ["ALL", "CacheLayer", "CachedObjects", "CachedRead", "FetchedRead", "Flight", "Place", "Request", "cached"]
+__all__ = ["ALL", "CacheLayer", "CachedObjects", "CachedRead", "FetchedRead", "Flight", "Missing", "Place", "cached"]
 
 
 def cached(
@@ -73,7 +73,7 @@ class CacheLayer:
         # Flights that others may join, by span; each reads into its own memory.
         self._flights: dict[Span, Flight] = {}
 
-    def prepare_reads(self, wanted: Iterable[Wanted], owner: ReadOwner) -> list[PendingRead]:
+    def prepare_reads(self, wanted: Iterable[Wanted], owner: Owner) -> list[ReadOperation]:
         """Return a read for each span; complete if the cache has all its bytes."""
         wanted = [*wanted]
         pinned = self._versions([span for span, _ in wanted]) if self._mode == "revalidate" else {}
@@ -87,9 +87,9 @@ class CacheLayer:
                 read.span = span
             reads.append(read)
         others = iter(self._below.prepare_reads(passed, owner) if passed else ())
-        return [next(others) if each is None else cast("PendingRead", each) for each in reads]
+        return [next(others) if each is None else cast("ReadOperation", each) for each in reads]
 
-    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+    def send_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Send the requests for bytes that the cache lacks."""
         fetched, below = self._split(reads)
         own = [each for read in fetched for each in read.flights if each.leader is read]
@@ -101,12 +101,12 @@ class CacheLayer:
                 if each.read.complete:
                     self._close(each)
 
-    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+    def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads; flights that other reads also wait for continue."""
         fetched, below = self._split(reads)
         self._below.cancel_reads([*below, *self._unwanted(fetched)])
 
-    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+    def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads and wait until none of them writes any more."""
         fetched, below = self._split(reads)
         self._below.stop_reads([*below, *self._unwanted(fetched)])
@@ -123,21 +123,21 @@ class CacheLayer:
         """Return how many bytes fit into the cache without evicting anything."""
         return self.cache.room_bytes()
 
-    def _split(self, reads: Iterable[object]) -> tuple[list[FetchedRead], list[PendingRead]]:
+    def _split(self, reads: Iterable[object]) -> tuple[list[FetchedRead], list[ReadOperation]]:
         """Split reads into this layer's unfinished ones and those of the layer below."""
         fetched: list[FetchedRead] = []
-        below: list[PendingRead] = []
+        below: list[ReadOperation] = []
         for each in reads:
             if isinstance(each, FetchedRead):
                 if not each.complete:
                     fetched.append(each)
             elif not isinstance(each, CachedRead):
-                below.append(cast("PendingRead", each))
+                below.append(cast("ReadOperation", each))
         return fetched, below
 
-    def _unwanted(self, reads: Iterable[FetchedRead]) -> list[PendingRead]:
+    def _unwanted(self, reads: Iterable[FetchedRead]) -> list[ReadOperation]:
         """Remove reads from their flights; return the reads below that no other read waits for."""
-        found: list[PendingRead] = []
+        found: list[ReadOperation] = []
         for read in reads:
             for flight in read.flights:
                 self._close(flight)  # no read joins from here on
@@ -159,7 +159,7 @@ class CacheLayer:
         metas = dict(zip(keys, self._stat(keys), strict=True)) if keys else {}
         return {span: _pinned(span, meta) for span in spans if (meta := metas.get(span.key)) is not None and meta.etag}
 
-    def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> CachedRead | FetchedRead | None:
+    def _read(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead | None:
         """Return a read of a span; None if the cache does not handle it."""
         _, start, stop, etag, whole, _, _ = span
         fits = buffer is None or (stop is not None and buffer.size == stop - start)
@@ -169,7 +169,7 @@ class CacheLayer:
             return self._known(span, buffer, owner) if fits and (stop > start >= 0 or whole) else None
         return self._unsized(span, owner) if fits and 0 <= -start <= self._block_bytes else None
 
-    def _unsized(self, span: Span, owner: ReadOwner) -> CachedRead | FetchedRead:
+    def _unsized(self, span: Span, owner: Owner) -> CachedRead | FetchedRead:
         """Return a read of a whole object, or of its last bytes, of unknown size."""
         key, start, _, etag, _, _, _ = span
         part = Part("e", start, None) if start else ALL
@@ -177,20 +177,20 @@ class CacheLayer:
         if hit is not None:
             return self._held(span, hit.data, None)
         if size < 0:
-            return self._fetch(span, None, owner, [Request(span, (part,), etag, UNKNOWN_SIZE)])
+            return self._fetch(span, None, owner, [Missing(span, (part,), etag, UNKNOWN_SIZE)])
         first = max(0, size + start) if start else 0
         return self._known(Span(key, first, size, etag, whole=not first), None, owner)
 
-    def _unpinned(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> CachedRead | FetchedRead | None:
+    def _unpinned(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead | None:
         """Return a read of any recently read version, from a single entry so that versions do not mix."""
         if self._mode != "ttl":
             return None
         hit = self._objects.lately(span, None if buffer is None else buffer.view())
         if hit is not None:
             return self._held(span, hit.data, buffer)
-        return self._fetch(span, buffer, owner, [Request(span, (Part("u", span.start, span.stop),), "", UNKNOWN_SIZE)])
+        return self._fetch(span, buffer, owner, [Missing(span, (Part("u", span.start, span.stop),), "", UNKNOWN_SIZE)])
 
-    def _known(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> CachedRead | FetchedRead:
+    def _known(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead:
         """Return a read of bytes whose range and version are known."""
         key, start, stop, etag, whole, _, _ = span
         size = (stop or 0) - start
@@ -201,7 +201,7 @@ class CacheLayer:
             hit = self._objects.part(key, etag, wanted[0], size, into)
             if hit is not None and not _of_other_size(hit, object_bytes):
                 return self._held(span, hit.data, buffer)
-            return self._fetch(span, buffer, owner, [Request(span, tuple(wanted), etag, object_bytes)])
+            return self._fetch(span, buffer, owner, [Missing(span, tuple(wanted), etag, object_bytes)])
         target = Buffer.allocate(size) if buffer is None else buffer
         view, missing = target.view(), list[tuple[int, int, Part]]()
         for number, part in enumerate(wanted):
@@ -211,11 +211,11 @@ class CacheLayer:
             if hit is None:
                 missing.append((low, high, part))
             elif _of_other_size(hit, object_bytes):
-                return self._fetch(span, target, owner, [Request(span, tuple(wanted), etag, object_bytes)])
+                return self._fetch(span, target, owner, [Missing(span, tuple(wanted), etag, object_bytes)])
         if not missing:
             return self._held(span, None, target)
         requests = [
-            Request(span if high - low == size else Span(key, low, high, etag), tuple(run), etag, object_bytes)
+            Missing(span if high - low == size else Span(key, low, high, etag), tuple(run), etag, object_bytes)
             for low, high, run in _runs(missing)
         ]
         return self._fetch(span, target, owner, requests)
@@ -228,7 +228,7 @@ class CacheLayer:
             emit(CacheHit(self._objects.url(span.key), span.start, size_bytes))
         return read
 
-    def _fetch(self, span: Span, target: Buffer | None, owner: ReadOwner, requests: Sequence[Request]) -> FetchedRead:
+    def _fetch(self, span: Span, target: Buffer | None, owner: Owner, requests: Sequence[Missing]) -> FetchedRead:
         """Return a read that fetches all or some of its bytes from the store."""
         self.cache.note(hit=False)
         if listening():
@@ -382,7 +382,7 @@ class CachedObjects:
             found = self._cache.look(self._name(key, etag, block))
         return found is not None and found.size_bytes >= low + size
 
-    def keep(self, request: Request, data: memoryview | bytes) -> None:
+    def keep(self, request: Missing, data: memoryview | bytes) -> None:
         """Store the bytes of a request as entries."""
         span, wanted, etag, object_bytes = request
         key, size = span.key, len(data)
@@ -412,7 +412,7 @@ class CachedObjects:
 
 
 class CachedRead:
-    """A read without a request, complete from the beginning (see ``contracts.fetching.PendingRead``).
+    """A read without a request, complete from the beginning (see ``contracts.fetching.ReadOperation``).
 
     Attributes:
         span: The span to read.
@@ -450,7 +450,7 @@ class CachedRead:
         return b"" if self._target is None else self._target.take()
 
 
-class Request(NamedTuple):
+class Missing(NamedTuple):
     """A range that the cache does not have.
 
     Attributes:
@@ -484,16 +484,16 @@ class Flight:
 
     __slots__ = ("_ended", "joinable", "leader", "members", "read", "request")
 
-    read: PendingRead
+    read: ReadOperation
 
     def __init__(
-        self, request: Request, leader: FetchedRead, ended: Callable[[Flight], None], *, joinable: bool
+        self, request: Missing, leader: FetchedRead, ended: Callable[[Flight], None], *, joinable: bool
     ) -> None:
         """Begin with ``leader``, which sends it; ``ended`` is called first at its end."""
         self.request, self.leader, self._ended, self.joinable = request, leader, ended, joinable
         self.members: dict[FetchedRead, None] = {leader: None}
 
-    def finished(self, _read: PendingRead) -> None:
+    def finished(self, _read: ReadOperation) -> None:
         """Notify all members; runs on the transport's thread."""
         self._ended(self)
         while self.members:
@@ -533,7 +533,7 @@ class FetchedRead:
     )
 
     def __init__(
-        self, span: Span, target: Buffer | None, owner: ReadOwner, keep: Callable[[Flight, memoryview | bytes], None]
+        self, span: Span, target: Buffer | None, owner: Owner, keep: Callable[[Flight, memoryview | bytes], None]
     ) -> None:
         """Read into ``target``, or into the flight's memory; ``keep`` receives the bytes of each flight."""
         self.span, self._target, self._owner, self._keep = span, target, owner, keep
@@ -561,7 +561,7 @@ class FetchedRead:
         """Count one more flight as ended; the last one completes the read."""
         if next(self._ended) == self._waits:
             self.complete = True
-            self._owner.finished(cast("PendingRead", self))
+            self._owner.finished(cast("ReadOperation", self))
 
     def abandon(self, flight: Flight) -> None:
         """Leave a flight that other reads also wait for."""

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TEXT_BYTES",
-    "Call",
     "Exchange",
     "Gate",
     "Gated",
+    "Operation",
     "Request",
     "Response",
     "Traffic",
@@ -74,8 +74,8 @@ class Work:
     Attributes:
         run: The call.
         url: Empty, because nothing is sent.
-        blocks: The call may wait (for a disk, say), so a transport with threads for it executes it. A call that does
-            not wait is a verb of an HTTP dialect that needs no request: the I/O thread executes it directly.
+        blocks: The operation may wait (for a disk, say), so a transport with threads for it executes it. An operation
+            that does not wait is a verb of an HTTP dialect that needs no request: the I/O thread executes it directly.
 
     """
 
@@ -122,14 +122,14 @@ class Exchange(Generic[T]):
     parse: Callable[[Response], T]
 
 
-class Call(Protocol):
+class Operation(Protocol):
     """A unit of work that a transport carries out, perhaps in several attempts.
 
     Both methods run on the transport's thread, and may neither block nor raise:
 
     1. ``request()`` is called just before each attempt is sent, so that signatures are fresh.
-    2. ``done(response)`` is called after it: None ends the call, a number of seconds requests another attempt after
-       that time.
+    2. ``done(response)`` is called after it: None ends the operation, a number of seconds requests another attempt
+       after that time.
     """
 
     def request(self) -> Request | Work:
@@ -140,39 +140,39 @@ class Call(Protocol):
 
 
 class Transport(Protocol):
-    """A carrier of calls, many at once."""
+    """A carrier of operations, many at once."""
 
-    def submit(self, calls: Iterable[Call]) -> None:
-        """Queue calls; returns at once."""
+    def submit(self, operations: Iterable[Operation]) -> None:
+        """Queue operations; returns at once."""
 
     def concurrency(self) -> int:
-        """Return how many calls may currently be in flight at once; further calls wait for a slot."""
+        """Return how many operations may currently be in flight at once; further operations wait for a slot."""
 
-    def cancel(self, calls: Iterable[Call]) -> None:
-        """End those of the calls that are not done; each soon gets ``done`` with a ``Cancelled`` fault."""
+    def cancel(self, operations: Iterable[Operation]) -> None:
+        """End those of the operations that are not done; each soon gets ``done`` with a ``Cancelled`` fault."""
 
     def close(self) -> None:
-        """End all calls soon, with ``Cancelled``, and release connections and threads; later calls are refused."""
+        """End all operations soon, with ``Cancelled``; release connections and threads; refuse later operations."""
 
     def usable(self) -> bool:
-        """Return whether it carries calls; False once it is closed or broken."""
+        """Return whether it carries operations; False once it is closed or broken."""
 
 
 class Gate(Protocol):
-    """A limiter of when a store's calls may be sent. Methods run on the transport's thread and must not block.
+    """A limiter of when a store's operations may be sent. Methods run on the transport's thread and must not block.
 
     Attributes:
-        closed: Whether each call must ask before it is sent; otherwise all calls are sent.
+        closed: Whether each operation must ask before it is sent; otherwise all operations are sent.
 
     """
 
     closed: bool
 
-    def wait(self, call: Call) -> float:
-        """Return 0.0 if the call may be sent now, else the seconds after which to ask again."""
+    def wait(self, operation: Operation) -> float:
+        """Return 0.0 if the operation may be sent now, else the seconds after which to ask again."""
 
-    def failed(self, call: Call, delay_s: float) -> float:
-        """Record a call that requests another attempt after ``delay_s``; return its delay, in seconds."""
+    def failed(self, operation: Operation, delay_s: float) -> float:
+        """Record an operation that requests another attempt after ``delay_s``; return its delay, in seconds."""
 
 
 @runtime_checkable
@@ -185,10 +185,10 @@ class Gated(Protocol):
 
 @dataclass(slots=True)
 class UnderWay:
-    """A call that was sent a while ago and has not ended.
+    """An operation that was sent a while ago and has not ended.
 
     Attributes:
-        call: The call.
+        operation: The operation.
         waited_s: Seconds since its request was sent; while its connection is being opened, since the opening began.
         connecting: Whether its connection is still being opened.
         received: Bytes of the response's body so far.
@@ -197,7 +197,7 @@ class UnderWay:
 
     """
 
-    call: Call
+    operation: Operation
     waited_s: float
     connecting: bool = False
     received: int = 0
@@ -207,10 +207,10 @@ class UnderWay:
 
 @dataclass(slots=True)
 class Traffic:
-    """The slow calls of one transport, and how many requests it has carried.
+    """The slow operations of one transport, and how many requests it has carried.
 
     Attributes:
-        under_way: Calls that were sent at least half of ``late_s`` ago, the oldest first.
+        under_way: Operations that were sent at least half of ``late_s`` ago, the oldest first.
         ended: Requests that have ended so far.
         transport: The transport itself.
 
@@ -222,25 +222,25 @@ class Traffic:
 
 
 class Watch(Protocol):
-    """An observer of slow calls; its methods run on the transport's thread, and may neither block nor raise."""
+    """An observer of slow operations; its methods run on the transport's thread, and may neither block nor raise."""
 
     def late_s(self, now: float, /) -> float:
-        """Return how many seconds after it was sent a call is late; ``inf`` if no call is, at present.
+        """Return how many seconds after it was sent an operation is late; ``inf`` if no operation is, at present.
 
         ``now`` is the time of ``time.monotonic``.
         """
 
-    def look(self, traffic: Traffic, /) -> list[tuple[Call, Call]]:
-        """Inspect traffic in which at least one call is late; return calls to carry out in addition.
+    def look(self, traffic: Traffic, /) -> list[tuple[Operation, Operation]]:
+        """Inspect traffic in which at least one operation is late; return operations to carry out in addition.
 
-        Each pair holds a late call and an additional one, which the transport carries out before waiting calls, over a
-        new connection, and to another address of the same host if there is one.
+        Each pair holds a late operation and an additional one, which the transport carries out before waiting
+        operations, over a new connection, and to another address of the same host if there is one.
         """
 
 
 @runtime_checkable
 class Watchable(Protocol):
-    """A transport over a network, whose calls can be watched."""
+    """A transport over a network, whose operations can be watched."""
 
     def watch(self, watch: Watch) -> None:
-        """Ask ``watch`` about slow calls from here on."""
+        """Ask ``watch`` about slow operations from here on."""

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.values import Span
 
-__all__ = ["CachedFetching", "Fetching", "PendingRead", "ReadCounts", "ReadOwner"]
+__all__ = ["CachedFetching", "Fetching", "Owner", "ReadCounts", "ReadOperation"]
 
 
-class PendingRead(Protocol):
+class ReadOperation(Protocol):
     """A read in progress.
 
     Attributes:
@@ -76,10 +76,10 @@ class ReadCounts:
     opening_s: float = 0.0
 
 
-class ReadOwner(Protocol):
+class Owner(Protocol):
     """The receiver of a read's end: an ``Inbox``, or a layer that passes it on to one."""
 
-    def finished(self, read: PendingRead, /) -> None:
+    def finished(self, read: ReadOperation, /) -> None:
         """Record that ``read`` is complete; called on any thread, must not block."""
 
 
@@ -90,20 +90,20 @@ class Fetching(Protocol):
     may be called from any thread. An instance belongs to one process: after a fork the child makes a new one.
     """
 
-    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: Owner) -> list[ReadOperation]:
         """Return a read of each span, in order, into its buffer (of the span's size) or into new memory.
 
         A read that needs no request (it is in a cache, say) is complete at once, and ``owner`` is not notified of it.
         ``Unusable`` if a buffer's size differs from its span's. May block for credentials or a HEAD.
         """
 
-    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+    def send_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Send the prepared reads that are not complete; returns at once."""
 
-    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+    def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads; returns at once. A read that had begun may still write into its memory for a while."""
 
-    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+    def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads and wait until none of them can write into its buffer any more."""
 
     def concurrency(self) -> int:

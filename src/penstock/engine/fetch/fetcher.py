@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import Limits
 from penstock.engine.contracts.exchange import Gated, Watchable
-from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.fetch.operation import VerbOperation, summed
 from penstock.engine.fetch.policy import RetryPolicy
 from penstock.engine.node.member import member
 from penstock.engine.node.rate import Turns
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from penstock.engine.budget import Budget
     from penstock.engine.contracts.credentials import Identity
     from penstock.engine.contracts.driver import Driver
-    from penstock.engine.contracts.exchange import Call, Exchange, Transport
-    from penstock.engine.contracts.fetching import PendingRead, ReadOwner
+    from penstock.engine.contracts.exchange import Exchange, Operation, Transport
+    from penstock.engine.contracts.fetching import Owner, ReadOperation
     from penstock.events import Timings
     from penstock.options import NodeOptions, ReadOptions, RetryOptions
 
@@ -129,19 +129,19 @@ class Fetcher:
         finally:
             self.call_off((operation,))
 
-    def operation(self, make: partial[Exchange[T]], inbox: Inbox) -> Operation[T]:
+    def operation(self, make: partial[Exchange[T]], inbox: Inbox) -> VerbOperation[T]:
         """Return an operation to send; ``make`` is the driver's verb with its arguments.
 
         ``inbox`` is notified when the operation ends.
         """
-        return Operation(self._policy, make, inbox)
+        return VerbOperation(self._policy, make, inbox)
 
-    def send(self, operations: Sequence[Operation[T]]) -> None:
+    def send(self, operations: Sequence[VerbOperation[T]]) -> None:
         """Start operations. Store them first if they may have to be cancelled: Ctrl-C may come meanwhile."""
         self.driver.prepare()
         self._transport.submit(operations)
 
-    def call_off(self, operations: Iterable[Operation[T]]) -> None:
+    def call_off(self, operations: Iterable[VerbOperation[T]]) -> None:
         """End operations with ``Cancelled``, before anything that is started after this; does not wait for it."""
         if running := [each for each in operations if not each.complete]:
             self._transport.cancel(running)
@@ -165,7 +165,7 @@ class Fetcher:
             for span in spans
         )
 
-    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: Owner) -> list[ReadOperation]:
         """Return reads to send: one request each, or several beyond ``split_bytes`` (see ``contracts.fetching``)."""
         self.driver.prepare()
         wanted, most_bytes = [*wanted], self.options.split_bytes
@@ -183,38 +183,38 @@ class Fetcher:
         # With several reads, the others of the object would need all of it anyway.
         if len(wanted) == 1 and wanted[0][1] is not None:
             reads[0].front = wanted[0][0].start == 0
-        return cast("list[PendingRead]", reads)
+        return cast("list[ReadOperation]", reads)
 
-    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+    def send_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Send reads."""
-        self._transport.submit(_calls(reads))
+        self._transport.submit(_operations(reads))
 
-    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+    def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads in flight; their memory stays alive until libcurl has released it."""
-        self._cancel(_calls(reads))
+        self._cancel(_operations(reads))
 
-    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+    def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads and wait until none of them writes into its buffer any more, nor ever will.
 
         Reads that an interrupt kept from being sent never complete, so only those that have begun are waited for. On
         the transport's thread, where the garbage collector may run this, nothing is waited for; the memory stays alive.
         """
-        calls, inbox = _calls(reads), Inbox()
-        for call in calls:
-            call.tell(inbox)
-        self._cancel(calls)
-        for call in calls if may_wait() else ():
-            if call.attempts:
-                inbox.wait(call)
+        operations, inbox = _operations(reads), Inbox()
+        for operation in operations:
+            operation.tell(inbox)
+        self._cancel(operations)
+        for operation in operations if may_wait() else ():
+            if operation.attempts:
+                inbox.wait(operation)
 
-    def _cancel(self, calls: Sequence[SpanRead]) -> None:
-        for call in calls:
-            # First: a call that the transport does not know yet may come late.
-            call.called_off = True
-        self._transport.cancel(calls)
-        self._wholes.call_off(calls)
+    def _cancel(self, operations: Sequence[SpanRead]) -> None:
+        for operation in operations:
+            # First: an operation that the transport does not know yet may come late.
+            operation.called_off = True
+        self._transport.cancel(operations)
+        self._wholes.call_off(operations)
 
-    def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
+    def _read(self, span: Span, buffer: Buffer | None, owner: Owner) -> SpanRead:
         size_bytes = None if span.stop is None else span.stop - span.start
         if buffer is not None and buffer.size != size_bytes:
             message = f"{size_bytes} bytes were to be read into a buffer of {buffer.size}"
@@ -230,7 +230,7 @@ class Fetcher:
             return OpenRead(self._policy, span, owner)
         return SpanRead(self._policy, span, owner, buffer)
 
-    def _end(self, span: Span, owner: ReadOwner) -> SpanRead:
+    def _end(self, span: Span, owner: Owner) -> SpanRead:
         """Return a read of an object's last bytes: in one request, or in parts after a HEAD that finds the size."""
         if -span.start <= self.options.split_bytes:
             return SuffixRead(self._policy, span, owner)
@@ -240,7 +240,7 @@ class Fetcher:
             return self._failed(span, owner, error)
         return self._read(known, None, owner)
 
-    def _failed(self, span: Span, owner: ReadOwner, error: PenstockError) -> SpanRead:
+    def _failed(self, span: Span, owner: Owner, error: PenstockError) -> SpanRead:
         failed = SpanRead(self._policy, span, owner)
         failed.error, failed.complete = error, True
         return failed
@@ -250,7 +250,7 @@ class Fetcher:
         span: Span,
         size_bytes: int,
         buffer: Buffer | None,
-        owner: ReadOwner,
+        owner: Owner,
         repeats: int = ChecksumMismatch.retries,
     ) -> SpanRead:
         """Return a read in parts, or one that has failed if no version to pin is available.
@@ -274,7 +274,7 @@ class Fetcher:
         self.driver.prepare()
         inbox = Inbox()
         read = self._split(span, buffer.size, buffer, inbox, repeats)
-        reads = [cast("PendingRead", read)]
+        reads = [cast("ReadOperation", read)]
         try:
             self.send_reads(reads)
             inbox.wait(read)
@@ -325,10 +325,10 @@ class Fetcher:
 
 
 _complete: Callable[[object], bool] = attrgetter("complete")
-_each: Callable[[object], Iterable[SpanRead]] = methodcaller("calls")
+_each: Callable[[object], Iterable[SpanRead]] = methodcaller("operations")
 
 
-def _calls(reads: Iterable[PendingRead]) -> list[SpanRead]:
+def _operations(reads: Iterable[ReadOperation]) -> list[SpanRead]:
     return [*chain.from_iterable(map(_each, filterfalse(_complete, reads)))]  # a loop takes three times as long
 
 
@@ -349,7 +349,7 @@ class Pace:
     A rate is learned from the requests that they accept, so it fits the keys that are requested together.
 
     Attributes:
-        closed: Whether calls have to ask; False while the store has refused none for long.
+        closed: Whether operations have to ask; False while the store has refused none for long.
         store: Identifier of this store among all others, in all processes.
 
     """
@@ -366,30 +366,30 @@ class Pace:
         self._outages: set[int] = set()
         self._groups: dict[tuple[str, str], int] = {}  # identifiers of the groups seen so far
 
-    def wait(self, call: Call) -> float:
-        """Return 0.0 if a call may be sent now, and count it as sent; else the seconds until it must ask again."""
-        group = self._group(call)
+    def wait(self, operation: Operation) -> float:
+        """Return 0.0 if an operation may be sent now, and count it; else the seconds until it must ask again."""
+        group = self._group(operation)
         turns = self._turns.get(group)
         if turns is None:
             return 0.0
-        wait_s = turns.ask(call, monotonic()) * RetryPolicy.pace
+        wait_s = turns.ask(operation, monotonic()) * RetryPolicy.pace
         if wait_s:
             self._timings.paced(wait_s)
         else:
             self._count(group).sent += 1
         return wait_s
 
-    def failed(self, call: Call, delay_s: float) -> float:
-        """Record a call that will be repeated after ``delay_s``; return the delay to use instead, in seconds.
+    def failed(self, operation: Operation, delay_s: float) -> float:
+        """Record an operation that will be repeated after ``delay_s``; return the delay to use instead, in seconds.
 
-        Backoff spreads calls over ten seconds because nothing better is known. Once the rate is known, the turns spread
-        them. While the rate is being learned, there must be requests to learn from.
+        Backoff spreads operations over ten seconds because nothing better is known. Once the rate is known, the turns
+        spread them. While the rate is being learned, there must be requests to learn from.
         """
-        error = getattr(call, "error", None)
+        error = getattr(operation, "error", None)
         if not isinstance(error, Throttled):
             return delay_s
-        kind, prefix = _named(call)
-        group = self._group(call)
+        kind, prefix = _named(operation)
+        group = self._group(operation)
         if group not in self._turns and len(self._turns) >= _PREFIXES:
             prefix, group = "", self._id(kind, "")
         now = monotonic()
@@ -408,7 +408,7 @@ class Pace:
     def counted(self) -> dict[int, Counted]:
         """Return the counts since the last call, by group."""
         for group, turns in self._turns.items():
-            if gone := [call for call in turns.waiting() if getattr(call, "complete", False)]:
+            if gone := [operation for operation in turns.waiting() if getattr(operation, "complete", False)]:
                 turns.leave(gone)
             counted = self._count(group)
             counted.waits = len(turns) > 0
@@ -431,9 +431,9 @@ class Pace:
     def _count(self, group: int) -> Counted:
         return self._counted.setdefault(group, Counted(self.store, ""))
 
-    def _group(self, call: Call) -> int:
-        """Return the group in which a call counts: that of its prefix, or the shared group of all other prefixes."""
-        kind, prefix = _named(call)
+    def _group(self, operation: Operation) -> int:
+        """Return the group of an operation: that of its prefix, or the shared group of all other prefixes."""
+        kind, prefix = _named(operation)
         group = self._id(kind, prefix)
         return group if group in self._turns else self._id(kind, "") if len(self._turns) >= _PREFIXES else group
 
@@ -446,12 +446,14 @@ class Pace:
         return found
 
 
-def _named(call: Call) -> tuple[str, str]:
-    """Return the kind of request that a call makes, and the first part of its key."""
-    if isinstance(call, SpanRead):
-        return "read", call.span.key.partition("/")[0] if "/" in call.span.key else ""
-    if isinstance(call, Operation):
-        return "read" if call.verb in _READS else "write", call.key.partition("/")[0] if "/" in call.key else ""
+def _named(operation: Operation) -> tuple[str, str]:
+    """Return the kind of request that an operation makes, and the first part of its key."""
+    if isinstance(operation, SpanRead):
+        return "read", operation.span.key.partition("/")[0] if "/" in operation.span.key else ""
+    if isinstance(operation, VerbOperation):
+        return "read" if operation.verb in _READS else "write", operation.key.partition("/")[
+            0
+        ] if "/" in operation.key else ""
     return "read", ""
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.engine.waiting import Inbox
     from penstock.values import ObjectMeta
 
-__all__ = ["Operation", "summed"]
+__all__ = ["VerbOperation", "summed"]
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def summed(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
     return partial(cast("Summed", driver).head, key, sums=True) if driver.abilities.sums else partial(driver.head, key)
 
 
-class Operation(Generic[T]):
+class VerbOperation(Generic[T]):
     """An operation in progress that is not a read.
 
     Attributes:

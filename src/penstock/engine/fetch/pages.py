@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from penstock.engine.fetch.fetcher import Fetcher
-    from penstock.engine.fetch.operation import Operation
+    from penstock.engine.fetch.operation import VerbOperation
     from penstock.engine.listing.listing import Listing
     from penstock.values import Page, Upload
 
@@ -145,7 +145,7 @@ class Pager:
         self._fetcher = fetcher
         self._url = url or fetcher.driver.url
         self._inbox = Inbox()
-        self._flying: dict[Operation[Page], str] = {}
+        self._flying: dict[VerbOperation[Page], str] = {}
         self._scope = scope  # set by the first request, at the latest
 
     @property
@@ -158,7 +158,7 @@ class Pager:
         """Whether beginning a listing after any key costs no more than any other page."""
         return self._fetcher.driver.abilities.jumps
 
-    def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Operation[Page]:
+    def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> VerbOperation[Page]:
         """Send one LIST request; return its operation, which identifies the page when it is taken."""
         verb = require(self._fetcher.driver, List, prefix).list
         make = partial(verb, prefix, token=token, start_after=start_after, delimiter=delimiter)
@@ -169,7 +169,7 @@ class Pager:
         self._fetcher.send((listing,))
         return listing
 
-    def take(self) -> list[tuple[Operation[Page], Page]]:
+    def take(self) -> list[tuple[VerbOperation[Page], Page]]:
         """Wait for a page; return all that have come, each with its request, or raise the error of one."""
         taken = []
         for listing, outcome in self.outcomes():
@@ -178,11 +178,11 @@ class Pager:
             taken.append((listing, outcome))
         return taken
 
-    def outcomes(self, *, wait: bool = True) -> list[tuple[Operation[Page], Page | PenstockError]]:
+    def outcomes(self, *, wait: bool = True) -> list[tuple[VerbOperation[Page], Page | PenstockError]]:
         """Return each request that has ended, with its page or error; with ``wait``, wait for one first."""
         if wait:
             self._inbox.wait_any(self._flying)
-        ended: list[tuple[Operation[Page], Page | PenstockError]] = []
+        ended: list[tuple[VerbOperation[Page], Page | PenstockError]] = []
         for listing in [each for each in self._flying if each.complete]:
             prefix = self._flying.pop(listing)
             try:

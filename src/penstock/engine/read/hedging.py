@@ -18,7 +18,8 @@ from penstock.events import Hedged, emit, listening
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.engine.contracts.exchange import Call, Request, Response, Traffic, Transport, UnderWay, Work
+    from penstock.engine.contracts.exchange import Operation, Request, Response, Traffic, Transport, UnderWay, Work
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.engine.fetch.policy import Hedges, Tokens
     from penstock.events import HostTimings, Timings
 
@@ -32,7 +33,7 @@ _LEAST_LATE_S: Final = 0.05  # a busy machine causes waits of this length
 _CONNECT_S: Final = 1.0
 _SLOWER: Final = 10.0  # times: a body below a tenth of the median rate
 _UNKNOWN_RATE: Final = 640 << 10  # bytes/s, while no rate has been measured
-_STUCK: Final = 0.5  # of the time that makes a call late
+_STUCK: Final = 0.5  # of the time that makes an operation late
 # This many times as many requests must have ended as take long.
 _TIMES: Final = 10
 _FEW: Final = 4
@@ -78,7 +79,7 @@ class Allowance:
 
 
 def lateness(each: UnderWay, usual: Usual) -> float:
-    """Return how long a call has taken, as a multiple of the time that makes it late.
+    """Return how long an operation has taken, as a multiple of the time that makes it late.
 
     Until the first byte that time is ``usual.late_s``, and at least a second while the connection is being opened.
     After the first byte it is ``usual.late_s`` again, plus ten times what the bytes received so far take at the median
@@ -93,12 +94,12 @@ def lateness(each: UnderWay, usual: Usual) -> float:
 
 
 def choose(late: Sequence[float], passed: Sequence[int], *, tried: bool) -> list[int]:
-    """Return the indices of the calls that deserve a second request, the latest call first.
+    """Return the indices of the operations that deserve a second request, the latest operation first.
 
     ``late`` holds their ``lateness``, ``passed`` how many requests have ended since each was sent. If those are many
-    times as many as the slow calls, the store is healthy and the call was unlucky. If only as many have ended as wait,
-    the store may be down, and gets no more requests. A few waiting calls prove neither: one of them is chosen, unless
-    one was ``tried``.
+    times as many as the slow operations, the store is healthy and the operation was unlucky. If only as many have ended
+    as wait, the store may be down, and gets no more requests. A few waiting operations prove neither: one of them is
+    chosen, unless one was ``tried``.
     """
     stuck = sum(each >= _STUCK for each in late)
     order = sorted((at for at, each in enumerate(late) if each >= 1), key=lambda at: -late[at])
@@ -142,27 +143,27 @@ class Hedging:
         calm = self._tokens.left > self._tokens.limit - 1 and now - self._hedges.throttled_at > _CALM_S
         return self._usual.late_s if calm and self._usual is not None else inf
 
-    def look(self, traffic: Traffic) -> list[tuple[Call, Call]]:
+    def look(self, traffic: Traffic) -> list[tuple[Operation, Operation]]:
         """Return second requests for late reads, each with its read; at most as many as are allowed."""
         self._allowance.earn(traffic.ended - self._hedges.made)
         usual = self._usual
-        reads = [each for each in traffic.under_way if isinstance(each.call, SpanRead)]
+        reads = [each for each in traffic.under_way if isinstance(each.operation, SpanRead)]
         if usual is None or not reads or self._allowance.left < 1:
             return []
-        late = [lateness(each, usual) if self._may(each.call) else _HAD for each in reads]
-        made: list[tuple[Call, Call]] = []
+        late = [lateness(each, usual) if self._may(each.operation) else _HAD for each in reads]
+        made: list[tuple[Operation, Operation]] = []
         for at in choose(late, [each.passed for each in reads], tried=traffic.ended == self._tried_at):
             hedge = _Hedge(reads[at], traffic.transport)
             held = sum(each.size_bytes for each in self._hedges.open.values())
             if hedge.twin is not None and held + hedge.size_bytes <= _MOST_BYTES and self._allowance.spend():
                 self._tried_at = traffic.ended
-                self._hedges.open[reads[at].call] = hedge
-                made.append((reads[at].call, hedge))
+                self._hedges.open[reads[at].operation] = hedge
+                made.append((reads[at].operation, hedge))
         return made
 
-    def _may(self, call: Call) -> bool:
+    def _may(self, operation: Operation) -> bool:
         """Return whether a read may have a second request: only one, and within the requests that it may make."""
-        read = cast("SpanRead", call)
+        read = cast("SpanRead", operation)
         return not read.called_off and read not in self._hedges.open and read.attempts < read.policy.attempts
 
 
@@ -190,7 +191,7 @@ class _Recent:
 
 
 class _Hedge:
-    """A second request for a slow read, as a call: the read's twin, into separate memory, tried once.
+    """A second request for a slow read, as an operation: the read's twin, into separate memory, tried once.
 
     Attributes:
         size_bytes: Memory that the twin takes.
@@ -201,7 +202,7 @@ class _Hedge:
     __slots__ = ("_late", "_read", "_transport", "_won", "size_bytes", "twin")
 
     def __init__(self, late: UnderWay, transport: Transport) -> None:
-        read = cast("SpanRead", late.call)
+        read = cast("SpanRead", late.operation)
         self._read = read
         self._late = late
         self._transport = transport
@@ -217,7 +218,7 @@ class _Hedge:
         """Whether the second request has ended."""
         return self.twin is None or self.twin.complete
 
-    def finished(self, twin: SpanRead) -> None:
+    def finished(self, twin: ReadOperation) -> None:
         """Do nothing when the twin is complete, because ``done`` checks that."""
 
     def request(self) -> Request | Work:

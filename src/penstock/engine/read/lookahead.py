@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.engine.budget import Budget
-    from penstock.engine.contracts.fetching import Fetching, PendingRead
+    from penstock.engine.contracts.fetching import Fetching, ReadOperation
     from penstock.values import Span
 
 __all__ = ["Lookahead"]
@@ -55,7 +55,7 @@ class Lookahead:
         self._spans = spans
         self._budget = budget
         self._inbox = Inbox()
-        self._reads: deque[PendingRead] = deque()
+        self._reads: deque[ReadOperation] = deque()
         self._costs: deque[int] = deque()  # of the reads
         self._sizes = Sizes()  # of reads of unknown length
         self._next: Span | None = None
@@ -87,7 +87,7 @@ class Lookahead:
         reads = self._reads
         return bool(reads) and reads[0].complete
 
-    def advance(self) -> PendingRead:
+    def advance(self) -> ReadOperation:
         """Return the next read, complete; its ``take`` returns the bytes or raises, and later reads still follow."""
         if self._pid != os.getpid():
             raise Unusable("an iterator over objects was begun before a fork and continued after it")
@@ -121,7 +121,7 @@ class Lookahead:
         counts.size_bytes += size_bytes
         return read
 
-    def _await(self, read: PendingRead) -> None:
+    def _await(self, read: ReadOperation) -> None:
         began = monotonic()
         try:
             self._inbox.wait(read)

@@ -18,8 +18,8 @@ from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Exchange, Response, Work
+    from penstock.engine.contracts.fetching import Owner
     from penstock.engine.fetch.policy import RetryPolicy
-    from penstock.engine.read.spanread import Owner
 
 __all__ = ["OpenRead", "SuffixRead", "ending"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.budget import Budget
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.values import Running
 
 
@@ -53,7 +53,7 @@ class Reader(BlockReader):
         self._url = url
         self._meta = meta
         self._inbox = Inbox()
-        self._blocks: OrderedDict[int, PendingRead] = OrderedDict()
+        self._blocks: OrderedDict[int, ReadOperation] = OrderedDict()
         self._last = -2
         self._pid = os.getpid()
         self._compared = 0  # bytes from the front that were compared, or will be
@@ -143,7 +143,7 @@ class Reader(BlockReader):
                 self._mismatch = ChecksumMismatch(message, url=self._url)
                 raise again(self._mismatch)
 
-    def _drop(self, reads: list[PendingRead]) -> None:
+    def _drop(self, reads: list[ReadOperation]) -> None:
         unfinished = [read for read in reads if not read.complete]
         if unfinished and self._pid == os.getpid():
             self._fetching().cancel_reads(unfinished)
@@ -157,7 +157,7 @@ def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window: B
     reason (an error, Ctrl-C, closing), nothing writes into a target.
     """
     pid, inbox = os.getpid(), Inbox()
-    reads: deque[tuple[Span, PendingRead | None]] = deque()  # no read for an empty span
+    reads: deque[tuple[Span, ReadOperation | None]] = deque()  # no read for an empty span
     held_bytes, drained = 0, False
     try:
         while True:
@@ -191,10 +191,10 @@ def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window: B
             fetching.stop_reads([read for _, read in reads if read is not None])
 
 
-_taken: Callable[[PendingRead], bytes] = methodcaller("take")  # for ``map``, which is faster than a loop
+_taken: Callable[[ReadOperation], bytes] = methodcaller("take")  # for ``map``, which is faster than a loop
 
 
-def start_reads(fetching: Fetching, spans: Iterable[Span], owner: ReadOwner) -> list[PendingRead]:
+def start_reads(fetching: Fetching, spans: Iterable[Span], owner: Owner) -> list[ReadOperation]:
     """Send reads, each into separate memory; each notifies ``owner`` when it is complete."""
     reads = fetching.prepare_reads(zip(spans, repeat(None)), owner)
     fetching.send_reads(reads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, cast
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED
@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.driver import Summed
     from penstock.engine.contracts.exchange import Request, Response, Work
+    from penstock.engine.contracts.fetching import Owner, ReadOperation
     from penstock.engine.fetch.policy import RetryPolicy
     from penstock.engine.waiting import Inbox
     from penstock.values import Checksum, ObjectMeta
 
 __all__ = ["RangeProbe", "SpanRead", "SplitRead", "split"]
-
-
-class Owner(Protocol):
-    """Receiver of the notice that a read is complete, on the transport's thread."""
-
-    def finished(self, read: SpanRead, /) -> None:
-        """Take note that the read is complete."""
 
 
 Again = Callable[[Span, Buffer], "SpanRead"]
@@ -43,7 +37,7 @@ class _Both(NamedTuple):
     first: Owner
     second: Owner
 
-    def finished(self, read: SpanRead, /) -> None:
+    def finished(self, read: ReadOperation, /) -> None:
         self.first.finished(read)
         self.second.finished(read)
 
@@ -108,8 +102,8 @@ class SpanRead:
         """Number of bytes that it holds; only once complete."""
         return len(self.value) if self.value is not None else self.target.size if self.target else 0
 
-    def calls(self) -> Sequence[SpanRead]:
-        """Return the calls that the transport carries for this read."""
+    def operations(self) -> Sequence[SpanRead]:
+        """Return the operations that the transport carries for this read."""
         return (self,)
 
     def tell(self, inbox: Inbox) -> None:
@@ -408,8 +402,8 @@ class SplitRead(SpanRead):
     """A long span, read in several parts into one target.
 
     The bytes of a whole object are compared with its checksum, if the store provides one. The thread that first asks
-    for the outcome compares them, because the transport's thread has other calls to serve. Bytes that differ are read
-    again.
+    for the outcome compares them, because the transport's thread has other operations to serve. Bytes that differ are
+    read again.
     """
 
     __slots__ = ("_again", "_asked", "_calls", "_ended", "_fault", "_unseen")
@@ -465,7 +459,7 @@ class SplitRead(SpanRead):
         self.retries += read.attempts
         return read.error
 
-    def calls(self) -> Sequence[SpanRead]:
+    def operations(self) -> Sequence[SpanRead]:
         """Return the reads of the parts."""
         return self._calls
 
@@ -474,7 +468,7 @@ class SplitRead(SpanRead):
         for read in self._calls:
             read.look()
 
-    def finished(self, part: SpanRead) -> None:
+    def finished(self, part: ReadOperation) -> None:
         """Count a part; the first error is the whole read's, reported once no part writes into the target any more."""
         self._fault = self._fault or part.error
         if next(self._ended) == len(self._calls):

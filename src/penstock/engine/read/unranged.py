@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.fetch.operation import VerbOperation, summed
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.waiting import Inbox
 from penstock.errors import Bug, Cancelled, PenstockError, Unusable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.engine.contracts.exchange import Request, Response, Transport, Work
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.engine.fetch.policy import RetryPolicy
 
 __all__ = ["WholeObjects"]
@@ -73,7 +74,7 @@ class WholeObjects:
 
 
 class _WholeObject:
-    """An object as a call: a look-up of its size, a read of its bytes, then a wait until it is unused for a while."""
+    """An object as an operation: a look-up of its size, a read, then a wait until it is unused for a while."""
 
     def __init__(self, wholes: WholeObjects, policy: RetryPolicy, key: str, etag: str) -> None:
         self.at = key, etag
@@ -83,7 +84,7 @@ class _WholeObject:
         self._wholes = wholes
         self._waiting: dict[SpanRead, None] = {}  # to take a read out and to end it is one step: see drop
         self._policy = policy
-        self._look = Operation(policy, summed(policy.driver, key), Inbox())
+        self._look = VerbOperation(policy, summed(policy.driver, key), Inbox())
         self._read: SpanRead | None = None
 
     def add(self, read: SpanRead) -> None:
@@ -101,28 +102,28 @@ class _WholeObject:
         if self._waiting.pop(read, self) is None:
             read.end(Cancelled("called off"))
 
-    def finished(self, read: SpanRead) -> None:
+    def finished(self, read: ReadOperation) -> None:
         """Do nothing when the object is here, because ``done`` checks that."""
 
     def request(self) -> Request | Work:
         """Return the request of the next step."""
-        call = self._read or self._look
-        if call.complete:
+        operation = self._read or self._look
+        if operation.complete:
             raise _Awake("there is nothing to ask for at present")
-        return call.request()
+        return operation.request()
 
     def done(self, response: Response) -> float | None:
         """Go on to the next step.
 
         A response that ends the object while it waits, as the transport sends at its end, ends the waiting reads.
         """
-        call = self._read or self._look
-        if call.complete:
+        operation = self._read or self._look
+        if operation.complete:
             if isinstance(response.fault, _Awake):
                 return self._next()
             self._failed(response.fault or Bug("a response without a request"))
             return None
-        delay_s = call.done(response)
+        delay_s = operation.done(response)
         return self._next() if delay_s is None else delay_s
 
     def _next(self) -> float | None:

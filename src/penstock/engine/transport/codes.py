@@ -1,4 +1,4 @@
-"""Conversion of failures below a call to Penstock errors: libcurl's codes, in one table, and Python's exceptions.
+"""Conversion of failures below an operation to Penstock errors: libcurl's codes, in one table, and Python's exceptions.
 
 The descriptors of this process count here, too: how many are left for connections, and whether they are still its own.
 """
@@ -17,7 +17,7 @@ from penstock.engine.contracts.exchange import Response
 from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, NoSpace, PenstockError, TimedOut, Unreachable
 
 if TYPE_CHECKING:
-    from penstock.engine.contracts.exchange import Call
+    from penstock.engine.contracts.exchange import Operation
 
 
 __all__ = ["KINDS", "WHERE", "Token", "crowded", "deliver", "fault", "ours", "room"]
@@ -112,16 +112,16 @@ def ours(error: BaseException) -> PenstockError:
     return wrapped
 
 
-def deliver(call: Call, response: Response) -> float | None:
-    """Pass a call its response and return the result of ``call.done``.
+def deliver(operation: Operation, response: Response) -> float | None:
+    """Pass an operation its response and return the result of ``operation.done``.
 
-    If ``done`` raises, although it must not, only this call gets the error: as the fault of a second response.
+    If ``done`` raises, although it must not, only this operation gets the error: as the fault of a second response.
     """
     try:
-        return call.done(response)
-    except Exception as error:  # noqa: BLE001  the transport's thread serves other calls, too
+        return operation.done(response)
+    except Exception as error:  # noqa: BLE001  the transport's thread serves other operations, too
         with suppress(Exception):
-            call.done(Response(fault=ours(error)))
+            operation.done(Response(fault=ours(error)))
         return None
 
 

@@ -1,4 +1,4 @@
-"""Detection of slow transfers: the watch of their store sees them and may ask for additional calls."""
+"""Detection of slow transfers: the watch of their store sees them and may ask for additional operations."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.engine.contracts.exchange import Traffic, UnderWay
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.engine.contracts.exchange import Call
+    from penstock.engine.contracts.exchange import Operation
     from penstock.engine.transport.session import Handles, Session, Transfer
 
 __all__ = ["Addresses", "Lookout"]
 
 _OFTEN_S: Final = 0.01
 _SELDOM_S: Final = 0.1
-_PART: Final = 4  # checks within the time after which a call is late
+_PART: Final = 4  # checks within the time after which an operation is late
 _HALF: Final = 0.5  # see Traffic.under_way
 
 
 class Lookout:
-    """Periodic check of the calls in flight; used only by the I/O thread.
+    """Periodic check of the operations in flight; used only by the I/O thread.
 
     Attributes:
         every_s: Seconds between two checks.
@@ -45,8 +45,8 @@ class Lookout:
 
     def look(
         self, busy: Iterable[Transfer], handles: Iterable[Handles], now: float
-    ) -> list[tuple[Session, Call, str | bool]]:
-        """Return additional calls, each with its session and the address to use (True for any).
+    ) -> list[tuple[Session, Operation, str | bool]]:
+        """Return additional operations, each with its session and the address to use (True for any).
 
         ``busy`` holds the transfers in flight, the oldest first. The check costs next to nothing while none of them is
         old.
@@ -57,17 +57,19 @@ class Lookout:
         self.next_at = now + self.every_s
         return self._asked(_old(busy, _HALF * least_s, now), now) if least_s < inf else []
 
-    def _asked(self, old: dict[Session, list[Transfer]], now: float) -> list[tuple[Session, Call, str | bool]]:
-        extra: list[tuple[Session, Call, str | bool]] = []
+    def _asked(self, old: dict[Session, list[Transfer]], now: float) -> list[tuple[Session, Operation, str | bool]]:
+        extra: list[tuple[Session, Operation, str | bool]] = []
         for session, transfers in old.items():
             watch = session.handles.watch
             if watch is None or now - transfers[0].began < _late_s(session.handles, now):
                 continue
             under_way = [_under_way(each, now) for each in transfers]
-            by_call = {id(each.call): each for each in transfers}
+            by_operation = {id(each.operation): each for each in transfers}
             try:
                 asked = watch.look(Traffic(under_way, session.handles.ended, session))
-                extra += [(session, call, self._elsewhere(session, by_call[id(late)])) for late, call in asked]
+                extra += [
+                    (session, operation, self._elsewhere(session, by_operation[id(late)])) for late, operation in asked
+                ]
             except Exception:  # noqa: BLE001  a watch must not stop the I/O thread
                 session.handles.watch = None
         return extra
@@ -81,7 +83,7 @@ class Lookout:
 
 
 def _late_s(handles: Handles, now: float) -> float:
-    """Return the seconds after which the watch considers a call late; a watch that raises is not asked again."""
+    """Return the seconds after which the watch considers an operation late; a watch that raises is not asked again."""
     try:
         return handles.watch.late_s(now) if handles.watch is not None else inf
     except Exception:  # noqa: BLE001  a watch must not stop the I/O thread
@@ -104,7 +106,7 @@ def _under_way(transfer: Transfer, now: float) -> UnderWay:
     sent_s, first_s, received = transfer.easy.progress()
     body_s = max(age_s - first_s, 1e-9) if first_s else 0.0
     passed = transfer.session.handles.ended - transfer.ended_before
-    return UnderWay(transfer.call, max(0.0, age_s - sent_s), not sent_s, received, body_s, passed)
+    return UnderWay(transfer.operation, max(0.0, age_s - sent_s), not sent_s, received, body_s, passed)
 
 
 # Object stores change the addresses behind their names every few seconds.
@@ -124,8 +126,8 @@ class Addresses:
     def other(self, url: str, used: str) -> str:
         """Return an address of the URL's host that differs from ``used``, of the same family; empty if none is known.
 
-        A name that was not looked up lately is looked up in the background, for later calls. Behind a proxy the result
-        is empty, because the proxy resolves the name.
+        A name that was not looked up lately is looked up in the background, for later operations. Behind a proxy the
+        result is empty, because the proxy resolves the name.
         """
         parts = urlsplit(url)
         if parts.hostname is None or any(os.environ.get(each) for each in _PROXIES):

@@ -1,6 +1,7 @@
-"""I/O thread: takes calls from any thread, keeps libcurl busy with them, and delivers each response.
+"""I/O thread: takes operations from any thread, keeps libcurl busy with them, and delivers each response.
 
-``Multi`` is libcurl's handle for many transfers, ``_Loop`` the thread that advances it, ``Backlog`` its waiting calls.
+``Multi`` is libcurl's handle for many transfers, ``_Loop`` the thread that advances it, ``Backlog`` its waiting
+operations.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from penstock.engine.transport.libcurl import (
     multi_setopt,
     multi_wakeup,
 )
-from penstock.engine.transport.session import KEPT, Connections, Session
+from penstock.engine.transport.session import KEPT, Connections, Mailbox, Session
 from penstock.engine.waiting import Wakeup, serve
-from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
+from penstock.errors import Bug, Cancelled, Transient, Unreachable, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.engine.contracts.exchange import Call
+    from penstock.engine.contracts.exchange import Operation
     from penstock.engine.transport.easy import Easy
-    from penstock.engine.transport.session import Handles, Transfer, What
+    from penstock.engine.transport.session import Transfer
     from penstock.engine.transport.stream import Pointer
     from penstock.options import TransportOptions
 
@@ -150,21 +151,20 @@ _WATCH_S = 0.01
 class _Loop:
     """A thread with a libcurl multi handle.
 
-    A cycle accepts calls, starts, performs and finishes transfers, and polls when nothing is ready.
+    A cycle accepts operations, starts, performs and finishes transfers, and polls when nothing is ready.
 
     Attributes:
-        most: Most requests in flight, over all stores.
+        mailbox: What sessions ask for, from any thread.
 
     """
 
     def __init__(self) -> None:
         """Start the thread. Raises ``Unreachable`` if no descriptor is left for it."""
-        self.most = room()
+        self._connections = Connections()
+        self.mailbox = Mailbox(self._wake, self._connections.discarded, room())
         self._token: Token
         self._multi: Multi
         self._renew()
-        self._inbox: deque[tuple[Session, list[Call], What]] = deque()
-        self._connections = Connections()
         self._backlog = Backlog()
         self._busy: dict[int, Transfer] = {}  # by the pointer of the handle
         self._lookout = Lookout()
@@ -175,48 +175,29 @@ class _Loop:
         self._sleeps: Literal["", "idle", "poll"] = ""
         self._closing = False
         self._broken = False
-        self._dead: PenstockError | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
         self._thread.start()
 
-    def tell(self, session: Session, calls: Iterable[Call], what: What) -> None:
-        """Pass calls to the thread, and wake it only if it sleeps."""
-        self._inbox.append((session, list(calls), what))
-        if self._dead is not None:
-            self._refuse()
-        else:
-            self._wake()
-
-    def broke(self) -> bool:
-        """Return whether the thread broke; False if it was closed, or left behind in another process."""
-        return isinstance(self._dead, Bug)
-
-    def discard(self, handles: Handles) -> None:
-        """Free handles that carry no call, and close their connections; not in a forked child, nor at the end."""
-        if self._dead is None:
-            self._connections.discarded.append(handles)
-            self._wake()
-
     def close(self) -> None:
-        """End every call with ``Cancelled``, and then the thread."""
+        """End every operation with ``Cancelled``, and then the thread."""
         self._closing = True
         self._wake()
         self._thread.join(_CLOSE_S)
 
     def disown(self) -> None:
-        """Refuse, in a forked child, all calls that the parent's loop still gets: its thread does not run here."""
-        self._inbox.clear()
-        self._dead = Unusable("opened before a fork and used after it: open it in the process that uses it")
+        """Refuse, in a forked child, all operations that the parent's loop still gets: its thread does not run here."""
+        self.mailbox.told.clear()
+        self.mailbox.dead = Unusable("opened before a fork and used after it: open it in the process that uses it")
 
     def _run(self) -> None:
         serve()
         try:
             while not self._closing:
                 self._cycle()
-            self._dead = Cancelled("this process is closing its connections")
+            self.mailbox.dead = Cancelled("this process is closing its connections")
         except BaseException as error:  # noqa: BLE001  callers must get every error instead of waiting forever
-            self._dead = Bug(f"the I/O thread broke: {error!r}")
-            self._dead.__cause__ = error
+            self.mailbox.dead = Bug(f"the I/O thread broke: {error!r}")
+            self.mailbox.dead.__cause__ = error
         self._end()
 
     def _wake(self) -> None:
@@ -231,7 +212,7 @@ class _Loop:
         try:
             token = Token()
             try:
-                multi = Multi(min(KEPT, self.most))
+                multi = Multi(min(KEPT, self.mailbox.most))
             except BaseException:
                 token.close()
                 raise
@@ -243,16 +224,18 @@ class _Loop:
         """Give up all transfers and descriptors, which are closed or belong to other files; touch none of them again.
 
         Daemons close descriptors this way (``os.closerange``). libcurl's multi handle is leaked, because freeing it
-        would close descriptors. While no new descriptors are left, calls fail: each cycle tries again, at least once a
-        second.
+        would close descriptors. While no new descriptors are left, operations fail: each cycle tries again, at least
+        once a second.
         """
         self._broken = True
         left = list(self._busy)
         for pointer in left:
             self._busy[pointer].response(CUT)
         for pointer in left:
-            session, call = self._release(pointer)
-            self._deliver(session, call, Response(fault=Unreachable("this process's connections were closed under it")))
+            session, operation = self._release(pointer)
+            self._deliver(
+                session, operation, Response(fault=Unreachable("this process's connections were closed under it"))
+            )
         self._connections.abandon()
         try:
             self._renew()
@@ -293,27 +276,27 @@ class _Loop:
             self._sleep()
 
     def _accept(self, now: float) -> None:
-        """Take submitted calls, calls whose delay is over and, now and then, this process's share of the node."""
-        while self._inbox:
-            session, calls, what = self._inbox.popleft()
+        """Take submitted operations, those whose delay is over and, now and then, this process's share of the node."""
+        while self.mailbox.told:
+            session, operations, what = self.mailbox.told.popleft()
             if what == "cancel":
-                ids = {id(call) for call in calls}
-                self._call_off(lambda _session, call, ids=ids: id(call) in ids, "called off")  # type: ignore[misc]
+                ids = {id(operation) for operation in operations}
+                self._call_off(lambda _session, operation, ids=ids: id(operation) in ids, "called off")  # type: ignore[misc]
             elif what == "close":
                 self._call_off(lambda its, _call, closed=session: its is closed, "its store was closed")  # type: ignore[misc]
                 self._connections.close(session.handles)
             elif session.closed:
-                for call in calls:
-                    self._deliver(session, call, Response(fault=Unusable("this store was closed: open it again")))
+                for operation in operations:
+                    self._deliver(session, operation, Response(fault=Unusable("this store was closed: open it again")))
             else:
-                self._backlog.add(session, calls)
+                self._backlog.add(session, operations)
         self._backlog.take_due(now)
         if now >= self._share_at:
             self._take_share(now)
 
     def _make_room(self) -> None:
         """Close idle connections if there are too many, and limit how many each store keeps."""
-        self._multi.keep(self._connections.make_room(int(min(self.most, self._share))))
+        self._multi.keep(self._connections.make_room(int(min(self.mailbox.most, self._share))))
 
     def _excessive(self) -> list[int]:
         """Return the transfers whose responses are larger than allowed."""
@@ -321,13 +304,13 @@ class _Loop:
         return [at for at, transfer in busy if transfer.easy.collected is not None and transfer.easy.excessive()]
 
     def _look_out(self, now: float) -> None:
-        """Check for slow calls if a check is due, and queue the additional calls that result."""
+        """Check for slow operations if a check is due, and queue the additional operations that result."""
         if now >= self._lookout.next_at:
-            for session, call, fresh in self._lookout.look(self._busy.values(), self._connections.held(), now):
-                self._backlog.prefer(session, call, fresh=fresh)
+            for session, operation, fresh in self._lookout.look(self._busy.values(), self._connections.held(), now):
+                self._backlog.prefer(session, operation, fresh=fresh)
 
     def _full(self, session: Session) -> bool:
-        return session.full() or len(self._busy) >= min(self.most, self._share)
+        return session.full() or len(self._busy) >= min(self.mailbox.most, self._share)
 
     def _start(self, session: Session, now: float) -> None:
         ready = session.ready
@@ -336,27 +319,27 @@ class _Loop:
         if ready:
             self._connections.hold(handles)
         free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
-        gate, most = session.gate, min(self.most, self._share)
+        gate, most = session.gate, min(self.mailbox.most, self._share)
         gated = gate is not None and gate.closed
         places = min(limit.now - handles.active, most - len(busy))  # see _full
         while ready and places > 0:
-            call, fresh = ready.popleft()
-            if gated and self._backlog.hold(session, call, fresh=fresh):
+            operation, fresh = ready.popleft()
+            if gated and self._backlog.hold(session, operation, fresh=fresh):
                 continue
             try:
                 transfer = free.pop() if free else session.transfer()
                 transfer.session = session
             except Exception as error:  # noqa: BLE001  see below
-                self._deliver(session, call, Response(fault=ours(error)))
+                self._deliver(session, operation, Response(fault=ours(error)))
                 continue
             try:
-                request = call.request()
+                request = operation.request()
                 if not isinstance(request, Request):
                     if request.blocks:
                         raise Bug("a call that is no HTTP request was given to the HTTP transport")
                     response = Response(body=request.run())
                     transfer.free()
-                    self._deliver(session, call, response)
+                    self._deliver(session, operation, response)
                     continue
                 easy = transfer.easy
                 easy.load(request, fresh=fresh)
@@ -364,11 +347,11 @@ class _Loop:
             except Exception as error:  # noqa: BLE001  every error is reported to the caller
                 transfer.response(CUT)
                 transfer.free()
-                self._deliver(session, call, Response(fault=ours(error)))
+                self._deliver(session, operation, Response(fault=ours(error)))
                 continue
             places -= 1
             handles.active += 1
-            transfer.call, transfer.began, transfer.ended_before = call, now, ended
+            transfer.operation, transfer.began, transfer.ended_before = operation, now, ended
             busy[easy.pointer] = transfer
         if handles.count() > before:
             self._make_room()
@@ -378,25 +361,25 @@ class _Loop:
         transfer = self._busy[pointer]
         response = transfer.response(code)
         self._multi.remove(transfer.easy, unfinished=code == CUT)
-        session, call = self._release(pointer)
+        session, operation = self._release(pointer)
         session.ended += 1
         # As in _deliver; a function call costs too much here.
         try:
-            delay_s = call.done(response)
+            delay_s = operation.done(response)
         except Exception as error:  # noqa: BLE001  see deliver
             with suppress(Exception):
-                call.done(Response(fault=ours(error)))
+                operation.done(Response(fault=ours(error)))
         else:
             if delay_s is not None:
-                self._backlog.again(session, call, response, delay_s)
+                self._backlog.again(session, operation, response, delay_s)
         return session
 
-    def _release(self, pointer: int) -> tuple[Session, Call]:
-        """Free a transfer for another call; return its session and the call that it carried."""
+    def _release(self, pointer: int) -> tuple[Session, Operation]:
+        """Free a transfer for another operation; return its session and the operation that it carried."""
         transfer = self._busy.pop(pointer)
-        call, session = transfer.call, transfer.session
-        # Only the caller may keep the data of the call alive; for the session see Transfer.free.
-        del transfer.call, transfer.session
+        operation, session = transfer.operation, transfer.session
+        # Only the caller may keep the data of the operation alive; for the session see Transfer.free.
+        del transfer.operation, transfer.session
         handles = session.handles
         handles.free.append(transfer)
         handles.active -= 1
@@ -404,12 +387,12 @@ class _Loop:
             self._backlog.sessions[session] = None
         elif self._connections.crowded and not handles.active:
             self._make_room()
-        return session, call
+        return session, operation
 
-    def _deliver(self, session: Session, call: Call, response: Response) -> None:
-        delay_s = deliver(call, response)
+    def _deliver(self, session: Session, operation: Operation, response: Response) -> None:
+        delay_s = deliver(operation, response)
         if delay_s is not None:
-            self._backlog.again(session, call, response, delay_s)
+            self._backlog.again(session, operation, response, delay_s)
 
     def _take_share(self, now: float) -> None:
         """Update this process's share of the node's requests in flight; an error lifts the limit for good."""
@@ -419,17 +402,17 @@ class _Loop:
         except Exception:  # noqa: BLE001  requests go on without a share, whatever the error
             self._share, self._share_at = inf, inf
 
-    def _call_off(self, chosen: Callable[[Session, Call], bool], words: str) -> None:
-        """End the chosen calls with ``Cancelled``, in flight or waiting."""
-        ended: list[tuple[Session, Call, int]] = []
+    def _call_off(self, chosen: Callable[[Session, Operation], bool], words: str) -> None:
+        """End the chosen operations with ``Cancelled``, in flight or waiting."""
+        ended: list[tuple[Session, Operation, int]] = []
         for pointer, transfer in list(self._busy.items()):
-            if chosen(transfer.session, transfer.call):
+            if chosen(transfer.session, transfer.operation):
                 self._multi.remove(transfer.easy, unfinished=True)
                 received = transfer.response(CUT).received
                 ended.append((*self._release(pointer), received))
         left = self._backlog.call_off(chosen, {transfer.session for transfer in self._busy.values()})
-        for session, call, received in (*ended, *((*each, 0) for each in left)):
-            self._deliver(session, call, Response(fault=Cancelled(words), received=received))
+        for session, operation, received in (*ended, *((*each, 0) for each in left)):
+            self._deliver(session, operation, Response(fault=Cancelled(words), received=received))
 
     def _sleep(self) -> None:
         """Wait for the network, a deadline or a caller; ``_sleeps`` is set before the last look into the inbox.
@@ -438,7 +421,7 @@ class _Loop:
         and libcurl would read from it.
         """
         self._sleeps = "poll" if self._busy else "idle"
-        told = self._inbox or self._connections.discarded or self._closing
+        told = self.mailbox.told or self._connections.discarded or self._closing
         if not told and all(map(self._full, self._backlog.sessions)):
             timeout_s, looks_s, next_at = _IDLE_S, self._lookout.every_s, self._backlog.next_at()
             if next_at is not None:
@@ -450,30 +433,20 @@ class _Loop:
         self._sleeps = ""
 
     def _end(self) -> None:
-        """Stop all transfers, so that nothing writes any more, and answer every remaining call."""
-        left = [transfer.call for transfer in self._busy.values()] + self._backlog.calls()
+        """Stop all transfers, so that nothing writes any more, and answer every remaining operation."""
+        left = [transfer.operation for transfer in self._busy.values()] + self._backlog.operations()
         if not self._broken and self._token.there():
             for transfer in self._busy.values():
                 self._multi.remove(transfer.easy, unfinished=True)
-        for call in left:
+        for operation in left:
             with suppress(Exception):
-                # A call that raises must not keep the others waiting.
-                call.done(Response(fault=self._dead))
-        if self.broke() and not self._broken:
+                # An operation that raises must not keep the others waiting.
+                operation.done(Response(fault=self.mailbox.dead))
+        if self.mailbox.broke() and not self._broken:
             # The process goes on with another thread.
             with suppress(Exception):
                 self._connections.close_all()
-        self._refuse()
-
-    def _refuse(self) -> None:
-        while self._inbox:
-            try:
-                _, calls, what = self._inbox.popleft()
-            except IndexError:
-                return
-            for call in calls if what == "submit" else ():
-                with suppress(Exception):  # see _end
-                    call.done(Response(fault=self._dead))
+        self.mailbox.refuse()
 
 
 _lock = threading.Lock()
@@ -482,7 +455,7 @@ _inherited: list[_Loop] = []
 
 
 def connect(options: TransportOptions, where: str = WHERE) -> Session:
-    """Return a transport with these options on this process's I/O thread; the first call starts the thread.
+    """Return a transport with these options on this process's I/O thread; the first operation starts the thread.
 
     ``where`` names the settings of the store's host, for messages.
 
@@ -490,11 +463,11 @@ def connect(options: TransportOptions, where: str = WHERE) -> Session:
     """
     global _loop  # noqa: PLW0603  one I/O thread per process is the design
     with _lock:
-        if _loop is None or _loop.broke():
+        if _loop is None or _loop.mailbox.broke():
             _loop = _Loop()
             atexit.register(_close)
-        _loop.most = room()
-        return Session(_loop, options, where)
+        _loop.mailbox.most = room()
+        return Session(_loop.mailbox, options, where)
 
 
 def _close() -> None:
@@ -516,77 +489,77 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class Backlog:
-    """Waiting calls of all sessions; used only by the I/O thread.
+    """Waiting operations of all sessions; used only by the I/O thread.
 
     Attributes:
-        sessions: Sessions with calls that are ready, in the order of their turns.
+        sessions: Sessions with operations that are ready, in the order of their turns.
 
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self.sessions: dict[Session, None] = {}
-        self._later: list[tuple[float, int, Session, Call, str | bool]] = []
+        self._later: list[tuple[float, int, Session, Operation, str | bool]] = []
         self._order = count()
 
-    def add(self, session: Session, calls: Iterable[Call]) -> None:
-        """Let calls wait for their place."""
-        session.ready.extend(zip(calls, repeat(object=False), strict=False))
+    def add(self, session: Session, operations: Iterable[Operation]) -> None:
+        """Let operations wait for their place."""
+        session.ready.extend(zip(operations, repeat(object=False), strict=False))
         self.sessions[session] = None
 
-    def prefer(self, session: Session, call: Call, *, fresh: str | bool) -> None:
-        """Let a call wait before all others of its session, for a new connection.
+    def prefer(self, session: Session, operation: Operation, *, fresh: str | bool) -> None:
+        """Let an operation wait before all others of its session, for a new connection.
 
         ``fresh`` is True, or the address to connect to.
         """
-        session.ready.appendleft((call, fresh))
+        session.ready.appendleft((operation, fresh))
         self.sessions[session] = None
 
-    def delay(self, until: float, session: Session, call: Call, *, fresh: str | bool) -> None:
-        """Delay a call until ``until``, then let it wait for its place; ``fresh`` asks for a new connection."""
-        heapq.heappush(self._later, (until, next(self._order), session, call, fresh))
+    def delay(self, until: float, session: Session, operation: Operation, *, fresh: str | bool) -> None:
+        """Delay an operation until ``until``, then let it wait for its place; ``fresh`` asks for a new connection."""
+        heapq.heappush(self._later, (until, next(self._order), session, operation, fresh))
 
-    def again(self, session: Session, call: Call, response: Response, delay_s: float) -> None:
-        """Delay a call that asks for another attempt in ``delay_s`` seconds; the session's gate may change that."""
+    def again(self, session: Session, operation: Operation, response: Response, delay_s: float) -> None:
+        """Delay an operation that asks for another attempt in ``delay_s`` seconds, or as its session's gate says."""
         # Do not retry on the connection that has just failed.
         fresh = isinstance(response.fault, Transient)
-        delay_s = session.delay_s(call, delay_s)
-        self.delay(monotonic() + delay_s, session, call, fresh=fresh)
+        delay_s = session.delay_s(operation, delay_s)
+        self.delay(monotonic() + delay_s, session, operation, fresh=fresh)
 
-    def hold(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
-        """Delay a call for its turn if the store's rate is bounded; return whether it was delayed."""
-        wait_s = session.wait_s(call)
+    def hold(self, session: Session, operation: Operation, *, fresh: str | bool) -> bool:
+        """Delay an operation for its turn if the store's rate is bounded; return whether it was delayed."""
+        wait_s = session.wait_s(operation)
         if wait_s:
-            self.delay(monotonic() + wait_s, session, call, fresh=fresh)
+            self.delay(monotonic() + wait_s, session, operation, fresh=fresh)
         return wait_s > 0
 
     def take_due(self, now: float) -> None:
-        """Let calls whose delay is over wait for their place."""
+        """Let operations whose delay is over wait for their place."""
         while self._later and self._later[0][0] <= now:
-            _, _, session, call, fresh = heapq.heappop(self._later)
-            session.ready.append((call, fresh))
+            _, _, session, operation, fresh = heapq.heappop(self._later)
+            session.ready.append((operation, fresh))
             self.sessions[session] = None
 
     def next_at(self) -> float | None:
-        """Return when the next delay is over; None if no call is delayed."""
+        """Return when the next delay is over; None if no operation is delayed."""
         return self._later[0][0] if self._later else None
 
     def call_off(
-        self, chosen: Callable[[Session, Call], bool], sessions: Iterable[Session]
-    ) -> list[tuple[Session, Call]]:
-        """Remove and return the chosen calls; ``sessions`` are further sessions that may have ready calls."""
-        ended: list[tuple[Session, Call]] = []
+        self, chosen: Callable[[Session, Operation], bool], sessions: Iterable[Session]
+    ) -> list[tuple[Session, Operation]]:
+        """Remove and return the chosen operations; ``sessions`` are further sessions that may have ready operations."""
+        ended: list[tuple[Session, Operation]] = []
         for session in {*sessions, *self.sessions}:
-            off = [call for call, _ in session.ready if chosen(session, call)]
+            off = [operation for operation, _ in session.ready if chosen(session, operation)]
             if off:
-                ended += [(session, call) for call in off]
+                ended += [(session, operation) for operation in off]
                 session.ready = deque(item for item in session.ready if not chosen(session, item[0]))
-        ended += [(session, call) for _, _, session, call, _ in self._later if chosen(session, call)]
+        ended += [(session, operation) for _, _, session, operation, _ in self._later if chosen(session, operation)]
         self._later = [item for item in self._later if not chosen(item[2], item[3])]
         heapq.heapify(self._later)
         return ended
 
-    def calls(self) -> list[Call]:
-        """Return all waiting calls."""
-        delayed = [call for _, _, _, call, _ in self._later]
-        return delayed + [call for session in self.sessions for call, _ in session.ready]
+    def operations(self) -> list[Operation]:
+        """Return all waiting operations."""
+        delayed = [operation for _, _, _, operation, _ in self._later]
+        return delayed + [operation for session in self.sessions for operation, _ in session.ready]

@@ -1,27 +1,29 @@
-"""Transport of one store: its waiting calls and those in flight, its handles, and the connections of all stores."""
+"""Transport of one store: its operations, waiting and in flight, its handles, and the connections of all stores."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.transport.codes import WHERE, fault, ours
 from penstock.engine.transport.easy import CUT, WRITE_ERROR, Easy
 from penstock.engine.transport.libcurl import OK, Pool
-from penstock.errors import ConfigError
+from penstock.errors import Bug, ConfigError
 from penstock.events import listening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from penstock.engine.contracts.exchange import Call, Gate, Watch
+    from penstock.engine.contracts.exchange import Gate, Operation, Watch
+    from penstock.errors import PenstockError
     from penstock.options import TransportOptions
 
-__all__ = ["KEPT", "Connections", "Handles", "Limit", "Sampling", "Session", "Transfer", "What"]
+__all__ = ["KEPT", "Connections", "Handles", "Limit", "Mailbox", "Sampling", "Session", "Transfer", "What"]
 
 What = Literal["submit", "cancel", "close"]
 
@@ -32,24 +34,54 @@ _INWARD = (
 _draw = random.Random().random  # noqa: S311  for sampling; a separate generator leaves the user's seeds alone
 
 
-class Carrier(Protocol):
-    """The I/O thread, as its sessions see it.
+class Mailbox:
+    """Operations on their way from any thread to the I/O thread, and whether that thread still takes them.
 
     Attributes:
+        dead: Why the thread takes no more operations; None while it does.
+        discarded: Handles to be freed.
+        told: What sessions have asked for, in order.
         most: Most requests in flight, over all sessions.
 
     """
 
-    most: int
+    def __init__(self, wake: Callable[[], None], discarded: deque[Handles], most: int) -> None:
+        """Start empty; ``wake`` wakes the thread if it sleeps."""
+        self.dead: PenstockError | None = None
+        self.discarded = discarded
+        self.told: deque[tuple[Session, list[Operation], What]] = deque()
+        self.most = most
+        self._wake = wake
+
+    def tell(self, session: Session, operations: Iterable[Operation], what: What) -> None:
+        """Pass operations to the thread, and wake it only if it sleeps."""
+        self.told.append((session, list(operations), what))
+        if self.dead is not None:
+            self.refuse()
+        else:
+            self._wake()
 
     def broke(self) -> bool:
-        """Return whether the thread broke, so that it cannot carry more calls."""
-
-    def tell(self, session: Session, calls: Iterable[Call], what: What) -> None:
-        """Pass calls on; return at once."""
+        """Return whether the thread broke; False if it was closed, or left behind in another process."""
+        return isinstance(self.dead, Bug)
 
     def discard(self, handles: Handles) -> None:
-        """Free handles that are not used any more, soon; return at once."""
+        """Free handles that carry no operation, soon; not in a forked child, nor at the end."""
+        if self.dead is None:
+            self.discarded.append(handles)
+            self._wake()
+
+    def refuse(self) -> None:
+        """End all operations with ``dead``."""
+        while self.told:
+            try:
+                _, operations, what = self.told.popleft()
+            except IndexError:  # another thread came first
+                return
+            for operation in operations if what == "submit" else ():
+                # An operation that raises must not keep the others waiting.
+                with suppress(Exception):
+                    operation.done(Response(fault=self.dead))
 
 
 class Session:
@@ -58,23 +90,23 @@ class Session:
     Attributes:
         answered: Whether anything has come from the store.
         closed: Whether it was closed and carries nothing more.
-        gate: Holds calls back if the store refuses them for their rate.
-        ended: Calls that ended since the last update of the limit.
+        gate: Holds operations back if the store refuses them for their rate.
+        ended: Operations that ended since the last update of the limit.
         sampling: Choice of the responses that are measured.
-        ready: Calls that wait for their place; each with whether it needs a new connection, or with the address to
+        ready: Operations that wait for their place; each with whether it needs a new connection, or with the address to
             connect to.
         where: Names of the settings of the store's host: option and variable.
 
     """
 
     __slots__ = (
-        *("_carrier", "answered", "closed", "ended", "gate", "handles", "limit"),
+        *("_mailbox", "answered", "closed", "ended", "gate", "handles", "limit"),
         *("options", "ready", "sampling", "where"),
     )
 
-    def __init__(self, carrier: Carrier, options: TransportOptions, where: str = WHERE) -> None:
+    def __init__(self, mailbox: Mailbox, options: TransportOptions, where: str = WHERE) -> None:
         """Join the process's I/O thread."""
-        self._carrier = carrier
+        self._mailbox = mailbox
         self.where = where
         self.answered = False
         self.options = options
@@ -82,54 +114,54 @@ class Session:
         self.closed = False
         self.gate: Gate | None = None
         self.ended = 0
-        self.limit = Limit(min(options.connections, carrier.most))
+        self.limit = Limit(min(options.connections, mailbox.most))
         self.sampling = Sampling()
-        self.ready: deque[tuple[Call, str | bool]] = deque()
+        self.ready: deque[tuple[Operation, str | bool]] = deque()
 
     def __del__(self) -> None:
-        """Free the handles once this store is not used any more; none of them carries a call then."""
-        self._carrier.discard(self.handles)
+        """Free the handles once this store is not used any more; none of them carries an operation then."""
+        self._mailbox.discard(self.handles)
 
     def guard(self, gate: Gate) -> None:
         """Ask ``gate`` before each attempt from now on."""
         self.gate = gate
 
-    def wait_s(self, call: Call) -> float:
-        """Return 0.0 if a call may be sent now, else the seconds after which to ask again; on the I/O thread."""
+    def wait_s(self, operation: Operation) -> float:
+        """Return 0.0 if an operation may be sent now, else the seconds after which to ask again; on the I/O thread."""
         try:
-            return self.gate.wait(call) if self.gate is not None else 0.0
+            return self.gate.wait(operation) if self.gate is not None else 0.0
         except Exception:  # noqa: BLE001  a gate must not stop the I/O thread: it is not asked again
             self.gate = None
             return 0.0
 
-    def delay_s(self, call: Call, wanted_s: float) -> float:
-        """Return the seconds until the next attempt of a call that asks for ``wanted_s``; on the I/O thread."""
+    def delay_s(self, operation: Operation, wanted_s: float) -> float:
+        """Return the seconds until the next attempt of an operation that asks for ``wanted_s``; on the I/O thread."""
         try:
-            return self.gate.failed(call, wanted_s) if self.gate is not None else wanted_s
+            return self.gate.failed(operation, wanted_s) if self.gate is not None else wanted_s
         except Exception:  # noqa: BLE001  see wait_s
             self.gate = None
             return wanted_s
 
-    def submit(self, calls: Iterable[Call]) -> None:
-        """Queue calls; return at once."""
-        self._carrier.tell(self, calls, "submit")
+    def submit(self, operations: Iterable[Operation]) -> None:
+        """Queue operations; return at once."""
+        self._mailbox.tell(self, operations, "submit")
 
-    def cancel(self, calls: Iterable[Call]) -> None:
-        """End the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
-        self._carrier.tell(self, calls, "cancel")
+    def cancel(self, operations: Iterable[Operation]) -> None:
+        """End the operations that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
+        self._mailbox.tell(self, operations, "cancel")
 
     def close(self) -> None:
-        """End all calls with ``Cancelled``, soon, and close the connections; later calls are refused."""
+        """End all operations with ``Cancelled``, soon, and close the connections; later operations are refused."""
         self.closed = True
-        self._carrier.tell(self, (), "close")
+        self._mailbox.tell(self, (), "close")
 
     def watch(self, watch: Watch) -> None:
-        """Ask ``watch`` about slow calls from now on."""
+        """Ask ``watch`` about slow operations from now on."""
         self.handles.watch = watch
 
     def usable(self) -> bool:
-        """Return whether calls are accepted: False once it was closed or the I/O thread broke."""
-        return not (self.closed or self._carrier.broke())
+        """Return whether operations are accepted: False once it was closed or the I/O thread broke."""
+        return not (self.closed or self._mailbox.broke())
 
     def concurrency(self) -> int:
         """Return how many requests may be in flight at present."""
@@ -147,24 +179,24 @@ class Session:
 
 
 class Transfer:
-    """A handle with the call that it carries, if any, and the session of that call.
+    """A handle with the operation that it carries, if any, and the session of that operation.
 
     Attributes:
-        began: When it got the call, or shortly before: a time of ``monotonic``.
+        began: When it got the operation, or shortly before: a time of ``monotonic``.
         ended_before: How many requests of its session had ended then.
 
     """
 
-    __slots__ = ("began", "call", "easy", "ended_before", "session")
+    __slots__ = ("began", "easy", "ended_before", "operation", "session")
 
     def __init__(self, easy: Easy) -> None:
         self.easy = easy
         self.began, self.ended_before = 0.0, 0
-        self.call: Call  # while it is in flight
+        self.operation: Operation  # while it is in flight
         self.session: Session  # while it is not free
 
     def response(self, code: int) -> Response:
-        """Return the response for its call, which ended with ``code``; errors in this method become its fault."""
+        """Return the response for its operation, which ended with ``code``; errors in this method become its fault."""
         easy, session = self.easy, self.session
         limit, sampling = session.limit, session.sampling
         try:
@@ -198,15 +230,15 @@ class Transfer:
 
 
 class Handles:
-    """Handles of a session, and their connections. Creating them takes time, so they are kept for the next calls.
+    """Handles of a session, and their connections. Creating them takes time, so they are kept for the next operations.
 
     Attributes:
-        active: Number of transfers that carry a call.
+        active: Number of transfers that carry an operation.
         ended: Number of requests that have ended so far.
-        free: Transfers that carry no call.
-        idle_s: Seconds for which connections are kept without a call.
-        used_s: When calls ended last.
-        watch: Object that is asked about slow calls, or None.
+        free: Transfers that carry no operation.
+        idle_s: Seconds for which connections are kept without an operation.
+        used_s: When operations ended last.
+        watch: Object that is asked about slow operations, or None.
 
     """
 
@@ -234,7 +266,7 @@ class Handles:
         return self.active + len(self.free)
 
     def close(self) -> None:
-        """Free the handles and close their connections; on the I/O thread, while none of them carries a call."""
+        """Free the handles and close their connections; on the I/O thread, while none of them carries an operation."""
         for transfer in self.free:
             transfer.easy.close()
         if self._pool is not None:
@@ -440,12 +472,12 @@ class Connections:
         return max(1, min(KEPT, kept))
 
     def close(self, handles: Handles) -> None:
-        """Close these handles if they are held; none of them may carry a call."""
+        """Close these handles if they are held; none of them may carry an operation."""
         if self._handles.pop(handles, self) is None:
             handles.close()
 
     def close_all(self) -> None:
-        """Close all handles at the end; none of them may carry a call."""
+        """Close all handles at the end; none of them may carry an operation."""
         for handles in self._handles:
             handles.close()
 

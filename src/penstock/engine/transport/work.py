@@ -1,4 +1,4 @@
-"""Transport of stores without a network: blocking calls on a few threads, which end when nothing is left to do."""
+"""Transport of stores without a network: blocking operations on a few threads, which end when nothing is left to do."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from penstock.errors import Bug, Cancelled, Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.engine.contracts.exchange import Call
+    from penstock.engine.contracts.exchange import Operation
 
 __all__ = ["Threads"]
 
 # For reads one after another: a waiting thread takes over in 20 µs, a new one in 80 µs.
 _LINGER_S: Final = 0.05
 _LOOK_S: Final = 0.001  # at the interpreter's end
-# Factor by which the number of threads may grow while calls wait on some of them for another attempt.
+# Factor by which the number of threads may grow while operations wait on some of them for another attempt.
 _MOST: Final = 4
 
 _all: WeakSet[Threads] = WeakSet()
 
 
 class _Job:
-    """A call in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
+    """An operation in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
 
-    __slots__ = ("call", "off")
+    __slots__ = ("off", "operation")
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
         self.off = Wakeup()
 
 
 class Threads:
-    """Thread pool that runs each call's ``Work``; file reads release the GIL, so a few threads keep a disk busy.
+    """Thread pool that runs each operation's ``Work``; file reads release the GIL, so a few threads keep a disk busy.
 
     The threads are started with ``_thread.start_new_thread``. ``threading.Thread.start`` waits with a ``Condition``,
     which an interrupt may leave locked, and takes twice as long. No lock is held here while Python code runs.
     """
 
     def __init__(self, threads: int = 8) -> None:
-        """Start threads on demand: at most ``threads``, and more while calls wait for another attempt."""
+        """Start threads on demand: at most ``threads``, and more while operations wait for another attempt."""
         self._threads = threads
         self._ending = False
         self._closed = False
@@ -59,18 +59,18 @@ class Threads:
     def forget(self) -> None:
         """Start empty, also in a forked child: the threads and their jobs belong to the parent."""
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._jobs: dict[int, _Job] = {}  # by the identity of the call
+        self._jobs: dict[int, _Job] = {}  # by the identity of the operation
         self._workers: set[object] = set()
         self._idle: set[object] = set()  # each worker adds and removes itself
         self._waiting: set[_Job] = set()  # between two attempts, each on its own thread
 
-    def submit(self, calls: Iterable[Call]) -> None:
-        """Queue calls; return at once."""
-        for call in calls:
+    def submit(self, operations: Iterable[Operation]) -> None:
+        """Queue operations; return at once."""
+        for operation in operations:
             if self._closed:
-                deliver(call, Response(fault=Unusable("this store was closed: open it again")))
+                deliver(operation, Response(fault=Unusable("this store was closed: open it again")))
                 continue
-            job = self._jobs[id(call)] = _Job(call)
+            job = self._jobs[id(operation)] = _Job(operation)
             self._queue.put(job)
         self._hire()
 
@@ -78,24 +78,24 @@ class Threads:
         """Return the number of threads."""
         return self._threads
 
-    def cancel(self, calls: Iterable[Call]) -> None:
-        """End the calls that have not begun or wait for another attempt; a running blocking call is left to finish."""
-        for job in [self._jobs.get(id(call)) for call in calls]:
+    def cancel(self, operations: Iterable[Operation]) -> None:
+        """End the operations that have not begun or wait for another attempt; let a running function finish."""
+        for job in [self._jobs.get(id(operation)) for operation in operations]:
             if job is not None:
                 job.off.set()
 
     def close(self) -> None:
-        """Cancel calls that have not begun. Running calls are left to finish, then the threads end."""
+        """Cancel operations that have not begun. Running operations are left to finish, then the threads end."""
         self._closed = True
         for job in list(self._jobs.values()):
             job.off.set()
 
     def usable(self) -> bool:
-        """Return whether calls are accepted: True until ``close``."""
+        """Return whether operations are accepted: True until ``close``."""
         return not self._closed
 
     def end(self) -> None:
-        """Finish the queued calls at the interpreter's end; later calls run on the thread that submits them."""
+        """Finish the queued operations at the interpreter's end; later ones run on the thread that submits them."""
         self._ending = True
         for _ in list(self._idle):
             self._queue.put(None)
@@ -162,9 +162,11 @@ class Threads:
                 self._hire()
             off = _called_off(job, delay_s)
             self._waiting.discard(job)
-            delay_s = deliver(job.call, Response(fault=Cancelled("called off")) if off else _attempt(job.call))
-        if self._jobs.get(id(job.call)) is job:
-            del self._jobs[id(job.call)]
+            delay_s = deliver(
+                job.operation, Response(fault=Cancelled("called off")) if off else _attempt(job.operation)
+            )
+        if self._jobs.get(id(job.operation)) is job:
+            del self._jobs[id(job.operation)]
 
 
 def _started(work: Callable[[object], None], worker: object) -> bool:
@@ -179,14 +181,14 @@ def _started(work: Callable[[object], None], worker: object) -> bool:
 def _called_off(job: _Job, delay_s: float) -> bool:
     if not job.off.wait(delay_s):
         return False
-    # Keep the flag set: the call may ask for another attempt all the same.
+    # Keep the flag set: the operation may ask for another attempt all the same.
     job.off.set()
     return True
 
 
-def _attempt(call: Call) -> Response:
+def _attempt(operation: Operation) -> Response:
     try:
-        request = call.request()
+        request = operation.request()
         if not isinstance(request, Work):
             raise Bug("an HTTP request was given to the transport of blocking calls")
         return Response(body=request.run())

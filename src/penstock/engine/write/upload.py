@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Attributes, Digest, Limits
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
-    from penstock.engine.fetch.operation import Operation
+    from penstock.engine.fetch.operation import VerbOperation
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta, Span
 
@@ -62,7 +62,7 @@ _INTERRUPTED_S = 1.0
 # The first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear.
 _FIRST_BYTES = 64 << 10
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
-_leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
+_leaving: weakref.WeakSet[VerbOperation[None]] = weakref.WeakSet()
 
 
 # States of a ``Writer``. Each step but the request to abort holds ``_turn``; the first ``close`` or error decides.
@@ -372,7 +372,7 @@ class Writer(io.BufferedIOBase):
         self._failure = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
         self._abort(error)
 
-    def _leave(self) -> Operation[None] | None:
+    def _leave(self) -> VerbOperation[None] | None:
         """End the writer and ask the store to discard the upload, without waiting."""
         self._failure = self._failure or self._aborted()
         self._end()
@@ -548,7 +548,7 @@ class _Sent:
     part: Part
     buffer: bytearray
     size_bytes: int
-    operation: Operation[str]
+    operation: VerbOperation[str]
 
 
 class Parts:
@@ -643,7 +643,7 @@ class Parts:
         """Cancel the parts in flight; a thread that waits for one wakes up."""
         self._fetcher.call_off([sent.operation for sent in list(self._sent)])
 
-    def abort(self) -> Operation[None] | None:
+    def abort(self) -> VerbOperation[None] | None:
         """Ask the store to discard the upload, without waiting; return the request, if there is one."""
         if self.upload:
             # In this order: a part that arrives after the abort would stay forever.

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from penstock.engine.contracts.driver import Attributes, Limits
-from penstock.engine.fetch.calls import Calls
+from penstock.engine.fetch.batch import Batch
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, NotFound, Unusable
@@ -37,7 +37,7 @@ def started():
         fetcher = Fetcher(memory, Threads(1), RetryOptions(attempts=1), ReadOptions(), Limits(**limits))
         fetchers.append(fetcher)
         told = Told()
-        return Calls(lambda: fetcher, lambda: fetcher, told), told
+        return Batch(lambda: fetcher, lambda: fetcher, told), told
 
     yield start
     for fetcher in fetchers:

@@ -1,6 +1,6 @@
 """Operations on many objects, prepared one by one and sent together; an inbox is notified of each that ends.
 
-``Calls`` prepares and sends. ``PutBatches`` joins small puts for stores that take several at once: a batch holds the
+``Batch`` prepares and sends. ``JoinedPuts`` joins small puts for stores that take several at once: a batch holds the
 puts that wait when it is sent. ``Engines`` holds the engines of a process, one for each store, while they are used.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakSet, ref
 
 from penstock.engine.contracts.driver import Copy, Delete, Put, PutMany
-from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.fetch.operation import VerbOperation, summed
 from penstock.engine.fetch.policy import again, bug
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Inbox, Turn
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.driver import Attributes, Payload
     from penstock.engine.contracts.exchange import Exchange
-    from penstock.engine.contracts.fetching import Fetching, PendingRead
+    from penstock.engine.contracts.fetching import Fetching, ReadOperation
     from penstock.engine.fetch.fetcher import Fetcher
-    from penstock.engine.waiting import Item
+    from penstock.engine.waiting import Awaited
     from penstock.values import ObjectMeta, Span
 
 
-__all__ = ["BatchedPut", "Calls", "Engines", "PutBatches", "each_key", "unless_missing"]
+__all__ = ["Batch", "Engines", "JoinedPut", "JoinedPuts", "each_key", "unless_missing"]
 
 _MOST = 16  # puts of a batch; with files, as many are open
 _MOST_BYTES = 8 << 20
 
 
-class BatchedPut:
+class JoinedPut:
     """A put that is sent in a batch with others.
 
     Attributes:
@@ -69,7 +69,7 @@ class BatchedPut:
         return self._result
 
 
-class PutBatches(Inbox):
+class JoinedPuts(Inbox):
     """Puts to one store, sent in batches, as many at once as the transport carries; other puts wait for later batches.
 
     One thread adds, sends and cancels. A batch that ends sends the next one from the transport's thread. Before that,
@@ -86,10 +86,10 @@ class PutBatches(Inbox):
         """Start empty; ``inbox`` is notified of each put that ends."""
         super().__init__()
         self.fetcher, self._driver, self._inbox = fetcher, driver, inbox
-        self._waiting: deque[BatchedPut] = deque()
-        self._running: dict[Operation[Any], list[BatchedPut]] = {}
+        self._waiting: deque[JoinedPut] = deque()
+        self._running: dict[VerbOperation[Any], list[JoinedPut]] = {}
 
-    def add(self, put: BatchedPut) -> None:
+    def add(self, put: JoinedPut) -> None:
         """Let a put wait for ``send``."""
         self._waiting.append(put)
 
@@ -99,11 +99,11 @@ class PutBatches(Inbox):
             if batch := self._batch():
                 self._send(batch)
 
-    def _send(self, batch: list[BatchedPut]) -> None:
+    def _send(self, batch: list[JoinedPut]) -> None:
         puts = [(put.key, put.body, put.attributes) for put in batch]
         self._start(partial(self._driver.put_many, batch[0].key, puts), batch)
 
-    def _start(self, make: partial[Exchange[Any]], batch: list[BatchedPut]) -> Operation[Any]:
+    def _start(self, make: partial[Exchange[Any]], batch: list[JoinedPut]) -> VerbOperation[Any]:
         operation = self.fetcher.operation(make, self)
         self._running[operation] = batch
         try:
@@ -113,9 +113,9 @@ class PutBatches(Inbox):
             self._end(self._running.pop(operation), [failed] * len(batch))
         return operation
 
-    def finished(self, item: Item) -> None:
+    def finished(self, item: Awaited) -> None:
         """Take note, on the transport's thread, that a batch has ended, and notify the waiter of each put."""
-        operation = cast("Operation[Any]", item)
+        operation = cast("VerbOperation[Any]", item)
         batch = self._running.pop(operation)
         try:
             found = operation.result()
@@ -126,8 +126,8 @@ class PutBatches(Inbox):
         self.send()
 
     def _settled(
-        self, batch: list[BatchedPut], results: Sequence[str | PenstockError]
-    ) -> tuple[list[BatchedPut], Sequence[str | PenstockError]]:
+        self, batch: list[JoinedPut], results: Sequence[str | PenstockError]
+    ) -> tuple[list[JoinedPut], Sequence[str | PenstockError]]:
         """Retry, each alone, the failed puts that may be retried; return the other puts, with their results."""
         if len(results) != len(batch):
             what = f"a driver told of {len(results)} puts where {len(batch)} were to be made"
@@ -140,19 +140,19 @@ class PutBatches(Inbox):
                 ended.append((put, result))
         return [put for put, _ in ended], [result for _, result in ended]
 
-    def _again(self, put: BatchedPut, error: PenstockError) -> None:
+    def _again(self, put: JoinedPut, error: PenstockError) -> None:
         verb = _after(error, require(self.fetcher.driver, Put, put.key).put)
         alone = self._start(partial(verb, put.key, put.body, put.attributes), [put])
         if put.called_off:
             # It was called off meanwhile, while it was part of neither operation.
             self.fetcher.call_off((alone,))
 
-    def _end(self, batch: Iterable[BatchedPut], results: Iterable[str | PenstockError]) -> None:
+    def _end(self, batch: Iterable[JoinedPut], results: Iterable[str | PenstockError]) -> None:
         for put, result in zip(batch, results, strict=True):
             put.end(result)
             self._inbox.finished(put)
 
-    def call_off(self, puts: Iterable[BatchedPut]) -> None:
+    def call_off(self, puts: Iterable[JoinedPut]) -> None:
         """End with ``Cancelled`` the puts that wait, or whose whole batch is called off and has not begun."""
         named = {*puts}
         for put in named:
@@ -167,8 +167,8 @@ class PutBatches(Inbox):
         begun = [operation for operation, batch in self._running.copy().items() if named.issuperset(batch)]
         self.fetcher.call_off(begun)
 
-    def _batch(self) -> list[BatchedPut]:
-        batch: list[BatchedPut] = []
+    def _batch(self) -> list[JoinedPut]:
+        batch: list[JoinedPut] = []
         size_bytes = 0
         while len(batch) < _MOST and size_bytes < _MOST_BYTES:
             try:
@@ -194,7 +194,7 @@ def _after(
     return put
 
 
-class Calls:
+class Batch:
     """Many operations in flight on one store; each costs one request and is retried like any other.
 
     A method prepares an operation and returns it; ``send`` starts all that were prepared since the last ``send``. Once
@@ -211,30 +211,30 @@ class Calls:
         self._fetching = fetching
         self._inbox = inbox
         self._scope = scope or Scope()
-        self._verbs: list[Operation[Any]] = []
-        self._reads: list[PendingRead] = []
-        self._batches: PutBatches | None = None
+        self._verbs: list[VerbOperation[Any]] = []
+        self._reads: list[ReadOperation] = []
+        self._batches: JoinedPuts | None = None
 
-    def head(self, key: str) -> Operation[ObjectMeta]:
+    def head(self, key: str) -> VerbOperation[ObjectMeta]:
         """Prepare a look-up of an object's metadata."""
         return self._kept(partial(self._fetcher().driver.head, key))
 
-    def delete(self, key: str) -> Operation[None]:
+    def delete(self, key: str) -> VerbOperation[None]:
         """Prepare the deletion of an object; a missing object is not an error."""
         return self._kept(partial(require(self._fetcher().driver, Delete, key).delete, key))
 
-    def copy(self, meta: ObjectMeta, to: str) -> Operation[str]:
+    def copy(self, meta: ObjectMeta, to: str) -> VerbOperation[str]:
         """Prepare a server-side copy, within the bucket, of the version in ``meta``: one request, whatever its size.
 
         A store may refuse to copy large objects, or any (``Unsupported``): ``Source.copy`` has other ways.
         """
         return self._kept(partial(require(self._fetcher().driver, Copy, to).copy, meta.key, to, meta.etag))
 
-    def head_summed(self, key: str) -> Operation[ObjectMeta]:
+    def head_summed(self, key: str) -> VerbOperation[ObjectMeta]:
         """Prepare a look-up of an object's metadata, with its checksum if the store provides one."""
         return self._kept(summed(self._fetcher().driver, key))
 
-    def put(self, key: str, data: bytes, attributes: Attributes) -> Operation[str] | BatchedPut:
+    def put(self, key: str, data: bytes, attributes: Attributes) -> VerbOperation[str] | JoinedPut:
         """Prepare a write in one request, or in a batch with others if the store can; the result is the ETag.
 
         Raises:
@@ -244,12 +244,12 @@ class Calls:
         fetcher = self._fetcher()
         body = single(fetcher, key, data, attributes)
         if batches := self._together(fetcher, attributes):
-            put = BatchedPut(key, body, attributes)
+            put = JoinedPut(key, body, attributes)
             batches.add(put)
             return put
         return self._kept(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
 
-    def read(self, span: Span) -> PendingRead:
+    def read(self, span: Span) -> ReadOperation:
         """Prepare a verified read of a span; a cached span is complete at once, and the inbox is not notified of it."""
         (read,) = self._scope.run(self._fetching().prepare_reads, ((span, None),), self._inbox)
         if not read.complete:
@@ -267,18 +267,18 @@ class Calls:
         if self._batches is not None:
             self._batches.send()
 
-    def call_off(self, calls: Iterable[Item]) -> None:
+    def call_off(self, calls: Iterable[Awaited]) -> None:
         """End the calls that are not complete with ``Cancelled``, soon; return at once. All must be of this store."""
         running = [each for each in calls if not each.complete]
-        puts = [each for each in running if isinstance(each, BatchedPut)]
-        verbs = [each for each in running if isinstance(each, Operation)]
-        reads = [each for each in running if not isinstance(each, (BatchedPut, Operation))]
+        puts = [each for each in running if isinstance(each, JoinedPut)]
+        verbs = [each for each in running if isinstance(each, VerbOperation)]
+        reads = [each for each in running if not isinstance(each, (JoinedPut, VerbOperation))]
         if self._batches is not None:
             self._batches.call_off(puts)
         self._fetcher().call_off(verbs)
-        self._fetching().cancel_reads(cast("list[PendingRead]", reads))
+        self._fetching().cancel_reads(cast("list[ReadOperation]", reads))
 
-    def _together(self, fetcher: Fetcher, attributes: Attributes) -> PutBatches | None:
+    def _together(self, fetcher: Fetcher, attributes: Attributes) -> JoinedPuts | None:
         """Return the batches for a put; None if it must be sent alone, for example because listeners want each put."""
         if attributes.create_only or attributes.replaces or listening():
             return None
@@ -289,10 +289,10 @@ class Calls:
         if self._batches is not None:
             # These puts end as everything else that was sent to that engine.
             self._batches.send()
-        self._batches = PutBatches(fetcher, require(fetcher.driver, PutMany), self._inbox)
+        self._batches = JoinedPuts(fetcher, require(fetcher.driver, PutMany), self._inbox)
         return self._batches
 
-    def _kept(self, make: partial[Exchange[Any]]) -> Operation[Any]:
+    def _kept(self, make: partial[Exchange[Any]]) -> VerbOperation[Any]:
         operation = self._scope.run(self._fetcher().operation, make, self._inbox)
         self._verbs.append(operation)
         return operation
@@ -303,7 +303,7 @@ T = TypeVar("T")
 _AT_ONCE = 256  # look-ups or deletions in flight
 
 
-def each_key(fetcher: Fetcher, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Operation[T]]:
+def each_key(fetcher: Fetcher, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[VerbOperation[T]]:
     """Run a verb of the fetcher's driver for each key, up to 256 in flight; yield the complete operations in order.
 
     Leaving the generator, by an error or Ctrl-C, cancels the operations in flight.
@@ -320,7 +320,7 @@ def each_key(fetcher: Fetcher, keys: Sequence[str], verb: Callable[[str], Exchan
             fetcher.call_off(operations)
 
 
-def unless_missing(looking: Operation[T]) -> T | None:
+def unless_missing(looking: VerbOperation[T]) -> T | None:
     """Return the result of an operation, or None if the object does not exist; raise any other error."""
     return None if isinstance(looking.error, NotFound) else looking.result()
 
