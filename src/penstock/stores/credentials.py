@@ -1,6 +1,6 @@
 """Credentials shared by all threads of a process, and renewed before they expire.
 
-Their source may be a user's own function, or a process that prints JSON; for any provider.
+Their source may be a user's own function, or a process that prints JSON; for any store.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ __all__ = ["Fsspec"]
 
 _HOST = re.compile(r"[A-Za-z0-9._:~-]{0,255}").fullmatch
 _NONE = Conditions(create=False, replace=False)
-# Filesystems of fsspec and its best-known packages that have no provider here.
+# Filesystems of fsspec and its best-known packages that have no store here.
 _KNOWN = (
     "ftp",
     "sftp",

@@ -1,6 +1,6 @@
 """Settings of this machine for stores over HTTP: the file of certificate authorities that verifies servers.
 
-Connection setup shared by providers over HTTP: the transport, and a warning where TLS is not verified.
+Connection setup that stores over HTTP share: the transport, and a warning where TLS is not verified.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def ca_file(
 ) -> str | None:
     """Return the PEM file to verify servers with; None if this machine has no such file.
 
-    The first named file is taken: from ``TransportOptions.ca_file``; from ``own``, a provider's pairs of a setting and
+    The first named file is taken: from ``TransportOptions.ca_file``; from ``own``, a store's pairs of a setting and
     a path; from ``SSL_CERT_FILE`` and ``CURL_CA_BUNDLE``; then certifi's and the system's.
 
     Raises:

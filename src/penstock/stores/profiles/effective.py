@@ -66,7 +66,7 @@ class _Recorded(Mapping[str, str]):
 def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Setting]:
     """Return all settings of a URL, or of a profile by its name.
 
-    An option that is not given has the value that the provider derives from the environment, its own files and its
+    An option that is not given has the value that the store derives from the environment, its own files and its
     defaults. A variable is named as the origin if the value would differ without it.
 
     Raises:

@@ -415,7 +415,7 @@ _NO = {
 
 
 def check_tables(values: Mapping[str, Value]) -> None:
-    """Refuse settings that a project file must not have, except the provider's options; call before expansion.
+    """Refuse settings that a project file must not have, except the store's options; call before expansion.
 
     Raises:
         ConfigError: ``MAY`` does not allow a setting, or not in this form.
@@ -433,8 +433,8 @@ def check_options(values: Mapping[str, Value], kind: type, scheme: str, own: str
 
     Args:
         values: The profile's values, with those of the profiles that it extends.
-        kind: The provider's class of options.
-        scheme: The provider's first scheme.
+        kind: The store's class of options.
+        scheme: The store's first scheme.
         own: The first scheme of the store in the user's own files; empty if they name no store.
 
     Raises:
