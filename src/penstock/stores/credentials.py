@@ -26,11 +26,12 @@ from penstock.errors import PenstockError, Unauthenticated, Unreachable, conceal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from urllib.request import BaseHandler, OpenerDirector
 
     from penstock.engine.contracts.credentials import CredentialSource, Renewable
 
 
-__all__ = ["RefreshingCredentials", "called", "printed"]
+__all__ = ["RefreshingCredentials", "called", "direct_opener", "printed"]
 
 C = TypeVar("C", bound="Renewable")
 
@@ -311,3 +312,19 @@ def _time(value: object) -> float | None:
 
 def _kind(value: object) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def direct_opener(*handlers: BaseHandler) -> OpenerDirector:
+    """Return an opener for a service that issues credentials: a redirect is the answer, and is not followed.
+
+    Requests hold secrets for the named host only. urllib is imported here: most programs do without it.
+    """
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Handler that returns no request to follow."""
+
+        def redirect_request(self, *_: Any) -> None:  # noqa: ANN401  urllib's own signature
+            """Return None."""
+
+    return urllib.request.build_opener(*handlers, NoRedirects())

@@ -263,14 +263,7 @@ def account_of(endpoint: str) -> str:
 
 def secured(endpoint: str) -> bool:
     """Return whether a secret may be sent to an endpoint: over TLS, or to this machine."""
-    parts = urlsplit(endpoint)
-    host = str(parts.hostname)
-    if parts.scheme == "https" or host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return endpoint.startswith("https:") or endpoints.is_here(endpoint)
 
 
 def _is_explicit(options: AzureOptions) -> bool:

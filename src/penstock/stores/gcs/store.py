@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -11,11 +10,11 @@ from datetime import UTC
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.engine.contracts.driver import Limits
-from penstock.engine.endpoint import normal
+from penstock.engine.endpoint import is_here, normal
 from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
 from penstock.stores.gcs.options import KEYS, WHERE, GCSOptions
 from penstock.stores.http.network import ca_file, connected, first, variables
@@ -146,7 +145,7 @@ def resolve(options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSetting
         text = f"http://{text}"
     endpoint = None if text is None else normal(text, named)
     access = _access(options, environ, emulated=named == _EMULATOR)
-    if access == "token" and endpoint is not None and endpoint.startswith("http:") and not _is_here(endpoint):
+    if access == "token" and endpoint is not None and endpoint.startswith("http:") and not is_here(endpoint):
         message = (
             f"{named} is plain HTTP to another machine: anybody on the way could read and use a token sent there; "
             "use https://, or anonymous=True for a server that wants no credentials"
@@ -181,14 +180,6 @@ def _access(options: GCSOptions, environ: Mapping[str, str], *, emulated: bool) 
         return "keys"
     # Google's own libraries, too, send no credentials to an emulator.
     return "nothing" if emulated else "token"
-
-
-def _is_here(endpoint: str) -> bool:
-    host = str(urlsplit(endpoint).hostname)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")  # RFC 6761
 
 
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
@@ -422,17 +413,12 @@ def requests(ca_file: str | None, proxy: str | None) -> Callable[..., Answer]:
     import urllib.error
     import urllib.request
 
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Handler that follows no redirect: requests hold secrets for the named host only."""
-
-        def redirect_request(self, *_: Any) -> None:  # noqa: ANN401  urllib's own signature
-            """Return no request to follow: the redirect becomes the answer."""
+    from penstock.stores.credentials import direct_opener
 
     proxies = None if proxy is None else {"http": proxy, "https": proxy} if proxy else {}
-    opener = urllib.request.build_opener(
+    opener = direct_opener(
         urllib.request.ProxyHandler(proxies),
         urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file)),
-        NoRedirects(),
     )
 
     def send(

@@ -9,8 +9,6 @@ import configparser
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +20,7 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.driver import Abilities, Conditions, Limits
 from penstock.engine.endpoint import path_style
 from penstock.errors import ConfigError, Unauthenticated, Unreachable
-from penstock.stores.credentials import called, printed
+from penstock.stores.credentials import called, direct_opener, printed
 from penstock.stores.http.listing import parse_iso_date
 from penstock.stores.http.network import ca_file, connected, first, variables
 from penstock.stores.oss.options import WHERE, OSSOptions, region_of
@@ -381,16 +379,12 @@ def _fetch(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     return value
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Handler that follows no redirect: the target could be any host."""
-
-    def redirect_request(self, *_arguments: object) -> None:
-        """Return no request to follow."""
-
-
 def _text(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
     """Return the text of a short answer; on callers' threads only. Raises ``Unreachable``."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+    import urllib.error
+    import urllib.request
+
+    opener = direct_opener(urllib.request.ProxyHandler({}))
     try:
         request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310  the scheme is checked
         if request.type not in ("http", "https"):

@@ -313,9 +313,6 @@ class Kind(NamedTuple):
     tables: Callable[[str, Mapping[str, str]], list[Table]]
 
 
-KINDS: dict[
-    str, tuple[Callable[[Mapping[str, str]], tuple[Signature, ...]], Callable[[str, Mapping[str, str]], list[Table]]]
-]
 KINDS = {PENSTOCK: Kind(_signatures, _tables), MSC: Kind(msc_files, msc_tables)}
 
 

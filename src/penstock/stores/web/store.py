@@ -7,7 +7,6 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass, field
 from hashlib import sha256
-from ipaddress import ip_address
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from sys import maxsize
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.engine.contracts.driver import Abilities, Limits
+from penstock.engine.endpoint import is_here
 from penstock.errors import ConfigError, conceal
 from penstock.stores.http.network import ca_file, connected
 from penstock.stores.store import Opening, Store
@@ -100,20 +100,15 @@ def _lines(opening: Opening) -> tuple[str, ...]:
     user = login(host, opening.environ) if options.netrc else (options.username, options.password)
     if user[0] is not None:
         headers["Authorization"] = f"Basic {b64encode(':'.join(user).encode()).decode()}"
-    if opening.scheme == "http" and not _is_here(host) and (telling := [name for name in headers if _TELLING(name)]):
+    if (
+        opening.scheme == "http"
+        and not is_here(opening.root)
+        and (telling := [name for name in headers if _TELLING(name)])
+    ):
         message = f"{telling[0]} would be readable by anybody on the way: write https://{opening.bucket}/"
         raise ConfigError(f"credentials are sent over TLS only, and {message}", url=opening.root)
     conceal(*headers.values(), *filter(None, (options.token, *user)))
     return tuple([f"{name}: {value}" for name, value in headers.items()])
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
