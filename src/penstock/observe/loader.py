@@ -76,7 +76,7 @@ class Headroom(Generic[T]):
 
     Example:
         >>> from penstock.observe import headroom
-        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=5)
         >>> found = headroom(loader, batches=5, warm_up=1)
         >>> seen = sum(1 for batch in found)
         >>> found.batches, found.gain >= 1.0
@@ -251,7 +251,7 @@ class Scalars:
 
     Example:
         >>> from penstock.observe import Scalars
-        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=5)
         >>> scalars = Scalars(loader)
         >>> batches = list(loader)
         >>> scalars.take()["penstock/errors"]

@@ -119,7 +119,7 @@ class CheckpointManager:
         other methods.
 
         Args:
-            group: A process group with a CPU backend, such as ``torch.distributed.group.WORLD``.
+            group: A process group of any backend that can send objects, such as ``torch.distributed.group.WORLD``.
 
         """
         torch_module()

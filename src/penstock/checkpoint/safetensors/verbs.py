@@ -351,7 +351,7 @@ def open_safetensors(
         store: As for ``save_safetensors``.
 
     Returns:
-        A ``Safetensors``, with the methods of ``safetensors.safe_open``.
+        A ``Safetensors``, with ``keys``, ``metadata``, ``get_tensor``, ``get_tensors`` and ``get_slice``.
 
     Raises:
         NotFound: A file does not exist.

@@ -61,9 +61,9 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         Unusable: An argument is invalid, or the order does not fit the catalog.
 
     Example:
-        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=True, seed=1)
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/3/", shuffle=True, seed=1)
         >>> sum(1 for sample in dataset)
-        600
+        60
 
     """
 

@@ -71,7 +71,7 @@ class GroupReport:
         ranks: One report per rank, in order of rank.
 
     Example:
-        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
         >>> batches = list(loader)
         >>> group = ps.merge_reports(loader.report())
         >>> group.slowest.rank, group.missing
@@ -160,12 +160,12 @@ def merge_reports(
         Unusable: No report was given, or ``reports`` has another type.
 
     Example:
-        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
         >>> batches = list(loader)
         >>> loader.report().save("s3://bucket/reports/{rank}.json")
         's3://bucket/reports/0.json'
         >>> ps.merge_reports("s3://bucket/reports/*.json").ranks[0].samples
-        600
+        60
 
     """
     given = [reports] if isinstance(reports, Summary | str) or hasattr(reports, "__fspath__") else reports

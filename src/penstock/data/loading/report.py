@@ -304,11 +304,11 @@ class LoaderReport(Summary):
     """A ``Summary`` that ``print`` shows as text.
 
     Example:
-        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/"), batch_size=60)
+        >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
         >>> batches = list(loader)
         >>> report = loader.report()
         >>> report.batches, report.samples, report.errors
-        (10, 600, 0)
+        (3, 60, 0)
 
     """
 

@@ -94,7 +94,7 @@ class BlockShuffle:
         return samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        """Return the epoch's permutation."""
+        """Return the epoch's permutation: from int64 positions to int64 samples, an array of the same shape."""
         if isinstance(self.block_samples, int):
             return EqualBlockPermutation(samples, self.block_samples, seed, epoch, self.window_blocks).of
         return BlockPermutation(self.block_samples, seed, epoch, self.window_blocks).of

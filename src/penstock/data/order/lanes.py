@@ -110,7 +110,12 @@ class Lanes:
         return replace(self, lanes=lanes)
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        """Return the epoch's order: position p is sample p // lanes of lane p % lanes."""
+        """Return the epoch's order: position p is sample p // lanes of lane p % lanes.
+
+        Returns:
+            A function from an int64 array of positions to an int64 array of samples, of the same shape.
+
+        """
         lanes, size, window = self.lanes or 1, self.block_samples, self.window_blocks
         if not self.shuffle:
             return partial(_in_order, samples, lanes)

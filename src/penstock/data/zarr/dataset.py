@@ -329,7 +329,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         Args:
             batches: Numbers of the samples of each batch.
-            workers: Number of worker processes that share the memory of this rank.
+            workers: Number of processes that read in parallel and share the read-ahead budget.
 
         """
         limits, cursor = self._limits, self._iterations.epochs.latest()

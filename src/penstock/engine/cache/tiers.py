@@ -102,7 +102,7 @@ class Cache:
             name: The entry's name.
             low: First byte.
             high: End, exclusive; or ``files.WHOLE`` or ``files.EVERY``.
-            into: Memory to fill, of ``high - low`` bytes; default: new memory.
+            into: Memory to fill; default: new memory.
             since_s: Ignore an entry written before this time, in seconds since the epoch.
 
         Raises:
