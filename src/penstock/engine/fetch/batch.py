@@ -1,27 +1,26 @@
 """Operations on many objects, prepared one by one and sent together; an inbox is notified of each that ends.
 
 ``Batch`` prepares and sends. ``JoinedPuts`` joins small puts for stores that take several at once: a batch holds the
-puts that wait when it is sent. ``Engines`` holds the engines of a process, one for each store, while they are used.
+puts that wait when it is sent.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
-from weakref import WeakSet, ref
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.engine.contracts.driver import Copy, Delete, Put, PutMany
 from penstock.engine.fetch.operation import VerbOperation, summed
 from penstock.engine.fetch.policy import again, bug
 from penstock.engine.support import require, supports
-from penstock.engine.waiting import Inbox, Turn
+from penstock.engine.waiting import Inbox
 from penstock.engine.write.publish import single
 from penstock.errors import Bug, Cancelled, NotFound, PenstockError
 from penstock.events import Scope, listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.engine.contracts.driver import Attributes, Payload
     from penstock.engine.contracts.exchange import Exchange
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Span
 
 
-__all__ = ["Batch", "Engines", "JoinedPut", "JoinedPuts", "each_key", "unless_missing"]
+__all__ = ["Batch", "JoinedPut", "JoinedPuts", "each_key", "unless_missing"]
 
 _MOST = 16  # puts of a batch; with files, as many are open
 _MOST_BYTES = 8 << 20
@@ -323,73 +322,3 @@ def each_key(fetcher: Fetcher, keys: Sequence[str], verb: Callable[[str], Exchan
 def unless_missing(looking: VerbOperation[T]) -> T | None:
     """Return the result of an operation, or None if the object does not exist; raise any other error."""
     return None if isinstance(looking.error, NotFound) else looking.result()
-
-
-K = TypeVar("K", bound="Hashable")
-
-
-class Engines(Generic[K]):
-    """Engines by the key that identifies their store.
-
-    Users hold their engine. This object holds the ``spare`` engines that were asked for last, so that opening a store
-    again and again finds its connections. An engine that is neither held nor spare is garbage-collected, and its
-    connections close.
-    """
-
-    def __init__(self, spare: int) -> None:
-        """Start empty."""
-        self._spare = spare
-        self.forget()
-
-    def forget(self) -> None:
-        """Start empty, also in a forked child: threads and connections stay with the parent."""
-        self._turn = Turn()
-        self._all: dict[K, ref[Fetcher]] = {}
-        self._recent: OrderedDict[K, Fetcher] = OrderedDict()
-        self._users: dict[int, WeakSet[object]] = {}  # by the engine's identity
-
-    def __len__(self) -> int:
-        """Return the number of engines that are alive."""
-        return sum(each() is not None for each in list(self._all.values()))
-
-    def find(self, key: K, user: object) -> Fetcher | None:
-        """Return the store's engine if it has a usable one, and register ``user`` with it; else None."""
-        with self._turn:
-            held = self._all.get(key)
-            engine = held() if held is not None else None
-            return self._join(key, engine, user) if engine is not None and engine.usable() else None
-
-    def open(self, key: K, user: object, make: Callable[[], Fetcher]) -> Fetcher:
-        """Return the store's engine as ``find`` does, or create it with ``make``."""
-        with self._turn:
-            return self.find(key, user) or self._join(key, make(), user)
-
-    def leave(self, engine: Fetcher, user: object) -> None:
-        """Unregister ``user`` from the engine; close the engine if this was its last user."""
-        with self._turn:
-            users = self._users.get(id(engine), WeakSet())
-            users.discard(user)
-            if users:
-                return
-            self._recent = OrderedDict((key, each) for key, each in self._recent.items() if each is not engine)
-        engine.close()
-
-    def _join(self, key: K, engine: Fetcher, user: object) -> Fetcher:
-        if id(engine) not in self._users:
-            self._users[id(engine)] = WeakSet()
-            self._all[key] = ref(engine, self._gone(key, id(engine)))
-        self._users[id(engine)].add(user)
-        self._recent[key] = engine
-        self._recent.move_to_end(key)
-        while len(self._recent) > self._spare:
-            self._recent.popitem(last=False)
-        return engine
-
-    def _gone(self, key: K, engine: int) -> Callable[[ref[Fetcher]], None]:
-        # The garbage collector may run this on any thread, so it must not wait.
-        def forget(held: ref[Fetcher]) -> None:
-            if self._all.get(key) is held:
-                self._all.pop(key, None)
-            self._users.pop(engine, None)
-
-        return forget
