@@ -13,21 +13,6 @@ from penstock.testing.faults.script import WITHOUT_REGIONS
 __all__ = ["WORDS"]
 
 
-def _locate(request):
-    """Serve the one bucket from the root."""
-    request.bucket, request.key = "bucket", unquote(request.path.removeprefix("/"))
-
-
-def _pin(found, request):
-    wanted = request.headers.get("if-match", "*")
-    if wanted not in ("*", f'"{found.etag}"'):
-        raise Refused(412, "Precondition Failed")
-
-
-def _described(found):
-    return {"ETag": f'"{found.etag}"'}
-
-
 def _get(shelves, bucket, request):
     return _index(bucket, request.key) if request.key.endswith("/") else get(shelves, bucket, request)
 
@@ -45,30 +30,40 @@ def _index(bucket, folder):
     return Answer(200, {"Content-Type": "text/html"}, page.encode())
 
 
-def _refused(error, _request):
-    return Answer(error.status, {"Content-Type": "text/html"}, b"<html><body>no</body></html>")
+class _Web(Words):
+    """Words without credentials, conditions and copies."""
+
+    scheme = "http"
+    prefix = "x-web-"
+
+    def locate(self, request):
+        """Serve the one bucket from the root."""
+        request.bucket, request.key = "bucket", unquote(request.path.removeprefix("/"))
+
+    def check(self, *_anything):
+        """Accept every request."""
+
+    hold = pin_source = check
+
+    def pin(self, found, request):
+        wanted = request.headers.get("if-match", "*")
+        if wanted not in ("*", f'"{found.etag}"'):
+            raise Refused(412, "Precondition Failed")
+
+    def described(self, found):
+        return {"ETag": f'"{found.etag}"'}
+
+    written = listed = described
+
+    def refused(self, error, _request):
+        return Answer(error.status, {"Content-Type": "text/html"}, b"<html><body>no</body></html>")
+
+    def store(self, _settings, _endpoint):
+        return HTTPOptions()
+
+    def environment(self, _settings, _endpoint):
+        return {}
 
 
-def _nothing(*_anything):
-    return None
-
-
-WORDS = Words(
-    scheme="http",
-    prefix="x-web-",
-    version="ETag",
-    check=_nothing,
-    locate=_locate,
-    hold=_nothing,
-    pin=_pin,
-    pin_source=_nothing,
-    described=_described,
-    digests=lambda _found, _request: {},
-    written=_described,
-    listed=_described,
-    refused=_refused,
-    verbs={"get": _get, "head": _get, "list": lambda _shelves, bucket, _request: _index(bucket, "")},
-    faults=WITHOUT_REGIONS,
-    store=lambda _settings, _endpoint: HTTPOptions(),
-    environment=lambda _settings, _endpoint: {},
-)
+_VERBS = {"get": _get, "head": _get, "list": lambda _shelves, bucket, _request: _index(bucket, "")}
+WORDS = _Web(_VERBS, WITHOUT_REGIONS)

@@ -41,21 +41,6 @@ def _crc64(data: bytes) -> str:
     return str(xz(data))
 
 
-def _locate(request: Request) -> None:
-    """Read the bucket from the host, ``bucket.localhost``, if the host names one."""
-    name, found, _ = request.headers.get("host", "").partition(".localhost")
-    if found:
-        request.bucket, request.key = name, unquote(request.path.removeprefix("/"))
-
-
-def _check(request: Request, access: Access, now: float) -> None:
-    if any(name.startswith("x-amz-") for name in request.headers):
-        raise Refused(400, "InvalidArgument", "x-amz- headers want the S3-compatible endpoint")
-    how = _check_query if "x-oss-signature" in request.parameters else _check_header
-    how(request, access, now)
-    _check_body(request)
-
-
 def _check_header(request: Request, access: Access, now: float) -> None:
     """Raise ``Refused`` unless the signature in the header is correct."""
     headers = request.headers
@@ -136,36 +121,9 @@ def _check_body(request: Request) -> None:
         raise Refused(400, "InvalidObjectName")
 
 
-def _hold(bucket: Bucket, request: Request, how: str) -> None:
-    if how != "heeded" or request.verb not in ("put", "create", "complete", "copy"):
-        return
-    if request.headers.get("x-oss-forbid-overwrite") == "true" and request.key in bucket.objects:
-        raise Refused(409, "FileAlreadyExists", "The object you specified already exists and can not be overwritten.")
-
-
-def _pin(found: Stored, request: Request) -> None:
-    _same(found, request.headers.get("if-match"))
-
-
-def _pin_source(found: Stored, request: Request) -> None:
-    _same(found, request.headers.get("x-oss-copy-source-if-match"))
-
-
 def _same(found: Stored, wanted: str | None) -> None:
     if wanted is not None and wanted.strip('"') != found.etag:
         raise Refused(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
-
-
-def _described(found: Stored) -> dict[str, str]:
-    return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data), "x-oss-object-type": "Normal"}
-
-
-def _written(found: Stored) -> dict[str, str]:
-    return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data)}
-
-
-def _listed(found: Stored) -> dict[str, str]:
-    return {"ETag": f'"{found.etag}"', "Type": "Normal"}
 
 
 def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
@@ -191,44 +149,70 @@ def _part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     return Answer(headers=shelves.words.written(part))
 
 
-def _refused(error: Refused, request: Request) -> Answer:
-    texts = {"Code": error.code, "Message": error.message, "RequestId": "5C3D9175B6FC201293AD0000"}
-    if error.region:
-        texts["Endpoint"] = f"oss-{error.region}.aliyuncs.com"
-    body = document("Error", texts)
-    headers = {"Content-Type": "application/xml", "x-oss-request-id": texts["RequestId"]}
-    if request.method == "HEAD":
-        headers["x-oss-err"] = base64.b64encode(body).decode()
-    return Answer(error.status, headers, body)
+class _Alibaba(Words):
+    """The words of Alibaba OSS."""
+
+    scheme = "oss"
+    prefix = "x-oss-"
+
+    def check(self, request: Request, access: Access, now: float) -> None:
+        if any(name.startswith("x-amz-") for name in request.headers):
+            raise Refused(400, "InvalidArgument", "x-amz- headers want the S3-compatible endpoint")
+        how = _check_query if "x-oss-signature" in request.parameters else _check_header
+        how(request, access, now)
+        _check_body(request)
+
+    def locate(self, request: Request) -> None:
+        """Read the bucket from the host, ``bucket.localhost``, if the host names one."""
+        name, found, _ = request.headers.get("host", "").partition(".localhost")
+        if found:
+            request.bucket, request.key = name, unquote(request.path.removeprefix("/"))
+
+    def hold(self, bucket: Bucket, request: Request, how: str) -> None:
+        if how != "heeded" or request.verb not in ("put", "create", "complete", "copy"):
+            return
+        if request.headers.get("x-oss-forbid-overwrite") == "true" and request.key in bucket.objects:
+            raise Refused(
+                409, "FileAlreadyExists", "The object you specified already exists and can not be overwritten."
+            )
+
+    def pin(self, found: Stored, request: Request) -> None:
+        _same(found, request.headers.get("if-match"))
+
+    def pin_source(self, found: Stored, request: Request) -> None:
+        _same(found, request.headers.get("x-oss-copy-source-if-match"))
+
+    def described(self, found: Stored) -> dict[str, str]:
+        return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data), "x-oss-object-type": "Normal"}
+
+    def written(self, found: Stored) -> dict[str, str]:
+        return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data)}
+
+    def listed(self, found: Stored) -> dict[str, str]:
+        return {"ETag": f'"{found.etag}"', "Type": "Normal"}
+
+    def refused(self, error: Refused, request: Request) -> Answer:
+        texts = {"Code": error.code, "Message": error.message, "RequestId": "5C3D9175B6FC201293AD0000"}
+        if error.region:
+            texts["Endpoint"] = f"oss-{error.region}.aliyuncs.com"
+        body = document("Error", texts)
+        headers = {"Content-Type": "application/xml", "x-oss-request-id": texts["RequestId"]}
+        if request.method == "HEAD":
+            headers["x-oss-err"] = base64.b64encode(body).decode()
+        return Answer(error.status, headers, body)
+
+    def store(self, settings: Settings, endpoint: str) -> StoreOptions:
+        return OSSOptions(
+            endpoint=endpoint, region=settings.region, access_key=settings.access_key, secret_key=settings.secret_key
+        )
+
+    def environment(self, settings: Settings, endpoint: str) -> dict[str, str]:
+        keys = {"OSS_ACCESS_KEY_ID": settings.access_key, "OSS_ACCESS_KEY_SECRET": settings.secret_key}
+        return {"OSS_ENDPOINT": endpoint, "OSS_REGION": settings.region, **keys}
 
 
-def _store(settings: Settings, endpoint: str) -> StoreOptions:
-    return OSSOptions(
-        endpoint=endpoint, region=settings.region, access_key=settings.access_key, secret_key=settings.secret_key
-    )
-
-
-def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
-    keys = {"OSS_ACCESS_KEY_ID": settings.access_key, "OSS_ACCESS_KEY_SECRET": settings.secret_key}
-    return {"OSS_ENDPOINT": endpoint, "OSS_REGION": settings.region, **keys}
-
-
-WORDS = Words(
-    scheme="oss",
-    prefix="x-oss-",
-    version="ETag",
-    check=_check,
-    locate=_locate,
-    hold=_hold,
-    pin=_pin,
-    pin_source=_pin_source,
-    described=_described,
-    written=_written,
-    listed=_listed,
-    refused=_refused,
+WORDS = _Alibaba(
     verbs={"get": _get, "head": _get, "list": _list, "part": _part},
     # OSS names the right region in another way, and sends no redirects.
     faults={**WITHOUT_REGIONS, "expired": replace(FAULTS["expired"], status=403, code="SecurityTokenExpired")},
-    store=_store,
-    environment=_environment,
 )

@@ -45,26 +45,6 @@ def digest(data: bytes | bytearray) -> str:
     return base64.b64encode(md5(data, usedforsecurity=False).digest()).decode()
 
 
-def check(request: Request, access: Access, now: float) -> None:
-    """Raise ``Refused`` for a request without access, or with a body that does not match its MD5."""
-    headers = request.headers
-    how, _, proof = headers.get("authorization", "").partition(" ")
-    if not how and "sig" in request.parameters:
-        _check_shared(request, access, now)
-        return
-    if not how:
-        raise Refused(401, "NoAuthenticationInformation", "anonymous requests are not served")
-    if "x-ms-version" not in headers:
-        raise Refused(400, "MissingRequiredHeader", "x-ms-version")
-    if how == "Bearer":
-        if proof not in access.tokens:
-            raise Refused(401, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
-    else:
-        _check_signature(request, access, proof, now)
-    if "content-md5" in headers and headers["content-md5"] != digest(request.body):
-        raise Refused(400, "Md5Mismatch", "The MD5 value specified in the request did not match the calculated one.")
-
-
 def _check_signature(request: Request, access: Access, proof: str, now: float) -> None:
     account, _, signature = proof.partition(":")
     secrets = {account_of(key): secret for key, secret in access.keys.items()}
@@ -160,18 +140,6 @@ _CODES = {
 # -- requests --------------------------------------------------------------------------------------------------------
 
 
-def _locate(request: Request) -> None:
-    """Parse ``/account/container/key``, and take the verb from method and query."""
-    _, _, rest = request.path.removeprefix("/").partition("/")
-    bucket, _, key = rest.partition("/")
-    request.bucket, request.key = unquote(bucket), unquote(key)
-    request.asked = _verb(request) or "unknown"
-    if "x-ms-range" in request.headers:  # it overrides Range
-        request.headers["range"] = request.headers["x-ms-range"]
-    if "blockid" in request.parameters:
-        request.parameters["partNumber"] = str(_number(request.parameters["blockid"]))
-
-
 def _verb(request: Request) -> str:
     asked = request.parameters
     if not request.key:
@@ -194,39 +162,6 @@ def _number(block: str) -> int:
         return int(base64.b64decode(block, validate=True)[-8:])
     except ValueError:
         return 0
-
-
-# -- conditions and versions -----------------------------------------------------------------------------------------
-
-
-def _hold(bucket: Bucket, request: Request, how: str) -> None:
-    del how
-    if request.verb not in ("put", "complete"):
-        return
-    found, wanted = bucket.objects.get(request.key), request.headers.get("if-match", "")
-    if request.headers.get("if-none-match") == "*" and found:
-        raise Refused(409, "BlobAlreadyExists", "The specified blob already exists.")
-    if wanted and (found is None or wanted != f'"{found.etag}"'):
-        raise Refused(412, "ConditionNotMet")
-
-
-def _pin(found: Stored, request: Request) -> None:
-    if request.headers.get("if-match", "*") not in ("*", f'"{found.etag}"'):
-        raise Refused(412, "ConditionNotMet")
-
-
-def _pin_source(found: Stored, request: Request) -> None:
-    if request.headers.get("x-ms-source-if-match", "*") not in ("*", f'"{found.etag}"'):
-        raise Refused(412, "SourceConditionNotMet")
-
-
-def _etag(found: Stored) -> dict[str, str]:
-    return {"ETag": f'"{found.etag}"', "x-ms-blob-type": "BlockBlob"}
-
-
-def _digests(found: Stored, _request: Request) -> dict[str, str]:
-    # An object that was made of blocks has no MD5.
-    return {} if "-" in found.etag else {"Content-MD5": digest(found.data)}
 
 
 # -- verbs -----------------------------------------------------------------------------------------------------------
@@ -361,29 +296,7 @@ def _element(name: str, texts: dict[str, str]) -> str:
     return document(name, texts).decode().partition("\n")[2]
 
 
-# -- answers and options ---------------------------------------------------------------------------------------------
-
-
-def _refused(error: Refused, _request: Request) -> Answer:
-    code = _CODES.get(error.code, error.code)
-    answer = Refused(error.status, code, error.message).answer()
-    answer.headers["x-ms-error-code"] = code
-    return answer
-
-
-def _store(settings: Settings, endpoint: str) -> StoreOptions:
-    account = account_of(settings.access_key)
-    where = f"{endpoint}/{account}"
-    if settings.tokens:
-        return AzureOptions(account=account, endpoint=where, token=settings.tokens[0])
-    key = base64.b64encode(settings.secret_key.encode()).decode()
-    return AzureOptions(account=account, endpoint=where, account_key=key)
-
-
-def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
-    account, key = account_of(settings.access_key), base64.b64encode(settings.secret_key.encode()).decode()
-    where = f"AccountName={account};AccountKey={key};BlobEndpoint={endpoint}/{account}"
-    return {"AZURE_STORAGE_CONNECTION_STRING": where}
+# -- words -----------------------------------------------------------------------------------------------------------
 
 
 def _coded(name: str, status: int, code: str) -> Fault:
@@ -403,21 +316,95 @@ _REFUSALS = {
 }
 _VERSIONED = frozenset({"get", "put", "complete", "copy"})
 
-WORDS = Words(
-    scheme="az",
-    prefix="x-ms-",
-    version="ETag",
-    check=check,
-    locate=_locate,
-    hold=_hold,
-    pin=_pin,
-    pin_source=_pin_source,
-    described=_etag,
-    digests=_digests,
-    written=_etag,
-    listed=_etag,
-    refused=_refused,
-    missing_deleted=False,
+
+class _Azure(Words):
+    """The words of Azure Blob Storage."""
+
+    scheme = "az"
+    prefix = "x-ms-"
+    missing_deleted = False
+
+    def check(self, request: Request, access: Access, now: float) -> None:
+        """Raise ``Refused`` for a request without access, or with a body that does not match its MD5."""
+        headers = request.headers
+        how, _, proof = headers.get("authorization", "").partition(" ")
+        if not how and "sig" in request.parameters:
+            _check_shared(request, access, now)
+            return
+        if not how:
+            raise Refused(401, "NoAuthenticationInformation", "anonymous requests are not served")
+        if "x-ms-version" not in headers:
+            raise Refused(400, "MissingRequiredHeader", "x-ms-version")
+        if how == "Bearer":
+            if proof not in access.tokens:
+                raise Refused(401, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
+        else:
+            _check_signature(request, access, proof, now)
+        if "content-md5" in headers and headers["content-md5"] != digest(request.body):
+            raise Refused(
+                400, "Md5Mismatch", "The MD5 value specified in the request did not match the calculated one."
+            )
+
+    def locate(self, request: Request) -> None:
+        """Parse ``/account/container/key``, and take the verb from method and query."""
+        _, _, rest = request.path.removeprefix("/").partition("/")
+        bucket, _, key = rest.partition("/")
+        request.bucket, request.key = unquote(bucket), unquote(key)
+        request.asked = _verb(request) or "unknown"
+        if "x-ms-range" in request.headers:  # it overrides Range
+            request.headers["range"] = request.headers["x-ms-range"]
+        if "blockid" in request.parameters:
+            request.parameters["partNumber"] = str(_number(request.parameters["blockid"]))
+
+    def hold(self, bucket: Bucket, request: Request, how: str) -> None:
+        del how
+        if request.verb not in ("put", "complete"):
+            return
+        found, wanted = bucket.objects.get(request.key), request.headers.get("if-match", "")
+        if request.headers.get("if-none-match") == "*" and found:
+            raise Refused(409, "BlobAlreadyExists", "The specified blob already exists.")
+        if wanted and (found is None or wanted != f'"{found.etag}"'):
+            raise Refused(412, "ConditionNotMet")
+
+    def pin(self, found: Stored, request: Request) -> None:
+        if request.headers.get("if-match", "*") not in ("*", f'"{found.etag}"'):
+            raise Refused(412, "ConditionNotMet")
+
+    def pin_source(self, found: Stored, request: Request) -> None:
+        if request.headers.get("x-ms-source-if-match", "*") not in ("*", f'"{found.etag}"'):
+            raise Refused(412, "SourceConditionNotMet")
+
+    def described(self, found: Stored) -> dict[str, str]:
+        return {"ETag": f'"{found.etag}"', "x-ms-blob-type": "BlockBlob"}
+
+    def digests(self, found: Stored, _request: Request) -> dict[str, str]:
+        # An object that was made of blocks has no MD5.
+        return {} if "-" in found.etag else {"Content-MD5": digest(found.data)}
+
+    def refused(self, error: Refused, _request: Request) -> Answer:
+        code = _CODES.get(error.code, error.code)
+        answer = Refused(error.status, code, error.message).answer()
+        answer.headers["x-ms-error-code"] = code
+        return answer
+
+    def store(self, settings: Settings, endpoint: str) -> StoreOptions:
+        account = account_of(settings.access_key)
+        where = f"{endpoint}/{account}"
+        if settings.tokens:
+            return AzureOptions(account=account, endpoint=where, token=settings.tokens[0])
+        key = base64.b64encode(settings.secret_key.encode()).decode()
+        return AzureOptions(account=account, endpoint=where, account_key=key)
+
+    def environment(self, settings: Settings, endpoint: str) -> dict[str, str]:
+        account, key = account_of(settings.access_key), base64.b64encode(settings.secret_key.encode()).decode()
+        where = f"AccountName={account};AccountKey={key};BlobEndpoint={endpoint}/{account}"
+        return {"AZURE_STORAGE_CONNECTION_STRING": where}
+
+    written = described
+    listed = described
+
+
+WORDS = _Azure(
     verbs={
         "get": get,
         "head": get,
@@ -435,6 +422,4 @@ WORDS = Words(
         **{name: _coded(name, *refusal) for name, refusal in _REFUSALS.items()},
         "etag": replace(FAULTS["etag"], verbs=_VERSIONED),
     },
-    store=_store,
-    environment=_environment,
 )

@@ -10,13 +10,15 @@ import base64
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from hashlib import md5
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree as ET
 
@@ -224,70 +226,85 @@ class Access:
     tokens: frozenset[str] = frozenset()
 
 
-def _as_it_came(_request: Request) -> None:
-    """Keep bucket and key as they were parsed from a path, ``/bucket/key``."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _etag(found: Stored) -> str:
-    return found.etag
-
-
-def _no_digests(_found: Stored, _request: Request) -> dict[str, str]:
-    return {}
-
-
-def _in_xml(error: Refused, _request: Request) -> Answer:
-    return error.answer()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """The definition of a dialect. Functions that refuse raise ``Refused``.
+class Words(ABC):
+    """The definition of a dialect. Methods that refuse raise ``Refused``.
 
     Attributes:
         scheme: Scheme of its URLs in Penstock.
         prefix: Prefix of the headers that the dialect adds to HTTP's.
         version: The header that names an object's version.
-        check: Refuses a request that is not signed with accepted credentials (at a time, in seconds since the epoch),
-            or whose body does not match the digests that came with it.
-        locate: Reads bucket, key and verb if they are not in the path alone, and sets them on the request.
-        hold: Refuses a write (any verb that has a condition) whose conditions do not hold; the last argument is
-            ``Settings.conditions``.
-        pin: Refuses to read a version of an object different from the requested one.
-        pin_source: The same for the source of a copy.
-        described: The headers of an answer with an object, or a part of it: version, digests.
-        digests: Further headers of an answer with a whole object.
-        written: The headers of an answer to a write.
-        listed: The elements of an entry of a listing, after its key and date.
-        refused: Returns the answer for a refusal.
-        named: Returns an object's version as Penstock names it.
         missing_deleted: Deleting a missing object is a success.
         verbs: Verbs that S3 lacks, or that differ from S3's.
         faults: Faults of ``script.FAULTS`` that differ here, by name; a fault without verbs cannot happen.
-        store: Returns the options that connect to a server at an endpoint.
-        environment: Returns the environment variables that connect to it.
 
     """
 
     scheme: str
     prefix: str
-    version: str
-    check: Callable[[Request, Access, float], None]
-    locate: Callable[[Request], None] = _as_it_came
-    hold: Callable[[Bucket, Request, str], None]
-    pin: Callable[[Stored, Request], None]
-    pin_source: Callable[[Stored, Request], None]
-    described: Callable[[Stored], dict[str, str]]
-    digests: Callable[[Stored, Request], dict[str, str]] = _no_digests
-    written: Callable[[Stored], dict[str, str]]
-    listed: Callable[[Stored], dict[str, str]]
-    refused: Callable[[Refused, Request], Answer] = _in_xml
-    named: Callable[[Stored], str] = _etag
+    version: str = "ETag"
     missing_deleted: bool = True
-    verbs: Mapping[str, Verb] = field(default_factory=dict)
-    faults: Mapping[str, Fault] = field(default_factory=dict)
-    store: Callable[[Settings, str], StoreOptions]
-    environment: Callable[[Settings, str], dict[str, str]]
+
+    def __init__(self, verbs: Mapping[str, Verb] = _NOTHING, faults: Mapping[str, Fault] = _NOTHING) -> None:
+        """Define a dialect with these differences from S3."""
+        self.verbs, self.faults = verbs, faults
+
+    def with_verbs(self, verbs: Mapping[str, Verb]) -> Self:
+        """Return these words with further verbs, or other ones."""
+        return type(self)({**self.verbs, **verbs}, self.faults)
+
+    def locate(self, request: Request) -> None:  # noqa: B027  most dialects have nothing to do here
+        """Set bucket, key and verb of a request if its path, ``/bucket/key``, does not tell them."""
+
+    @abstractmethod
+    def check(self, request: Request, access: Access, now: float) -> None:
+        """Refuse a request without valid credentials at ``now``, or with a body that does not match its digests."""
+
+    @abstractmethod
+    def hold(self, bucket: Bucket, request: Request, how: str) -> None:
+        """Refuse a write (any verb that has a condition) unless its conditions hold; ``Settings.conditions``."""
+
+    @abstractmethod
+    def pin(self, found: Stored, request: Request) -> None:
+        """Refuse to read a version of an object different from the requested one."""
+
+    @abstractmethod
+    def pin_source(self, found: Stored, request: Request) -> None:
+        """Refuse to copy a version of an object different from the requested one."""
+
+    @abstractmethod
+    def described(self, found: Stored) -> dict[str, str]:
+        """Return the headers of an answer with an object, or a part of it: version, digests."""
+
+    def digests(self, found: Stored, request: Request) -> dict[str, str]:  # noqa: ARG002  for other dialects
+        """Return further headers of an answer with a whole object."""
+        return {}
+
+    @abstractmethod
+    def written(self, found: Stored) -> dict[str, str]:
+        """Return the headers of an answer to a write."""
+
+    @abstractmethod
+    def listed(self, found: Stored) -> dict[str, str]:
+        """Return the elements of an entry of a listing, after its key and date."""
+
+    def refused(self, error: Refused, request: Request) -> Answer:  # noqa: ARG002  for other dialects
+        """Return the answer for a refusal."""
+        return error.answer()
+
+    def named(self, found: Stored) -> str:
+        """Return an object's version as Penstock names it."""
+        return found.etag
+
+    @abstractmethod
+    def store(self, settings: Settings, endpoint: str) -> StoreOptions:
+        """Return the options that connect to a server at an endpoint."""
+
+    @abstractmethod
+    def environment(self, settings: Settings, endpoint: str) -> dict[str, str]:
+        """Return the environment variables that connect to a server at an endpoint."""
 
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")

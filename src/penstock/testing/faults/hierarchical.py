@@ -104,14 +104,12 @@ def _entry(bucket: Bucket, name: str, asked: Mapping[str, str], *, flat: bool) -
     return row.replace("<Blob>", "<BlobPrefix>").replace("</Blob>", "</BlobPrefix>") if flat else row
 
 
-WORDS = replace(
-    azure.WORDS,
-    verbs={
-        **azure.WORDS.verbs,
+WORDS = azure.WORDS.with_verbs(
+    {
         **{verb: _written(azure.WORDS.verbs[verb]) for verb in ("put", "copy", "part", "copy-part", "complete")},
         "get": _get,
         "head": _get,
         "delete": _delete,
         "list": _list,
-    },
+    }
 )
