@@ -472,13 +472,10 @@ def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = 
     return entries
 
 
-def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64], etag: str = "") -> Span | None:
-    """Return the location of an inner chunk by the index of its shard; None for an absent chunk.
-
-    ``etag`` is the version of the shard from which the index was read.
-    """
+def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64]) -> Span | None:
+    """Return the location of an inner chunk by the index of its shard; None for an absent chunk."""
     offset, length = index[layout.inner(chunk)].tolist()
-    return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length, etag)
+    return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length)
 
 
 def _form(layout: Layout) -> Form:

@@ -13,7 +13,7 @@ from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError,
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from penstock.data.zarr.layout import Layout
     from penstock.source import Source
@@ -100,9 +100,7 @@ def _named(layout: Layout, axes: tuple[str, ...]) -> Layout:
     return replace(layout, dims=axes) if fits else layout
 
 
-def open_arrays(
-    source: Source, key: str, names: Sequence[str] | None = None, *, forbidden_is_missing: bool = False
-) -> Arrays:
+def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False) -> Arrays:
     """Return the layouts of the array at ``key``, with the name "", or of all arrays of the group there, by path.
 
     Five requests in parallel suffice for an array, or for a group with consolidated metadata. Otherwise one listing for
@@ -112,11 +110,10 @@ def open_arrays(
     Args:
         source: The store.
         key: Key of the array or group in the store.
-        names: Only these arrays of the group, by path; the group is then not listed. Default: all.
         forbidden_is_missing: Also treat a refusal (403) as a missing document.
 
     Raises:
-        NotFound: Neither an array nor a group exists, or one of ``names`` does not exist.
+        NotFound: Neither an array nor a group exists.
         Damaged: A document does not follow the specification. For an array in a group: raised when it is looked up.
         Unsupported: Penstock does not read an array (raised as above), or the store cannot be listed.
 
@@ -132,17 +129,15 @@ def open_arrays(
     node = _node(documents, prefix, found[:1] + found[2:])
     if node.is_array:
         node.put(arrays, "", prefix)
-        if "" in arrays:
-            arrays[""] = with_names(source, arrays[""])
-        return _only(arrays, [""] if names is None else names)
+        # Raises the reason if Penstock cannot read the array.
+        arrays[""] = with_names(source, arrays[""])
+        return arrays
     if v3 is None and consolidated is not None:
         # Keys of references are relative to their document.
         below = "" if "record_size" in consolidated else prefix
         collected(consolidated, below, arrays, source.url(prefix + ".zmetadata"))
     elif v3 is not None and (inline := _inline(v3)) is not None:
         collected(inline, prefix, arrays, source.url(prefix + _V3))
-    elif names is not None:
-        _add(documents, prefix, arrays, names)
     else:
         try:
             _walk(documents, prefix, arrays)
@@ -152,7 +147,7 @@ def open_arrays(
                 raise
             _add(documents, prefix, arrays, image.paths)  # the image lists its levels
     arrays.name_axes("", node.attributes)
-    return _only(arrays, names)
+    return arrays
 
 
 def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
@@ -330,17 +325,6 @@ def _inline(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _object(found: object) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
-
-
-def _only(arrays: Arrays, names: Iterable[str] | None) -> Arrays:
-    """Return the arrays with these names; raise the reason if one does not exist."""
-    if names is None:
-        return arrays
-    chosen = Arrays(arrays.url)
-    chosen.record_size = arrays.record_size
-    chosen.update((name, arrays[name]) for name in names)
-    chosen.documents.update(arrays.documents)
-    return chosen
 
 
 # https://ngff.openmicroscopy.org/0.2/#multiscale-md: before version 0.3 the order was fixed, without a field for it.
