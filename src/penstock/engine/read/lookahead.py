@@ -66,6 +66,7 @@ class Lookahead:
         self._opened = False  # requests were sent
         self._pid = os.getpid()
         self._scope = scope or Scope()
+        self._ended = False  # and the scope with it
         self.counts = ReadCounts()
 
     def __iter__(self) -> Self:
@@ -97,6 +98,7 @@ class Lookahead:
             self._refill()
         reads = self._reads  # another thread may close meanwhile
         if not reads:
+            self._ended = True
             self._scope.end()
             raise StopIteration
         read = reads[0]
@@ -182,7 +184,9 @@ class Lookahead:
         reads, self._reads, self._drained = list(self._reads), deque(), True
         if reads:
             self._fetching.cancel_reads(reads)
-        self._scope.end(Cancelled("closed"))
+        if not self._ended:
+            self._ended = True
+            self._scope.end(Cancelled("closed"))
 
     def __enter__(self) -> Self:
         """Return itself."""
