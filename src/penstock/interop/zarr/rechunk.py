@@ -208,8 +208,8 @@ def copy(
     Example:
         >>> import zarr
         >>> from penstock.interop.zarr import Store, copy
-        >>> zarr.save_array(Store("s3://bucket/t2m.zarr"), np.zeros((100, 8), "f4"))
-        >>> copy("s3://bucket/t2m.zarr", "s3://bucket/rows.zarr", chunks=(10, 8)).complete
+        >>> zarr.save_array(Store("s3://bucket/tas.zarr"), np.zeros((100, 8), "f4"))
+        >>> copy("s3://bucket/tas.zarr", "s3://bucket/rows.zarr", chunks=(10, 8)).complete
         True
 
     """
