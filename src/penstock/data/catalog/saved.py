@@ -69,7 +69,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     """Write a catalog to a file, which the caller closes.
 
     The format: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON padded with spaces, which
-    describes every vector (``vectors.Vector``); the vectors, each beginning at a multiple of 64 bytes.
+    describes every vector (``table.Vector``); the vectors, each beginning at a multiple of 64 bytes.
     """
     table = saved.table
     vectors, values = vectors_of(table)

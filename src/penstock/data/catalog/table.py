@@ -241,7 +241,7 @@ class Vector(NamedTuple):
         role: "size", "key", "etag" or "label"; "object" (index of a row's key) or "offset" for ranges; "class" for
             labels; "column" for the user's columns.
         name: Name of the user's column; else "".
-        part: "numbers"; or, for keys, ETags and labels, a name in ``parts`` of ``compact`` and ``etags``, left out if
+        part: "numbers"; or, for keys, ETags and labels, a name in ``parts`` of ``compact``, left out if
             the vector has no bytes. Columns of texts have codes as "numbers", and the "ends" (uint64) and the "texts"
             of their categories.
         dtype: numpy's type string, with byte order.

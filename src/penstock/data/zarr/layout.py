@@ -480,7 +480,7 @@ def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64]
 
 def _form(layout: Layout) -> Form:
     form = form_of(Fields(sharding(layout)))
-    if form is None:  # documents.py leaves `shards` None then
+    if form is None:  # layout_of leaves `shards` None then
         raise Damaged("this array has no index of shards that can be read")
     return form
 
