@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
+from penstock import events
 from penstock.data.datasets.reading import Failed, in_lists
 from penstock.data.loading.loader import DataLoader
 from penstock.data.zarr.contents import ZarrContents
@@ -39,6 +40,21 @@ def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch)
             np.testing.assert_array_equal(made, VALUES[10 * item.batch + item.slot])
     assert reading.counts.requests == reads
     assert not reading._pending
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SHARDED])
+@pytest.mark.parametrize("batches", [20, 10])
+def test_an_operation_is_done_after_the_last_batch_and_cancelled_before(tmp_path, layout, batches, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    found, ended = dataset(tmp_path, layout), []
+    stop = events.subscribe(lambda each: ended.append(each) if isinstance(each, events.OperationEnded) else None)
+    with found.reading(tens(list(range(200))), 1) as reading:
+        for item in reading:
+            item.make()
+            if item.size and (item.batch, item.slot) == (batches - 1, 9) and batches < 20:
+                break
+    stop()
+    assert ended[-1].outcome == ("done" if batches == 20 else "cancelled")
 
 
 @pytest.mark.parametrize("layout", [WHOLE, SHARDED])

@@ -130,8 +130,12 @@ class ZarrReading(Reading):
         with self._lock:
             over, self._over = self._over, True
             unmade = self._unmade
-        if not over and not unmade and not self._closed:
-            self._contents.verify()
+        if not over and not self._closed:
+            # Ends the operation as done; closing would end it as cancelled.
+            with suppress(StopIteration):
+                self._ahead.advance()
+            if not unmade:
+                self._contents.verify()
 
     def close(self) -> None:
         """Cancel reads in flight, and wake threads that wait for chunks."""
