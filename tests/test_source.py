@@ -400,7 +400,7 @@ def test_a_renewal_keeps_the_identity_of_the_first_request(signer, monkeypatch, 
         monkeypatch.setenv(name, value)
     source._fetcher().driver.identity.invalidate()  # as the server does, with ExpiredToken
     if botocore and not renewed:
-        with pytest.raises(Unauthenticated, match="names another identity by now: open the source anew"):
+        with pytest.raises(Unauthenticated, match="now names another identity: open a new source"):
             signer(source)
     else:
         assert signer(source) == signed

@@ -99,7 +99,7 @@ def test_a_refused_phrase_is_found_across_lines_and_not_in_code():
     assert stumbles(uncommented("x = 1\n    # for the data\n    # set\n"), REFUSED) == ["'data set': write 'dataset'"]
 
 
-@pytest.mark.parametrize(("texts", "most"), [(docstrings, 0.02), (messages, 0.15)], ids=["docstrings", "messages"])
+@pytest.mark.parametrize(("texts", "most"), [(docstrings, 0.02), (messages, 0.02)], ids=["docstrings", "messages"])
 def test_few_texts_of_the_code_have_to_be_read_twice(texts, most):
     total, odd = 0, []
     for path in MODULES:

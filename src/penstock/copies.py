@@ -189,7 +189,9 @@ def are_distinct(source: Source, mine: ObjectMeta, target: Source, its: ObjectMe
 def check_same_version(source: Source, before: ObjectMeta, now: ObjectMeta) -> None:
     """Raise ``Changed`` if an object is not the copied version: its size, ETag or modification time differs."""
     if _apart_s(before, now) >= _GRAIN_S or (now.size, now.etag) != (before.size, before.etag):
-        message = "it was written to while it was copied, or is the copy itself under another name: copy it again"
+        message = (
+            "the source was written to while it was copied, or is the copy itself under another name: copy it again"
+        )
         raise Changed(message, url=source.url(now.key))
 
 

@@ -214,7 +214,7 @@ class Source:
         directly. Pickling a source pickles its layer, so the layer must be picklable, for example a class.
         """
         if not callable(layer):
-            raise Unusable(f"a layer is a function that takes what fetches and returns what reads, not {layer!r}")
+            raise Unusable(f"layer must be a callable that takes and returns a Fetching, got {layer!r}")
         return Source(self._location(), self._given, layer)
 
     def url(self, key: str) -> str:
@@ -469,7 +469,7 @@ class Source:
         engine, pid = self._engine, os.getpid()
         if engine is None or engine[0] != pid or not engine[1].usable():
             if self._closed:
-                raise Unusable("this source was closed: open another one", url=self.root)
+                raise Unusable("this source was closed: open a new one", url=self.root)
             engine = self._engine = pid, self._open()
         return engine[1]
 

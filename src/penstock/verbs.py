@@ -286,7 +286,7 @@ def _check_literal(source: Source, keys: Sequence[str]) -> None:
 _ENCODING = "utf-8"  # on every machine
 _INSTEAD = {
     "a": "objects are replaced, not appended to: read this one, and write all of it with 'wb'; or write the addition "
-    "as an object of its own, with 'xb'",
+    "as a separate object, with 'xb'",
     "+": "objects are replaced, not changed in place: read with 'rb', and write all of it with 'wb'",
     "U": "for text with any line ends open it 'r'",
 }

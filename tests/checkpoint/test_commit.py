@@ -220,7 +220,7 @@ def test_a_commit_that_a_store_denies_loses_no_data_unless_another_s_stands(tmp_
             publish(source, key, b"{" if stands == "theirs" else data, replaces=replaces)
         if stands == "unreadable":
             monkeypatch.setattr(Source, "read", refused)
-        raise Changed("another writer's object stands in its place")
+        raise Changed("another writer has replaced it")
 
     def save():
         if how == "penstock":

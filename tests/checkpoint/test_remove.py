@@ -45,7 +45,7 @@ def test_a_folder_without_a_checkpoint_is_refused_and_stays(work, store):
     url = str(work / "run") if store == "file" else f"memory://{work.parent.name}/run"
     with ps.open(f"{url}/a.ckpt", "wb"):
         pass
-    with pytest.raises(Unusable, match=r"no checkpoint but a folder that holds 'a\.ckpt'"):
+    with pytest.raises(Unusable, match=r"not a checkpoint, it contains 'a\.ckpt'"):
         CheckpointIO().remove_checkpoint(url)
     assert [each.key.rpartition("/")[2] for each in ps.list(f"{url}/")] == ["a.ckpt"]
     CheckpointIO().remove_checkpoint(f"{url}/a.ckpt")

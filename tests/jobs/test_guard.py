@@ -112,7 +112,7 @@ def test_a_tree_is_not_written_through_links_below_its_destination(penstock, tre
         assert done.returncode in (0, 2)
         done = penstock("cp", "-r", *resume, f"{tree}/here/below", "out/")
         assert done.returncode == 2
-        assert f"through this link to a directory? remove it, or name it as DEST [{tree}/here/out/below]" in done.stderr
+        assert f"through this link to a directory: remove it, or name it as DEST [{tree}/here/out/below]" in done.stderr
     assert [path.name for path in (tree / "elsewhere").iterdir()] == ["kept"]
 
 

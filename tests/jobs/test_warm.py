@@ -221,7 +221,7 @@ def test_what_cannot_be_warmed_is_refused_with_the_remedy(server, near, monkeypa
         ps.warm(ps.MapDataset.from_objects([url(server, "a/é 001")], store=near()))
     with pytest.raises(Unusable, match="warm takes a URL"):
         ps.warm(7)
-    with pytest.raises(Unusable, match="is no URL"):
+    with pytest.raises(Unusable, match="among the URLs"):
         ps.warm([7])
     with pytest.raises(Unusable, match="to a dataset when it is made"):
         ps.warm(ps.MapDataset.from_objects([url(server, "a/é 001")], store=server.store))
@@ -232,7 +232,7 @@ def test_a_store_beside_what_has_its_own_is_refused(server, near):
     """It would be ignored: the cache of another store would stay empty without a word."""
     dataset = ps.MapDataset.from_prefix(url(server), store=near())
     for what in (dataset, ps.DataLoader(dataset, batch_size=4), dataset.batched(4)):
-        with pytest.raises(Unusable, match=r"has a store of its own.*to a dataset when it is made"):
+        with pytest.raises(Unusable, match=r"has its own store.*to the dataset when it is created"):
             ps.warm(what, store=near("other"))
     assert gets(server) == 0
 

@@ -135,8 +135,8 @@ REFUSED = {
         Unusable,
         "batch_size=None",
     ),
-    "nothing as a state": (lambda c, _: mapped(c).batched(4).load_state_dict(None), StateMismatch, "no state"),
-    "a model's state": (lambda c, _: mapped(c).batched(4).load_state_dict({"w": 1}), StateMismatch, "no state"),
+    "nothing as a state": (lambda c, _: mapped(c).batched(4).load_state_dict(None), StateMismatch, "not a state"),
+    "a model's state": (lambda c, _: mapped(c).batched(4).load_state_dict({"w": 1}), StateMismatch, "not a state"),
     "another seed's state": (
         lambda c, _: mapped(c).batched(4).load_state_dict(mapped(c).batched(4, shuffle=True).state_dict()),
         StateMismatch,

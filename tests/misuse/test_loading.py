@@ -69,12 +69,12 @@ REFUSED = {
     "a batch sampler": (lambda c: loader(c, batch_sampler=ps.BatchSampler(mapped(c), 4)), Unusable, "by itself"),
     "a generator": (lambda c: loader(c, generator=torch.Generator()), Unusable, "seed"),
     "torch's prefetching": (lambda c: loader(c, num_workers=2, prefetch_factor=2), Unusable, "write prefetch=2"),
-    "a misspelt argument": (lambda c: loader(c, worker=2), Unusable, "worker is no argument"),
+    "a misspelt argument": (lambda c: loader(c, worker=2), Unusable, "worker is not an argument"),
     "persistent threads": (lambda c: loader(c, persistent_workers=True), Unusable, "num_workers is 0"),
     "an iterable dataset's order": (
         lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, shuffle=True),
         Unusable,
-        "of its own",
+        "has its own shuffle",
     ),
     "an iterable dataset's seed": (
         lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, seed=1),
@@ -94,8 +94,8 @@ REFUSED = {
     "a result as worker_init_fn": (lambda c: loader(c, num_workers=1, worker_init_fn=3), Unusable, "function"),
     "persistent by a word": (lambda c: loader(c, num_workers=1, persistent_workers="yes"), Unusable, "True or False"),
     "an epoch as text": (lambda c: loader(c).set_epoch("1"), Unusable, "whole number"),
-    "nothing as a state": (lambda c: loader(c).load_state_dict(None), StateMismatch, "no state"),
-    "an optimizer's state": (lambda c: loader(c).load_state_dict({"state": {}}), StateMismatch, "no state"),
+    "nothing as a state": (lambda c: loader(c).load_state_dict(None), StateMismatch, "not a state"),
+    "an optimizer's state": (lambda c: loader(c).load_state_dict({"state": {}}), StateMismatch, "not a state"),
     "another loader's state": (
         lambda c: loader(c).load_state_dict(loader(c[1:]).state_dict()),
         StateMismatch,

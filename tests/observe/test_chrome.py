@@ -112,7 +112,7 @@ def test_a_killed_process_leaves_all_but_the_bracket(tmp_path):
 def test_a_file_that_is_no_trace_is_not_touched(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("mine")
-    with pytest.raises(Unusable, match="is no trace"):
+    with pytest.raises(Unusable, match="is not a trace"):
         to(ChromeTrace(path))
     assert path.read_text() == "mine"
 

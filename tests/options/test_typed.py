@@ -128,7 +128,7 @@ def test_options_that_contradict_themselves_name_the_value():
 def test_parts_are_tables_of_their_own():
     retry = ps.RetryOptions(attempts=2)
     assert typed(Odd, {}, {}.get, retry=retry).retry is retry
-    with pytest.raises(ConfigError, match="retry is a table of its own, beside options"):
+    with pytest.raises(ConfigError, match="retry is a separate table, beside options"):
         typed(Odd, {"retry": Value({}, "f.toml:1: retry")}, {}.get, retry=retry)
 
 

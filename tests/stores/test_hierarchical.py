@@ -70,7 +70,7 @@ def test_a_file_in_the_middle_of_a_prefix_is_refused_not_listed_as_nothing(tree,
 
 
 def test_folders_are_no_objects(tree, place):
-    with pytest.raises(NotFound, match="a folder is none"):
+    with pytest.raises(NotFound, match="this is a folder"):
         ps.stat(f"{tree}a", store=place.store)
     ps.delete(f"{tree}a", store=place.store)
     assert _keys(tree, place) == ORDERED

@@ -128,7 +128,7 @@ def test_entry_points_are_read_for_unknown_schemes_alone(monkeypatch):
         ({"penstock-shelf": "penstock_shelf:NOTHING"}, r"'penstock-shelf', cannot be imported: AttributeError"),
         (
             {"penstock-shelf": "penstock_shelf:BROKEN"},
-            r"'penstock-shelf', is no class derived from.*Store but a str",
+            r"'penstock-shelf', must be a class derived from.*Store, got a str",
         ),
         ({"penstock-shelf": "penstock_shelf:Tray"}, r"'penstock-shelf', says that its schemes are board"),
     ],

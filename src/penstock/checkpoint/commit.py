@@ -82,7 +82,9 @@ class Saving:
     def check(self, name: str) -> None:
         """Raise ``InvalidURL`` for a data object name that the store cannot hold. No request."""
         if not fits(name):
-            raise InvalidURL("this is no relative path of valid UTF-8, and no store can hold it", url=name)
+            raise InvalidURL(
+                "object name must be a relative path in valid UTF-8 without '.', '..' or empty parts", url=name
+            )
         parse(self._source.url(f"{self._folder}{self.id}/{name}"))
 
     def open(self, name: str) -> ChecksummedWriter:
@@ -155,7 +157,7 @@ class CommittedCheckpoint:
     def _object(self, name: str, meta: ObjectMeta) -> Object:
         checksums, url = self.manifest.objects[name], self._source.url(meta.key)
         if meta.size != checksums.size:
-            raise Truncated(f"the object has {meta.size} bytes, {checksums.size} were written", url=url)
+            raise Truncated(f"the object has {meta.size} bytes, but {checksums.size} were written", url=url)
         return Object(meta.key, meta.etag, meta.size, url, checksums)
 
     def verify(self) -> Iterator[str]:
@@ -290,7 +292,8 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Non
     made, others = told_apart(names)
     if others and not made and (path or source.stat_existing([key]) == [None]):
         raise Unusable(
-            f"this is no checkpoint but a folder that holds {others[0]!r}: nothing was deleted", url=source.url(key)
+            f"cannot delete: the folder is not a checkpoint, it contains {others[0]!r}; nothing was deleted",
+            url=source.url(key),
         )
     marks = [name for name in made if name in _MARKS]
     # Marks first: no reader ever finds a checkpoint whose objects are gone.

@@ -110,7 +110,7 @@ class Manifest:
         try:
             _bounded(body)
         except ValueError as error:
-            raise Unusable(f"a manifest cannot say as much: {error}") from None
+            raise Unusable(f"cannot encode the manifest: {error}") from None
         return body[:-1] + _ending(body[:-1])
 
     @classmethod
@@ -126,7 +126,7 @@ class Manifest:
             document = json.loads(data)
             version = document["penstock_checkpoint"]
             if not data.endswith(_ending(data[: -len(_ending(b""))])):
-                raise CheckpointError("the manifest is damaged: it is not as it was written", url=url)
+                raise CheckpointError("the manifest is damaged: its digest does not match its contents", url=url)
             if type(version) is int and version > _VERSION:
                 raise CheckpointError(f"written by a newer Penstock (format {version}): update to read it", url=url)
             objects = {name: _block_checksums(name, each) for name, each in document["objects"].items()}
@@ -134,9 +134,9 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # The error's repr would quote the whole document if it is not UTF-8.
             shown = f"{type(error).__name__}: {error}"
-            raise CheckpointError(f"this is no manifest of a checkpoint: {shown:.200}", url=url) from None
+            raise CheckpointError(f"cannot read the manifest of the checkpoint: {shown:.200}", url=url) from None
         if manifest.encode() != data:
-            raise CheckpointError("the manifest is not what Penstock would write", url=url)
+            raise CheckpointError("the manifest differs from what Penstock would write", url=url)
         return manifest
 
 
@@ -147,7 +147,7 @@ def span(meta: ObjectMeta) -> Span:
 
 def _bounded(data: bytes) -> None:
     if len(data) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        raise ValueError(f"the document has more than {MOST_BYTES:,} bytes")
     limited(data, _MOST_VALUES)
 
 
@@ -231,7 +231,9 @@ def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
     if not found and beside not in raw:
         return ""
     if len(found) != 1 or with_digest(_filled(raw, key, BLANK), key)[0] != raw:
-        raise ValueError("it is not as Penstock wrote it (or another program copied its metadata to another file)")
+        raise ValueError(
+            "the digest does not match the contents (or another program copied the metadata to another file)"
+        )
     return str(found[0][1].decode())
 
 
@@ -248,14 +250,14 @@ def document(raw: bytes) -> Any:  # noqa: ANN401  any JSON
 def limited(raw: bytes, most: int) -> None:
     """Raise ``ValueError`` if JSON may hold more than ``most`` values; each takes 60 bytes of memory or more."""
     if sum(map(raw.count, _BEFORE_VALUES)) > most:
-        raise ValueError(f"it has more than {most:,} values")
+        raise ValueError(f"the document has more than {most:,} values")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r:.80} comes twice")
+            raise ValueError(f"{name!r:.80} occurs twice")
         found[name] = value
     return found
 

@@ -122,7 +122,7 @@ def coded_columns(
     except ManifestError as error:
         raise Damaged(error.message, url=url) from None
     except Exception as error:
-        raise Damaged(f"not a Parquet file that can be read ({error})", url=url) from error
+        raise Damaged(f"cannot read the Parquet file ({error})", url=url) from error
     return found, counted, table.num_rows
 
 
@@ -131,7 +131,7 @@ def _bounded(file: Any, data: bytes, name: str, most_bytes: int) -> None:  # noq
     size_bytes = len(data)
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
-        raise ManifestError(f"{name}: a column stands twice", url=name)
+        raise ManifestError(f"{name}: a column occurs twice", url=name)
     meta = file.metadata
     unpacked, values = _paged(file, data)
     most_bytes = most_bytes or most_unpacked(size_bytes)
@@ -139,7 +139,7 @@ def _bounded(file: Any, data: bytes, name: str, most_bytes: int) -> None:  # noq
         raise ManifestError(f"{name}: {size_bytes} bytes that unpack to {values} values in lists, too many", url=name)
     if meta.num_rows > _FREE + _ROWS_PER_BYTE * size_bytes or unpacked > most_bytes:
         what = f"{size_bytes} bytes that unpack to {meta.num_rows} rows of {unpacked} bytes"
-        raise ManifestError(f"{name}: {what}, too many for such a file", url=name)
+        raise ManifestError(f"{name}: {what}, too many for its size", url=name)
 
 
 def _paged(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow's

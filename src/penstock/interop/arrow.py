@@ -112,7 +112,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         """Return a path without scheme and trailing ``/``; raise ``InvalidURL`` for a path of another scheme."""
         own = f"{self.scheme}://"
         if "://" in path and not path.startswith(own):
-            message = f"this file system has paths of {own}: make another one with arrow.from_url(url)"
+            message = f"this file system has paths of {own}: make a new one with arrow.from_url(url)"
             raise InvalidURL(message, url=path)
         bare = path.removeprefix(own)
         return bare.rstrip("/") or bare[:1]

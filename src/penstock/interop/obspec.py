@@ -338,11 +338,11 @@ class Store:
 
     def _check_new(self, target: str, *, overwrite: bool) -> None:
         if not overwrite and self._source.stat_existing([target])[0] is not None:
-            raise AlreadyExists("there is one already", url=self._source.url(target))
+            raise AlreadyExists("the object exists already", url=self._source.url(target))
 
     def _key(self, path: str) -> str:
         if not path or path.startswith("/"):
-            raise InvalidURL(f"{path!r} is no path below this: it is empty, or begins with '/'", url=self.url)
+            raise InvalidURL(f"path must not be empty or begin with '/', got {path!r}", url=self.url)
         return self._root + path
 
     def _folder(self, prefix: str | None) -> str:
@@ -370,9 +370,9 @@ class Store:
         if isinstance(mode, dict):
             replaces = str(mode.get("e_tag") or "")
             if not replaces:
-                raise NotSupportedError("mode= names no e_tag, and versions cannot be named", url=self.url)
+                raise NotSupportedError("mode= must have an e_tag; versions are not supported", url=self.url)
         elif mode not in (None, "overwrite", "create"):
-            raise Unusable(f"mode={mode!r}: 'create', 'overwrite' or {{'e_tag': …}}")
+            raise Unusable(f"mode must be 'create', 'overwrite' or {{'e_tag': …}}, got {mode!r}")
         return self._source.open_write(
             self._key(path), create_only=mode == "create", replaces=replaces, metadata=metadata, content_type=kind
         )
@@ -388,10 +388,10 @@ def _one(value: int | None) -> list[int] | None:
 
 def _spans(key: str, starts: Sequence[int], ends: Sequence[int] | None, lengths: Sequence[int] | None) -> list[Span]:
     if (ends is None) == (lengths is None):
-        raise Unusable("a range has an end or a length: one of them, and not both")
+        raise Unusable("a range must have either an end or a length, not both")
     stops = ends if ends is not None else [start + length for start, length in zip(starts, lengths or (), strict=False)]
     if len(stops) != len(starts):
-        raise Unusable(f"{len(starts)} ranges begin, and {len(stops)} end")
+        raise Unusable(f"starts and ends must be of equal number, got {len(starts)} and {len(stops)}")
     for start, stop in zip(starts, stops, strict=True):
         if not 0 <= start < stop:
             raise Unusable(f"the range [{start}, {stop}) holds no byte")
@@ -498,7 +498,7 @@ def bounds(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of o
         case (int(start), int(stop)):
             stop = min(stop, size)
         case _:
-            raise Unusable(f"no range: {wanted!r}: (start, stop), {{'offset': n}} or {{'suffix': n}}")
+            raise Unusable(f"range must be (start, stop), {{'offset': n}} or {{'suffix': n}}, got {wanted!r}")
     if not 0 <= start < stop:
         raise Unusable(f"the range {wanted!r} holds no byte of {size}")
     return start, stop
@@ -507,16 +507,16 @@ def bounds(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of o
 def check_conditions(options: Mapping[str, Any], meta: ObjectMeta, url: str) -> None:
     """Check obspec's options; raise ``PreconditionError``, ``NotModifiedError`` or ``NotSupportedError``."""
     if options.get("version") is not None:
-        raise NotSupportedError("versions of an object cannot be named", url=url)
+        raise NotSupportedError("versions of objects are not supported", url=url)
     if not _fits(options.get("if_match"), meta.etag, default=True):
-        raise PreconditionError("it has another ETag than if_match", url=url)
+        raise PreconditionError("the ETag of the object does not match if_match", url=url)
     if _fits(options.get("if_none_match"), meta.etag, default=False):
-        raise NotModifiedError("it has the ETag of if_none_match", url=url)
+        raise NotModifiedError("the ETag of the object matches if_none_match", url=url)
     since, until = options.get("if_modified_since"), options.get("if_unmodified_since")
     if until is not None and meta.modified is not None and meta.modified > until.timestamp():
-        raise PreconditionError("it was written after if_unmodified_since", url=url)
+        raise PreconditionError("the object was modified after if_unmodified_since", url=url)
     if since is not None and meta.modified is not None and meta.modified <= since.timestamp():
-        raise NotModifiedError("it was not written after if_modified_since", url=url)
+        raise NotModifiedError("the object was not modified after if_modified_since", url=url)
 
 
 def _fits(condition: str | None, etag: str, *, default: bool) -> bool:

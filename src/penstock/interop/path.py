@@ -46,7 +46,9 @@ def joined(base: str, *names: str) -> str:
     """
     for name in names:
         if name.startswith("/") or "://" in name:
-            raise InvalidURL(f"{name!r} is no name below a path: leave out what it begins with, or make a path of it")
+            raise InvalidURL(
+                f"cannot join {name!r}: the name is absolute; leave out its beginning, or make a path of it"
+            )
         if name not in ("", "."):
             base = f"{base}{name}" if base.endswith("/") else f"{base}/{name}"
     return base
@@ -218,7 +220,7 @@ class PenstockPath(UPath):
 
         """
         if walk_up:
-            raise NotImplementedError("walk_up=True: name a path that this one is below")
+            raise NotImplementedError("walk_up=True is not supported: pass a path that contains this one")
         base = self._above(other)
         if base is None:
             message = f"{str(self)!r} is not below {str(other)!r}"
@@ -356,7 +358,7 @@ class PenstockPath(UPath):
         """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``."""
         if self.is_file():
             if not exist_ok:
-                raise AlreadyExists("there is one already", url=str(self))
+                raise AlreadyExists("the object exists already", url=str(self))
             return
         self.open("xb").close()
 
@@ -402,7 +404,7 @@ class PenstockPath(UPath):
 
         """
         if not isinstance(target, UPath) and "://" not in os.fspath(target):
-            raise InvalidURL(f"{target!r} is a file of this machine: rename takes a URL, or path.with_name(…)")
+            raise InvalidURL(f"{target!r} is a local file: rename takes a URL, or path.with_name(…)")
         to = target if isinstance(target, type(self)) else self._again(str(target))
         if to == self:
             return to
@@ -415,7 +417,7 @@ class PenstockPath(UPath):
             raise InvalidURL("a directory cannot be moved below itself", url=str(to))
         found = objects(source, key)
         if not found:
-            raise NotFound("nothing there", url=str(self))
+            raise NotFound("nothing exists at this path", url=str(self))
         below, folder = as_folder(key), as_folder(name)
         delete_sources([copy_object(source, each, into, folder + each.removeprefix(below)) for each in found])
         return to
@@ -572,7 +574,7 @@ def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
 
     """
     if not pattern.strip("/") or pattern.startswith("/"):
-        raise InvalidURL(f"{pattern!r} is no pattern of what lies below", url=source.url(key))
+        raise InvalidURL(f"pattern must be relative and not empty, got {pattern!r}", url=source.url(key))
     folders, whole = pattern.endswith("/"), escape(as_folder(key)) + pattern.removesuffix("/")
     start, rest = fixed_part(whole)
     if not rest:

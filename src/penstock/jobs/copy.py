@@ -161,7 +161,7 @@ async def _described(job: Job) -> ObjectMeta:
         return meta
     described = await steps.head(job.source, meta.key, sums=sums)
     if described.etag != meta.etag:
-        raise Changed("it was written to since it was listed: copy it again", url=job.source.url(meta.key))
+        raise Changed("the object was written to since it was listed: copy it again", url=job.source.url(meta.key))
     return described
 
 
@@ -182,7 +182,7 @@ def _stream(job: Job, said: Attributes, checksum: Checksum | None, moved: Callab
         with closing(_pieces(job, writer, sizes)) as pieces:
             for piece in pieces:
                 if stop.is_set():
-                    raise Cancelled("called off", url=writer.url)
+                    raise Cancelled("cancelled", url=writer.url)
                 if running is not None:
                     running.update(piece)
                 moved(len(piece))

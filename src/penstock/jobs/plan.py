@@ -174,7 +174,7 @@ class _Places:
             to = self._fold(to)
         if to in self._taken:
             spelt = "" if self._fold is None else ", perhaps in another spelling, which this disk takes for the same"
-            return f"two sources for one destination{spelt}: another one got there first"
+            return f"two sources for one destination{spelt}: another source came first"
         above = [to[:at] for at in range(len(to)) if to[at] == "/"] if exclusive else []
         if to in self._folders or not self._taken.isdisjoint(above):
             return _BOTH

@@ -249,7 +249,7 @@ class _Call:
         """Call the function, unless ``stop`` is set."""
         try:
             if stop.is_set():
-                raise Cancelled("called off")
+                raise Cancelled("cancelled")
             self._value = self._function()
         except PenstockError as error:
             self._error = error

@@ -475,7 +475,7 @@ class Run:
         if step.fault:
             raise Unusable(step.fault, url=mirror.source.url(step.meta.key))
         if local(mirror.target) and (path := self._link(step.to)):
-            raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
+            raise Unusable("cannot write through this link to a directory: remove it, or name it as DEST", url=path)
         job = Job(mirror.source, step.meta, mirror.target, step.to, stamped=True)
         if task.there is not None and await is_proven(job, task.there, by_time=not self.options.checksum):
             return None
@@ -505,7 +505,7 @@ class Run:
             return "deleted"
         alike = now.etag == meta.etag if meta.etag else now.modified == meta.modified
         if now.size != meta.size or not alike:
-            raise Changed("it was written to since it was compared: not deleted", url=target.url(meta.key))
+            raise Changed("not deleted: the object was written to since it was compared", url=target.url(meta.key))
         await steps.delete(target, meta.key)
         return "deleted"
 

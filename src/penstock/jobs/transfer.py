@@ -111,7 +111,7 @@ class _Work:
         if step.note:
             return "skipped"
         if local(self._target) and (path := self._link(step.to)):
-            raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
+            raise Unusable("cannot write through this link to a directory: remove it, or name it as DEST", url=path)
         there = self.how.resume and await is_there(job, surely=self.how.move)
         if there and not self.how.move:
             return "skipped"

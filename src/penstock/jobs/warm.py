@@ -134,18 +134,20 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
     elif isinstance(what, Readable):
         if store is not None:
             raise Unusable(
-                f"{type(what).__name__} has a store of its own, and warm takes no other: pass store=, with its cache, "
-                "to a dataset when it is made"
+                f"{type(what).__name__} has its own store, and warm takes no other: pass store=, with its cache, "
+                "to the dataset when it is created"
             )
         yield what.spans()
     elif isinstance(what, Iterable):
         for each in what:
             if not isinstance(each, str | os.PathLike):
-                raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader; a {type(each).__name__} is no URL")
+                raise Unusable(
+                    f"warm takes URLs, a Catalog, a dataset or a loader, got a {type(each).__name__} among the URLs"
+                )
             yield _selected(os.fspath(each), store)
     else:
         raise Unusable(
-            f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, not a {type(what).__name__}"
+            f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, got a {type(what).__name__}"
         )
 
 

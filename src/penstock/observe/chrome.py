@@ -81,7 +81,7 @@ class _Writer:
         file = self._file
         if file.alone():
             if file.size() and file.head(1) != b"[":
-                raise Unusable(f"{file.path} is no trace: name another file")
+                raise Unusable(f"{file.path} exists, and is not a trace: name another file")
             if first:
                 file.cut(0)
             elif file.tail(len(_END)) == _END:  # other processes have closed it

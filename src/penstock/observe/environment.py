@@ -107,7 +107,7 @@ def _sink(word: str, where: str = VARIABLE) -> Sink:
     kind, _, rest = word.partition(":")
     make = _KINDS.get(kind)
     if make is None:
-        raise ConfigError(f"{where}: {word!r} names no sink: write one of {', '.join(_KINDS)}")
+        raise ConfigError(f"{where}: {word!r} does not name a sink: write one of {', '.join(_KINDS)}")
     try:
         return make(rest)
     except (ValueError, Unusable) as error:
@@ -126,7 +126,7 @@ def _path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:
 def _bare(kind: Callable[[], Sink]) -> Callable[[str], Sink]:
     def make(rest: str) -> Sink:
         if rest:
-            raise ValueError("nothing may follow")
+            raise ValueError("nothing may follow this name")
         return kind()
 
     return make
@@ -135,7 +135,7 @@ def _bare(kind: Callable[[], Sink]) -> Callable[[str], Sink]:
 def _endpoint(rest: str) -> Sink:
     address, _, port = rest.rpartition(":")
     if port and not port.isdecimal():
-        raise ValueError(f"{port!r} is no port: write prometheus:PORT or prometheus:ADDRESS:PORT")
+        raise ValueError(f"port must be a number, got {port!r}: write prometheus:PORT or prometheus:ADDRESS:PORT")
     given = {"port": int(port)} if port else {}
     return Prometheus(**given, **({"address": address} if address else {}))  # type: ignore[arg-type]
 

@@ -83,7 +83,7 @@ def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: o
 
 def _meant(name: str, known: list[str]) -> str:
     if name in PARTS:
-        return f": {name} is a table of its own, beside options"
+        return f": {name} is a separate table, beside options"
     return meant(name, known, f"; it has {', '.join(known)}" if known else "")
 
 
@@ -126,7 +126,9 @@ def read_secret(path: str, value: Value) -> str:
     try:
         with place.open(encoding="utf-8") as stream:
             text = stream.read(_MOST_SECRET_BYTES + 1).removesuffix("\n").removesuffix("\r")
-        fault = "is empty" if not text else "is no secret: more than 64 KiB" if len(text) > _MOST_SECRET_BYTES else ""
+        fault = (
+            "is empty" if not text else "is not a secret: more than 64 KiB" if len(text) > _MOST_SECRET_BYTES else ""
+        )
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:

@@ -276,11 +276,11 @@ class _Wrong(Exception):
 def _read(said: dict[str, Any], name: str, kind: type[F]) -> F:
     found = {field: next((said[each] for each in names if each in said), None) for field, names in _NAMES.items()}
     if said.get("Version", 1) != 1:
-        raise _Wrong("another Version than 1")
+        raise _Wrong("a Version different from 1")
     expires_at = _time(found.pop("expires_at"))
     for field, value in found.items():
         if not (value is None or (isinstance(value, str) and all("!" <= char <= "~" for char in value))):
-            raise _Wrong(f"{' or '.join(_NAMES[field])} that is no text of visible ASCII characters")
+            raise _Wrong(f"{' or '.join(_NAMES[field])}, which must be a str of visible ASCII characters")
     if kind is BearerToken:
         if not found["token"] or found["access_key"]:
             raise _Wrong(
@@ -307,7 +307,7 @@ def _time(value: object) -> float | None:
         else:
             # A time without a zone is UTC, as in AWS's tools.
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    raise _Wrong("Expiration or expires_at that is neither ISO 8601 nor seconds since the epoch")
+    raise _Wrong("Expiration or expires_at, which must be ISO 8601 or seconds since the epoch")
 
 
 def _kind(value: object) -> str:

@@ -122,7 +122,7 @@ def _load(scheme: str, offer: str, entry: EntryPoint) -> Store:
         raise ConfigError(words) from error
     if not (isinstance(kind, type) and issubclass(kind, Store)):
         found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
-        raise ConfigError(f"{where} is no class derived from penstock.stores.store.Store but {found}")
+        raise ConfigError(f"{where} must be a class derived from penstock.stores.store.Store, got {found}")
     if scheme not in kind.schemes:
         raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")
     return _made(kind)

@@ -139,7 +139,7 @@ def test_a_runs_manager_knows_checkpoints_saved_as_its_steps(tmp_path):
     with pytest.raises(CheckpointError, match="a dcp"):
         run.restore()
     run.save(30, {"n": 1})
-    with pytest.raises(CheckpointException, match="a state, not a distributed one"):
+    with pytest.raises(CheckpointException, match="a distributed one, got a state"):
         load({"n": 0}, tmp_path / "run/000000000030")
 
 

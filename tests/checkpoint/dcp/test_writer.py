@@ -76,7 +76,7 @@ def test_replacing_leaves_one_checkpoint_and_nothing_else(tmp_path, layouts):
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 3
     assert load({"n0": 0, "w1": torch.zeros(900, 1000)}, tmp_path)["n0"] == 2
-    with pytest.raises(CheckpointException, match="overwrite=True replaces it"):
+    with pytest.raises(CheckpointException, match="overwrite=True to replace it"):
         save({"n": 3}, tmp_path)
 
 

@@ -184,5 +184,5 @@ class Position:
 
 
 def test_a_url_is_no_manager(tmp_path):
-    with pytest.raises(Unusable, match=r"not a str: AsyncCheckpointer\(CheckpointManager\(url\)\)"):
+    with pytest.raises(Unusable, match=r"got a str; write AsyncCheckpointer\(CheckpointManager\(url\)\)"):
         ps.AsyncCheckpointer(str(tmp_path))

@@ -211,10 +211,10 @@ def test_of_a_hostile_folder_nothing_is_written_anywhere(tmp_path, names):
 
 def test_a_folder_without_files_is_none(tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
-    with pytest.raises(NotFound, match="no such folder"):
+    with pytest.raises(NotFound, match="folder does not exist"):
         run.save_folder(1, tmp_path / "none")
     (tmp_path / "empty/below").mkdir(parents=True)
-    with pytest.raises(Unusable, match="no file"):
+    with pytest.raises(Unusable, match="no files"):
         run.save_folder(1, tmp_path / "empty")
 
 

@@ -57,7 +57,7 @@ def test_a_step_that_is_not_there_is_answered_by_the_newest_that_is(tmp_path):
     with pytest.raises(NotFound, match="step 7 is not committed, nor is any other"):
         run.restore(7)
     run.save(3, {})
-    with pytest.raises(NotFound, match="step 7 is not committed; the newest that is has number 3"):
+    with pytest.raises(NotFound, match="step 7 is not committed; the newest committed step is 3"):
         run.restore(7)
 
 

@@ -19,8 +19,8 @@ BASE = torch.zeros(10)
         ({"c": BASE[:3], "b": BASE[4:], "a": BASE[2:5].view(torch.int32)}, "'c' and 'a' share memory"),
         ({"a": [1, 2]}, "'a' cannot be saved: names are text and values are tensors, not str and list"),
         ({1: BASE}, "1 cannot be saved: names are text"),
-        ({"a": BASE.to_sparse()}, "'a' cannot be saved: it is no plain array"),
-        ({"a": BASE.to("meta")}, "'a' cannot be saved: it is no plain array"),
+        ({"a": BASE.to_sparse()}, "'a' cannot be saved: it is not a plain array"),
+        ({"a": BASE.to("meta")}, "'a' cannot be saved: it is not a plain array"),
         ({"a": torch.zeros(2, dtype=torch.complex128)}, "'a' cannot be saved: the format has no dtype for torch.compl"),
     ],
 )

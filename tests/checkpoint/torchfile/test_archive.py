@@ -71,7 +71,7 @@ def test_a_flipped_byte_anywhere_never_gives_other_values(seed):
 def test_a_file_that_was_cut_is_damaged_wherever_it_was():
     body = saved()
     for size in range(4, len(body)):
-        with pytest.raises(CheckpointError, match="cut"):
+        with pytest.raises(CheckpointError, match=r"truncated|was cut"):
             loaded(body[:size])
 
 
@@ -140,7 +140,7 @@ def replaced(pickled):
 def test_an_unknown_pickle_is_no_checkpoint_unless_it_is_trusted():
     for data in (b"", b"garbage", pickle.dumps(1)[:-1], b"\x80\x02P1\n.", b"\x80\x02K\x01Q."):
         body = replaced(data)
-        with pytest.raises(CheckpointError, match=r"not known.*memory://test-archive/a.pt"):
+        with pytest.raises(CheckpointError, match=r"cannot tell.*memory://test-archive/a.pt"):
             loaded(body)
         with pytest.raises(Exception) as ours:  # noqa: PT011  torch's own, whatever it is
             load_torchfile(*stored(body), map_location=None, weights_only=False)

@@ -69,7 +69,7 @@ def test_the_failure_of_a_read_is_told_and_not_what_torch_makes_of_it():
 
 def test_only_torch_s_word_for_a_damaged_file_is_an_error_of_the_checkpoint():
     file = Fragments(*stored(bytes(10), "memory://test-fragments/a.pt"))
-    told = r"it is damaged: PytorchStreamReader failed: no end \[memory://test-fragments/a.pt\]"
+    told = r"the file is damaged: PytorchStreamReader failed: no end \[memory://test-fragments/a.pt\]"
     with pytest.raises(CheckpointError, match=told), file.telling():
         raise RuntimeError("PytorchStreamReader failed: no end. And much else")
     with pytest.raises(RuntimeError, match="of another kind"), file.telling():

@@ -127,7 +127,7 @@ class TestCategorical:
         ([b"a", b"b"], "holds"),
         ([1 + 2j, 0], "holds complex128"),
         (np.array(["2026-01-01", "2026-01-02"], "datetime64[D]"), "datetime64"),
-        (["\ud800", "b"], "no UTF-8"),
+        (["\ud800", "b"], "not valid UTF-8"),
         ([{"a": 1}, {}], "holds object"),
     ],
 )
@@ -163,7 +163,7 @@ class TestSum:
             (Catalog.build("s3://elsewhere/", "", []), "those of one bucket"),
             (_catalog(1, "o/"), r"the columns x.*with_columns"),
             (_catalog(1, "o/").with_columns(x=["a"]), "numbers in one catalog, texts in the other"),
-            (_catalog(1, "o/").with_columns(x=np.array([1], np.uint64)), "no integer type holds"),
+            (_catalog(1, "o/").with_columns(x=np.array([1], np.uint64)), "no integer type can hold"),
             (_catalog(1, "o/").with_columns(x=[1]).with_labels(["a"]), "only one of the catalogs has classes"),
         ],
     )

@@ -78,7 +78,7 @@ def test_what_has_changed_is_noticed(inventory):
     with ps.open(inventory.place + "data/0", "rb") as file:
         data = file.read()
     inventory.put("data/0", data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(ChecksumMismatch, match="another MD5") as caught:
+    with pytest.raises(ChecksumMismatch, match="the MD5 of") as caught:
         _read(manifest)
     assert caught.value.url == inventory.place + "data/0"
     inventory.put("data/0", data[:-1])
@@ -106,7 +106,7 @@ def test_googles_file_that_was_cut_off_is_refused_wherever_it_was_cut(inventory,
     with pytest.raises(ManifestError, match="a file was cut off"):
         _read(manifest)
     inventory.put(name, b"".join(lines)[:-20])
-    with pytest.raises(ManifestError, match=r"can be read|rows of other"):
+    with pytest.raises(ManifestError, match=r"cannot read|rows must have"):
         _read(manifest)
 
 

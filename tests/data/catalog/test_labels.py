@@ -59,7 +59,7 @@ def test_validation_takes_the_classes_of_training():
     training = _catalog(NAMES).with_labels("folder")
     validation = _catalog(["dog/9.jpg"], "val/").with_labels("folder", classes=training.classes)
     assert (validation.classes, validation.labels.tolist()) == (training.classes, [1])
-    with pytest.raises(Unusable, match="'eel' of the labels found, and not in classes="):
+    with pytest.raises(Unusable, match="labels that are not in classes=: 'eel'"):
         _catalog(["eel/1"]).with_labels("folder", classes=training.classes)
 
 
@@ -94,15 +94,15 @@ def test_classes_travel_with_parts_files_and_pickles():
         (NAMES, r"^(\d+)", r"4 objects do not match.*'dog/3.jpg', 'cat/1.jpg', 'dog/2.jpg', …"),
         (NAMES, r"(x)?", "do not match"),
         (NAMES, lambda _: None, "have no label by the function"),
-        (NAMES, lambda _: 7, "a class is a str"),
+        (NAMES, lambda _: 7, "must return a str"),
         (NAMES, "folders", "has 0 groups"),
         (NAMES, "(a)(b)", "has 2 groups"),
-        (NAMES, "(", "no pattern"),
+        (NAMES, "(", "not a valid pattern"),
         (NAMES, re.compile(rb"(x)"), "a pattern has one"),
         (NAMES, ["cat"], "has 1 values, the catalog 4 objects"),
         (NAMES, [0, 1, 1, 0], "need classes="),
-        (NAMES, {"dog": 1}, "labels is"),
-        (NAMES, None, "labels is"),
+        (NAMES, {"dog": 1}, "labels must be"),
+        (NAMES, None, "labels must be"),
     ],
 )
 def test_what_gives_no_label_is_refused_with_what_to_do(names, labels, word):
@@ -118,7 +118,7 @@ def test_classes_are_different_names(classes):
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 0], [0, -1, 0, 0], [0.0, 1, 1, 1]])
 def test_numbers_outside_of_the_classes_are_refused(labels):
-    with pytest.raises(Unusable, match="within 0 and 1"):
+    with pytest.raises(Unusable, match="between 0 and 1"):
         _catalog(NAMES).with_labels(labels, classes=["cat", "dog"])
 
 
@@ -130,5 +130,5 @@ def test_a_catalog_without_classes_says_how_to_get_them():
 
 @pytest.mark.parametrize("classes", [5, "ab", [1, 2], []])
 def test_classes_that_are_no_names_are_refused(classes):
-    with pytest.raises(Unusable, match="classes is a list of different names"):
+    with pytest.raises(Unusable, match="classes must be a list of different names"):
         _catalog(NAMES).with_labels("folder", classes=classes)

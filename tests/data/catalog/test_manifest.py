@@ -89,11 +89,11 @@ class TestCsv:
         [
             ("name,label\na,b\n", "line 1: the header must name one of"),
             ("key,url\na,b\n", "line 1: the header must name one of"),
-            ("key,size,size\na,1,1\n", "line 1: a column stands twice"),
+            ("key,size,size\na,1,1\n", "line 1: a column occurs twice"),
             ("key,label\n\na,b,c\n", "line 3: 3 cells under 2 columns"),
-            ("key,size\na,1\nb,big\n", "line 3: a size is a whole number"),
-            ("key,size\na,-1\n", "line 2: a size is a whole number"),
-            ("key,size\na,9223372036854775808\n", "line 2: a size is a whole number"),
+            ("key,size\na,1\nb,big\n", "line 3: a size must be a whole number"),
+            ("key,size\na,-1\n", "line 2: a size must be a whole number"),
+            ("key,size\na,9223372036854775808\n", "line 2: a size must be a whole number"),
             ("key,label\n,b\n", "line 2: needs one of key, url, path; it has none"),
             ('key\n"a\n', "line 2: unexpected end of data"),
             (f"key,label\n{'x' * 200_000},y\n", "line 2: field larger than field limit"),
@@ -124,17 +124,17 @@ class TestJsonLines:
     @pytest.mark.parametrize(
         ("line", "why"),
         [
-            ("[1]", "no object"),
+            ("[1]", "expected a JSON object"),
             ('{"key"', "not JSON"),
             ("[" * 100_000, "not JSON"),
-            ('{"key": 5}', "a key is a string"),
-            ('{"key": ""}', "a key is a string"),
+            ('{"key": 5}', "a key must be a string"),
+            ('{"key": ""}', "a key must be a string"),
             ('{"key": "\\ud800"}', "surrogates"),
             ('{"label": 5}', "needs one of"),
             ('{"key": "a", "path": "b"}', "needs one of key, url, path; it has key, path"),
-            ('{"key": "a", "size": 1.5}', "a size is"),
-            ('{"key": "a", "size": true}', "a size is"),
-            ('{"key": "a", "etag": 1}', "an etag is"),
+            ('{"key": "a", "size": 1.5}', "a size must be"),
+            ('{"key": "a", "size": true}', "a size must be"),
+            ('{"key": "a", "etag": 1}', "an etag must be"),
         ],
     )
     def test_what_is_wrong_is_said_by_line(self, line, why):
@@ -226,9 +226,9 @@ class TestRanges:
         ("row", "word"),
         [
             ('"offset": 5', "needs its size"),
-            ('"offset": -5, "size": 1', "an offset is a whole number"),
-            ('"offset": 1.5, "size": 1', "an offset is a whole number"),
-            ('"offset": 9223372036854775807, "size": 1', "needs its size, and ends below"),
+            ('"offset": -5, "size": 1', "an offset must be a whole number"),
+            ('"offset": 1.5, "size": 1', "an offset must be a whole number"),
+            ('"offset": 9223372036854775807, "size": 1', "needs its size, and must end below"),
         ],
     )
     def test_half_a_range_is_refused_by_its_line(self, row, word):

@@ -66,9 +66,9 @@ def test_what_is_no_such_file_is_refused_by_name(data):
 
 
 def test_a_file_without_keys_is_refused():
-    with pytest.raises(ManifestError, match="without keys"):
+    with pytest.raises(ManifestError, match="no column of keys"):
         _read(csv_of([(1,)]), Inventory("b", "csv", (), ("size",)))
-    with pytest.raises(ManifestError, match="without keys"):
+    with pytest.raises(ManifestError, match="no column of keys"):
         _read(parquet_of(("size",), [(1,)]), Inventory("b", "parquet", ()))
 
 

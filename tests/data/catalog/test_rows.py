@@ -129,7 +129,7 @@ class TestFilter:
             ({"mask": [1] * 60}, "a mask holds bool, not int64"),
             ({"mask": "cat"}, "one bool for each object"),
             ({"mask": bool}, "not type"),
-            ({"labels": "cat"}, "objects without a label"),
+            ({"labels": "cat"}, "objects have no label"),
         ],
     )
     def test_a_condition_that_is_none_is_refused_with_what_to_do(self, pets, conditions, word):
@@ -142,7 +142,7 @@ class TestFilter:
                 pets.with_labels("folder").filter(labels=[label])
 
     def test_an_impossible_glob_is_refused(self, pets):
-        with pytest.raises(ConfigError, match="no such glob"):
+        with pytest.raises(ConfigError, match="invalid glob"):
             pets.filter(include="[z-a]")
 
     def test_unknown_sizes_are_refused_and_not_taken_for_small(self):

@@ -90,7 +90,7 @@ def test_labels_of_manifests_divide_too():
     entries = [entry._replace(label={"kind": number % 3}) for number, entry in enumerate(ENTRIES[:300])]
     part = Catalog.build("s3://b/", "train/", entries).split(0.5, by="label")[0]
     assert sorted(entry.label["kind"] for entry in part) == [0] * 50 + [1] * 50 + [2] * 50
-    with pytest.raises(Unusable, match="objects without a label"):
+    with pytest.raises(Unusable, match="objects have no label"):
         Catalog.build("s3://b/", "train/", ENTRIES).split(0.5, by="label")
 
 

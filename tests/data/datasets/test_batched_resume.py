@@ -194,7 +194,7 @@ def test_going_on_at_sample_ninety_million_computes_a_block_and_reads_nothing(mo
 
 def test_a_state_of_another_catalog_is_refused_with_how_to_keep_one(catalog, tmp_path):
     state = batches(catalog).state_at(2)
-    text = r"the catalog is another one .*save the catalog once \(dataset\.catalog\.save\(url\)\).*from_catalog\(url\)"
+    text = r"the catalog differs .*save the catalog once \(dataset\.catalog\.save\(url\)\).*from_catalog\(url\)"
     for other in (catalog[1:], catalog.filter(exclude="000")):
         with pytest.raises(StateMismatch, match=text):
             batches(other).load_state_dict(state)

@@ -60,7 +60,7 @@ def test_what_is_no_report_is_an_error(tmp_path):
     (tmp_path / "x.json").write_text('{"rank": 0}')
     (tmp_path / "y.json").write_text("[")
     for name in ("x", "y"):
-        with pytest.raises(Damaged, match="no report"):
+        with pytest.raises(Damaged, match="not a report"):
             ps.merge_reports(tmp_path / f"{name}.json")
     for name in ("none.json", "none-*.json"):
         with pytest.raises(NotFound):
@@ -100,7 +100,7 @@ def test_values_that_no_report_has_are_damage(tmp_path, changed):
     (tmp_path / "x.json").write_text(json.dumps(WRITTEN))
     assert ps.merge_reports(tmp_path / "x.json").missing == (1,)
     (tmp_path / "x.json").write_text(json.dumps(WRITTEN | changed))
-    with pytest.raises(Damaged, match="no report"):
+    with pytest.raises(Damaged, match="not a report"):
         ps.merge_reports(tmp_path / "x.json")
 
 
@@ -109,11 +109,11 @@ def test_an_endless_file_and_a_deep_one_are_no_reports(tmp_path):
     with (tmp_path / "long.json").open("wb") as file:
         file.truncate(1 << 40)
     for name in ("deep", "long"):
-        with pytest.raises(Damaged, match="no report"):
+        with pytest.raises(Damaged, match="not a report"):
             ps.merge_reports(tmp_path / f"{name}.json")
 
 
 @pytest.mark.parametrize("given", [5, None])
 def test_what_are_no_reports_is_refused(given):
-    with pytest.raises(Unusable, match="LoaderReports, or URLs"):
+    with pytest.raises(Unusable, match="LoaderReports or URLs"):
         ps.merge_reports(given)

@@ -62,7 +62,7 @@ def position(loader: ps.DataLoader) -> tuple[int, int]:
         ({"batch_size": 0}, "1 or more"),
         ({"persistent_workers": True}, "persistent_workers is for worker processes"),
         ({"timeout": 5, "worker_init_fn": print}, "timeout is for worker processes"),
-        ({"in_order": False, "num_workers": 1}, "in_order is no argument of this loader"),
+        ({"in_order": False, "num_workers": 1}, "in_order is not an argument of this loader"),
         ({"prefetch_factor": 2, "num_workers": 1}, "prefetch_factor"),
         ({"sampler": [1], "num_workers": 1}, "sampler"),
         ({"batch_sampler": [[1]]}, "batch_sampler"),
@@ -76,7 +76,7 @@ def test_arguments_that_do_not_fit_are_refused_at_once(folder, wrong, says):
 
 @pytest.mark.parametrize("own", [{"shuffle": True}, {"shuffle": False}, {"seed": 0}, {"place": ps.Place()}])
 def test_an_iterable_dataset_has_its_own_order(folder, own):
-    with pytest.raises(Unusable, match="of its own"):
+    with pytest.raises(Unusable, match="has its own shuffle"):
         ps.DataLoader(ps.IterableDataset.from_prefix(folder), **own)
 
 

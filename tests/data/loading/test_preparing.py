@@ -246,7 +246,7 @@ def test_torchs_own_loaders_take_its_batches():
 
 
 def test_the_order_is_the_datasets_own():
-    with pytest.raises(Unusable, match="a Chunked has shuffle, seed and place of its own"):
+    with pytest.raises(Unusable, match="a Chunked has its own shuffle, seed and place"):
         ps.DataLoader(Chunked(COUNT), BATCH, shuffle=True)
 
 

@@ -231,7 +231,7 @@ def test_a_plan_holds_to_the_lanes_of_the_epoch_under_way():
         ({"lanes": None}, "lanes"),
         ({"lanes": MOST_LANES + 1}, "lanes"),
         ({"order": "lanes 1: 9 samples, window 16"}, "order"),
-        ({"more": 1}, "lost something"),
+        ({"more": 1}, "unknown ones"),
     ],
 )
 def test_a_state_with_anything_else_in_it_is_refused(changes, says):
@@ -246,9 +246,9 @@ def test_a_state_with_anything_else_in_it_is_refused(changes, says):
 
 def test_states_of_orders_with_and_without_lanes_are_told_apart():
     lanes, shuffled = (plan_of([10] * 10, order_of(each), 5) for each in (Lanes(10), True))
-    with pytest.raises(StateMismatch, match="order is another one"):
+    with pytest.raises(StateMismatch, match="order differs"):
         lanes.resume(shuffled.state(Cursor(), 2, CATALOG), 2, CATALOG)
-    with pytest.raises(StateMismatch, match="order is another one"):
+    with pytest.raises(StateMismatch, match="order differs"):
         shuffled.resume(lanes.state(Cursor(), 2, CATALOG), 2, CATALOG)
     with pytest.raises(StateMismatch, match="has lanes"):
         shuffled.resume(shuffled.state(Cursor(), 2, CATALOG) | {"lanes": 2}, 2, CATALOG)

@@ -65,12 +65,12 @@ def test_words_are_refused_before_the_first_request():
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
-        (5, "not a int$"),
-        (None, "not a NoneType$"),
-        (["a", "short"], 'not a list: of several arrays write {"name": URL'),
-        ({"": "a"}, "'' is no name"),
-        ({1: "a"}, "1 is no name"),
-        ({"t": ["a"]}, r"samples\['t'\] is the URL"),
+        (5, "got a int$"),
+        (None, "got a NoneType$"),
+        (["a", "short"], 'got a list: of several arrays write {"name": URL'),
+        ({"": "a"}, "got '' as a name"),
+        ({1: "a"}, "got 1 as a name"),
+        ({"t": ["a"]}, r"samples\['t'\] must be the URL"),
     ],
 )
 def test_samples_that_are_no_array_are_refused(samples, words):
@@ -98,7 +98,7 @@ def test_targets_with_names_are_no_constant_beside_samples_without(folder, dims)
 
 
 def test_an_array_without_elements_is_refused(folder):
-    with pytest.raises(Unusable, match="there are no samples: the arrays have no elements along 'time'"):
+    with pytest.raises(Unusable, match="no samples: the arrays have no elements along 'time'"):
         ps.ZarrDataset(str(folder / "empty"))
 
 
@@ -143,5 +143,5 @@ def test_a_sample_by_number_is_refused_with_what_has_them(folder):
 
 @pytest.mark.parametrize("index", [-1, 10**6])
 def test_a_sample_that_is_not_there_has_no_url(folder, index):
-    with pytest.raises(IndexError, match=f"there is no sample {index}: there are"):
+    with pytest.raises(IndexError, match=f"sample {index} does not exist: there are"):
         ps.ZarrDataset(f"{folder}/a").url_of(index)

@@ -110,9 +110,9 @@ def test_a_mask_leaves_out_all_that_would_touch_what_is_not_valid():
         ({"offsets": range(5000)}, "no sample along 'time': offsets 0 to 4999"),
         ({"select": {"time": 0}}, "select takes one element of 'time'"),
         ({"select": {"y": [0, 40]}}, "select goes beyond 'y', which has 40"),
-        ({"valid": [True, False]}, r"valid has the shape \(2,\), and the arrays have \(4000,\) elements"),
+        ({"valid": [True, False]}, r"valid has the shape \(2,\), but the arrays have \(4000,\) elements"),
         ({"valid": np.zeros(4000, bool)}, "valid leaves no sample"),
-        ({"valid": np.full(4000, 0.5)}, "valid says True or False"),
+        ({"valid": np.full(4000, 0.5)}, "valid must hold True or False"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, words):

@@ -70,7 +70,7 @@ def test_a_damaged_chunk_is_an_error_with_its_url(data):
     ],
 )
 def test_code_that_the_data_brings_is_not_run(document):
-    with pytest.raises(Unsupported, match=r"pickle runs code.*s3://b/a"):
+    with pytest.raises(Unsupported, match=r"pickle: it runs code.*s3://b/a"):
         decoder_of(layout_of(document), "s3://b/a").decode(pickle.dumps(Exploit()))
 
 
@@ -164,5 +164,5 @@ def test_shards_within_very_many_shards_are_refused():
     codec = _BYTES
     for _ in range(200):
         codec = named("sharding_indexed", chunk_shape=[3, 4], codecs=[codec], index_codecs=[_BYTES])
-    with pytest.raises(Unsupported, match="within more than 16 shards"):
+    with pytest.raises(Unsupported, match="shards are nested deeper than 16"):
         decoder_of(layout_of({**V3, "codecs": [codec]}))

@@ -149,7 +149,7 @@ def test_a_name_that_leads_out_of_its_group_is_refused(name):
         {".zmetadata": {"metadata": {f"{name}/.zarray": V2}}, ".zgroup": {"zarr_format": 2}},
     ):
         source, key = bucket(objects)
-        with pytest.raises(Damaged, match="is no path"):
+        with pytest.raises(Damaged, match="is not the path"):
             open_arrays(source, key)
 
 
@@ -183,7 +183,7 @@ def test_an_array_that_is_damaged_does_not_keep_others_of_its_group():
 
 def test_groups_that_never_end_are_refused():
     objects = {f"{'g/' * depth}zarr.json": GROUP for depth in range(20)}
-    with pytest.raises(Unsupported, match="16 groups"):
+    with pytest.raises(Unsupported, match="nested deeper than 16"):
         open_arrays(*bucket(objects))
 
 

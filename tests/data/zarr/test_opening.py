@@ -44,8 +44,8 @@ def test_an_array_has_no_name(group):
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        (5, Unusable, "samples is the URL of a Zarr array or group, or a mapping .* not a int"),
-        ({}, Unusable, "samples is an empty mapping"),
+        (5, Unusable, "samples must be the URL of a Zarr array or group, or a mapping .* got a int"),
+        ({}, Unusable, "samples must not be an empty mapping"),
         ("nowhere://a/b", PenstockError, "nowhere"),
         ("s3://", InvalidURL, "s3"),
         ("/nowhere/at/all", NotFound, "no Zarr array or group"),
@@ -57,7 +57,7 @@ def test_what_is_no_array_is_refused(given, error, words):
 
 
 def test_a_group_where_one_array_is_meant_is_refused(group):
-    with pytest.raises(Unusable, match=r"samples\['x'\] is a group, and one name stands for one array: .*t2m"):
+    with pytest.raises(Unusable, match=r"samples\['x'\] is a group, but a name stands for one array: .*t2m"):
         opened({"x": group}, "samples", None, decode_cf=None)
 
 
@@ -245,6 +245,6 @@ def test_open_array_is_read_with_the_options_of_its_store(endpoints):
 def test_options_beside_an_open_array_with_others_are_refused(endpoints):
     environment, other = endpoints
     array = zarr.open_array(Store("s3://bucket/a.zarr/x", store=other.store, read_only=True), mode="r")
-    with pytest.raises(Unusable, match="a Store with options of its own, and store= has others"):
+    with pytest.raises(Unusable, match="a Store whose options differ from store="):
         ps.ZarrDataset(array, store=environment.store)
     assert np.array_equal([*ps.ZarrDataset(array, store=other.store, output="numpy")], np.ones((4, 3)))

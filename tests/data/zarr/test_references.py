@@ -147,9 +147,9 @@ def test_what_are_no_references_is_damage(data):
 
 @pytest.mark.parametrize("name", ["../x", "x/..", "x//y"])
 def test_a_name_that_leads_elsewhere_is_refused(name):
-    with pytest.raises(Damaged, match="no path"):
+    with pytest.raises(Damaged, match="not the path"):
         references_of({f"{name}/.zarray": V2}, URL)
-    with pytest.raises(Damaged, match="no path"):
+    with pytest.raises(Damaged, match="not the path"):
         references_of_manifests({name: (V3, {})})
 
 
@@ -170,7 +170,7 @@ def test_manifests_of_virtualizarr_are_references():
     "manifest", [{"0": {}}, {"a.b": {}}, {"-1.0": {}}, {"0.0": 3}, {"0.0.0": {}}, {"9" * 30 + ".0": {}}]
 )
 def test_a_manifest_of_other_chunks_is_damage(manifest):
-    with pytest.raises(Damaged, match="no chunk"):
+    with pytest.raises(Damaged, match="not a chunk"):
         references_of_manifests({"tas": (V3, manifest)}, URL)
 
 

@@ -122,8 +122,8 @@ def test_a_chunk_without_a_reference_is_the_fill_value_and_a_reference_to_nothin
     ("wrong", "words"),
     [
         (["part0.nc", 0, 1 << 40], "and no chunk has"),
-        (["part0.nc", -1, 8], "has no range"),
-        (["part0.nc", "0", 8], "has no range"),
+        (["part0.nc", -1, 8], "has an invalid range"),
+        (["part0.nc", "0", 8], "has an invalid range"),
         (["quux://x/y", 0, 8], "has no URL"),
     ],
 )

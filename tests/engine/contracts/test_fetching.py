@@ -202,7 +202,7 @@ def test_a_layer_is_made_once_for_each_process_and_travels_by_name(source, reque
 
 
 def test_what_is_no_layer_is_refused():
-    with pytest.raises(Unusable, match="a layer is a function"):
+    with pytest.raises(Unusable, match="layer must be a callable"):
         open_source("memory://a/", S3Options())[0].through("cache")
 
 

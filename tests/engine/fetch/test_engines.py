@@ -76,7 +76,7 @@ def test_a_source_that_is_closed_closes_its_connections_unless_another_one_uses_
         before = _descriptors()
         one.close()
         one.close()
-        with pytest.raises(Unusable, match=r"this source was closed: open another one \[s3://bucket/\]"):
+        with pytest.raises(Unusable, match=r"this source was closed: open a new one \[s3://bucket/\]"):
             one.read(Span("key"))
         assert other.read(Span("key")) == b"bytes"
         assert server.connections == 1

@@ -142,5 +142,5 @@ def test_the_environment_says_where(tmp_path):
 
 @pytest.mark.parametrize("said", ["run/job", "0", "false", "~/node"])
 def test_what_is_no_absolute_path_is_refused(said):
-    with pytest.raises(ConfigError, match=f"absolute path .* or off, not '{said}'"):
+    with pytest.raises(ConfigError, match=f"absolute path .* or off, got '{said}'"):
         directory({"PENSTOCK_NODE": said})

@@ -242,5 +242,5 @@ def test_an_end_as_a_span_of_a_version():
         ending(Span("key", -10), meta, "") == ending(Span("key", -99), meta, "") == Span("key", 0, 10, "e1", whole=True)
     )
     assert ending(Span("key", -3, etag="e1"), replace(meta, etag=""), "") == Span("key", 7, 10, "e1")
-    with pytest.raises(PenstockError, match="no longer the one"):
+    with pytest.raises(PenstockError, match="has changed since"):
         ending(Span("key", -3, etag="e0"), meta, "u")

@@ -89,10 +89,10 @@ def test_a_wakeup_ends_the_poll_that_waits_or_the_next_one(first):
 
 
 def test_where_there_can_be_no_set_every_transfer_is_told_why():
-    cause, missing = OSError("no descriptor"), Unreachable("no connections can be made")
+    cause, missing = OSError("no descriptor"), Unreachable("cannot make connections")
     missing.__cause__ = cause
     multi = MissingMulti(missing)
-    with _loaded("http://127.0.0.1:1") as easy, pytest.raises(Unreachable, match="no connections") as raised:
+    with _loaded("http://127.0.0.1:1") as easy, pytest.raises(Unreachable, match="make connections") as raised:
         multi.add(easy)
     assert raised.value is not missing, "each operation completes its own"
     assert raised.value.__cause__ is cause

@@ -37,7 +37,7 @@ def test_shards_come_change_and_go():
     assert form(changed(sharded, codec="none")) == ((2, 5), (6, 10), "bytes")
     assert form(changed(sharded, chunks=(3, 10))) == ((3, 10), (6, 10), "bytes+gzip:6")
     assert form(changed(sharded, shards="none")) == ((2, 5), None, "bytes+gzip:6")
-    with pytest.raises(Unusable, match=r"source's shards \(6, 10\) are no multiple of chunks \(4, 10\)"):
+    with pytest.raises(Unusable, match=r"source's shards \(6, 10\) are not a multiple of chunks \(4, 10\)"):
         changed(sharded, chunks=(4, 10))
     for each in (sharded, changed(sharded, shards="none")):
         array = zarr.Array.from_dict(StorePath(MemoryStore(), "a"), each)

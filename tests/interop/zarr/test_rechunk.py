@@ -270,13 +270,13 @@ def test_what_is_there_is_not_written_over_unless_one_says_so(folder):
 @pytest.mark.parametrize(
     ("how", "error", "said"),
     [
-        ({"chunks": (1, 2)}, Unusable, "are 2, and the array of shape"),
+        ({"chunks": (1, 2)}, Unusable, "are 2, but the array of shape"),
         ({"chunks": {"tmie": 1}}, Unusable, "called 'tmie': did you mean 'time'"),
-        ({"chunks": (4, 10, 12), "shards": (6, 10, 12)}, Unusable, "no multiple of chunks"),
+        ({"chunks": (4, 10, 12), "shards": (6, 10, 12)}, Unusable, "not a multiple of chunks"),
         ({"codec": "zsdt"}, Unusable, "did you mean 'zstd'"),
-        ({"memory_bytes": 1000}, Unusable, "needs 1 MiB of memory to be copied, and 1 MiB are allowed"),
+        ({"memory_bytes": 1000}, Unusable, "needs 1 MiB of memory to be copied, but 1 MiB are allowed"),
         ({"resume": True, "overwrite": True}, Unusable, "choose one"),
-        ({"zarr_format": 2}, Unusable, "becomes no format 2"),
+        ({"zarr_format": 2}, Unusable, "to format 2"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(folder, how, error, said):

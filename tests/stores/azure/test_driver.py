@@ -84,7 +84,7 @@ class TestHierarchical:
     def test_a_folder_is_no_object_and_is_not_deleted_while_it_holds_one(self, trial):
         trial.put_all(["a/b/c"])
         for folder in ("a", "a/b"):
-            with pytest.raises(NotFound, match="a folder is none"):
+            with pytest.raises(NotFound, match="this is a folder"):
                 trial.head(folder)
             trial.do(trial.driver.delete(folder))
         assert trial.keys() == ["a/b/c"]
@@ -131,7 +131,7 @@ class TestAnswers:
     def test_a_folder_is_no_object(self):
         for header in (b"x-ms-meta-hdi_isfolder: true", b"x-ms-resource-type: directory"):
             answer = b"HTTP/1.1 200 .\r\ncontent-length: 0\r\n" + header + b"\r\n\r\n"
-            with pytest.raises(NotFound, match="a folder is none"):
+            with pytest.raises(NotFound, match="this is a folder"):
                 self._ask(answer, lambda trial: trial.head("key"))
 
     def test_bytes_are_compared_with_the_stored_digest_unless_that_is_switched_off(self):

@@ -66,11 +66,11 @@ def test_the_emulator_has_a_word_of_its_own():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"connection_string": "nonsense"}, "no connection string"),
+        ({"connection_string": "nonsense"}, "must be a connection string"),
         ({"connection_string": "AccountName=mine"}, "neither an AccountKey"),
-        ({"account_key": "not base64!"}, "no account key"),
-        ({"sas_token": "https://mine.blob.core.windows.net/c?sv=1&sig=x"}, "no shared access signature"),
-        ({"sas_token": "nothing"}, "no shared access signature"),
+        ({"account_key": "not base64!"}, "must be an account key"),
+        ({"sas_token": "https://mine.blob.core.windows.net/c?sv=1&sig=x"}, "must be a shared access signature"),
+        ({"sas_token": "nothing"}, "must be a shared access signature"),
         ({"account": "Not_One"}, "cannot be a storage account"),
         ({"endpoint": "mine.blob.core.windows.net"}, "AzureOptions.endpoint"),
     ],
@@ -86,7 +86,7 @@ def test_the_account_may_stand_in_the_url():
     host = "mine.dfs.core.windows.net"
     assert located(_settings(), host) == ("mine", "https://mine.blob.core.windows.net")
     assert located(_settings(account="mine"), host)[0] == "mine"
-    with pytest.raises(ConfigError, match="names the account mine, and options or environment other"):
+    with pytest.raises(ConfigError, match="names the account mine, but options or environment other"):
         located(_settings(account="other"), host)
     onelake = located(_settings(), "onelake.dfs.fabric.microsoft.com")
     assert onelake == ("onelake", "https://onelake.blob.fabric.microsoft.com")

@@ -172,7 +172,7 @@ def test_a_token_comes_from_a_function_or_a_program():
         (GCSOptions(access_key="a\n", secret_key="s"), {}, "line break"),
         (GCSOptions(credentials_file="/no/such.json"), {}, "credentials_file names '/no/such.json', which is not"),
         (GCSOptions(), {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}, "GOOGLE_APPLICATION_CREDENTIALS names '/no', which"),
-        (GCSOptions(credentials_json="/a/path"), {}, "no JSON object"),
+        (GCSOptions(credentials_json="/a/path"), {}, "must be a JSON object"),
         (GCSOptions(credentials_json='{"type": "nonsense"}'), {}, "google-auth|credentials"),
     ],
 )
@@ -221,5 +221,5 @@ def test_a_redirect_of_a_token_request_is_not_followed(server):
 
 
 def test_an_environment_that_names_others_by_now_is_not_asked():
-    with pytest.raises(Unauthenticated, match="open the source anew"):
+    with pytest.raises(Unauthenticated, match="open a new source"):
         _load(environ={**os.environ, "CLOUDSDK_CONFIG": "/elsewhere"})

@@ -56,7 +56,7 @@ def _listed(**entry):
     ids=str,
 )
 def test_an_entry_without_key_or_size_is_damaged(entry):
-    with pytest.raises(Damaged, match=r"entry (without a|of)"):
+    with pytest.raises(Damaged, match=r"entry (without a|with the size)"):
         read_page(parse_xml(_listed(**entry)))
 
 

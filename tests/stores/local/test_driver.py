@@ -31,7 +31,7 @@ def test_what_cannot_be_a_file_is_said(trial, key, error):
 
 def test_a_file_in_the_way_of_a_directory_is_said(trial):
     trial.put("a", b"")
-    with pytest.raises(Unusable, match="needed as a directory"):
+    with pytest.raises(Unusable, match="a directory is needed here"):
         trial.put("a/b", b"")
     with pytest.raises(NotFound):
         trial.head("a/b")
@@ -123,7 +123,7 @@ def test_names_kept_for_what_is_being_written_are_refused(trial, tmp_path, name)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"")
     for verb in (trial.head, trial.get, lambda key: trial.put(key, b"")):
-        with pytest.raises(InvalidURL, match="kept for files being written"):
+        with pytest.raises(InvalidURL, match="reserved for files being written"):
             verb(name)
 
 
@@ -229,7 +229,7 @@ def test_a_file_where_a_folder_is_needed_is_named(trial, tmp_path):
     trial.put("a", b"")
     (tmp_path / "dangling").symlink_to("nowhere")
     for key, name in (("a/b", "a"), ("a/b/c", "a"), ("dangling/x", "dangling")):
-        with pytest.raises(Unusable, match="needed as a directory") as caught:
+        with pytest.raises(Unusable, match="a directory is needed here") as caught:
             trial.put(key, b"")
         assert caught.value.url == str(tmp_path / name)
 

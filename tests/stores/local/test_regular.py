@@ -80,7 +80,7 @@ class TestNoRegularFiles:
     def test_a_file_whose_size_is_not_told_is_refused(self):
         whole = Trial(LocalDriver(), Threads())
         for verb in (whole.head, whole.get, lambda key: whole.read(key, 0, 1)):
-            with pytest.raises(Unusable, match="does not tell its size"):
+            with pytest.raises(Unusable, match="does not report the size"):
                 verb("proc/self/status")
 
     def test_an_empty_file_is_a_file(self, trial):

@@ -111,7 +111,7 @@ def test_a_rotated_file_is_read_again_before_it_expires(tmp_path):
         ("{", "neither JSON with AccessKeyId"),
         ("[1]", "neither JSON with AccessKeyId"),
         ("\udcff", "neither JSON with AccessKeyId"),
-        ('{"AccessKeyId": "hush"}', "gives half a pair of keys"),
+        ('{"AccessKeyId": "hush"}', "gives an incomplete or empty pair of keys"),
         ('{"AccessKeyId": "hush hush", "AccessKeySecret": "b"}', "holds a space"),
         ("{}", "gives no AccessKeyId and AccessKeySecret"),
     ],
@@ -177,5 +177,5 @@ def test_no_redirect_is_followed_and_no_metadata_asked_where_that_is_switched_of
 def test_a_uri_that_gives_credentials_out_is_asked():
     with Scripted(lambda _received, send: send(reply(200, json.dumps(JSON).encode()))) as server:
         assert _keys(_load({"ALIBABA_CLOUD_CREDENTIALS_URI": f"{server.url}/c"})) == ("id", "secret", "token")
-    with pytest.raises(ConfigError, match="is no http or https URL"):
+    with pytest.raises(ConfigError, match="must be an http or https URL"):
         _load({"ALIBABA_CLOUD_CREDENTIALS_URI": "file:///etc/passwd"})

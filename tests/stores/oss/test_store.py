@@ -106,7 +106,7 @@ def test_where_requests_go_and_for_which_region_they_are_signed(options, environ
         ({"region": "a/b"}, "OSSOptions.region cannot be a region"),
         ({"region": "r", "addressing": "cname"}, "addressing='cname' needs the domain"),
         ({"endpoint": "ftp://h", "region": "r"}, "OSSOptions.endpoint must start with http"),
-        ({"endpoint": "https://bkt.oss-cn-beijing.aliyuncs.com"}, "the endpoint begins with the bucket"),
+        ({"endpoint": "https://bkt.oss-cn-beijing.aliyuncs.com"}, "the endpoint must not begin with the bucket"),
         ({"region": "r", "internal": True, "endpoint": "https://h"}, "internal=True is a form of OSS's own endpoint"),
         ({"region": "r", "access_key": "a"}, "access_key and secret_key go together"),
         ({"region": "r", "addressing": "host"}, "addressing must be 'auto', 'virtual', 'cname' or 'path'"),

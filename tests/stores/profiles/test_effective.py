@@ -121,7 +121,7 @@ def test_what_is_wrong_with_each_profile_is_found_and_unset_variables_are_notes(
     assert "did you mean 'region'" in problems[0].text
     assert "NOT_SET is not set" in problems[1].text
     toml.write_text("profiles = 3")
-    with pytest.raises(ConfigError, match="is a table"):
+    with pytest.raises(ConfigError, match="must be a table"):
         check_files(str(toml))
 
 

@@ -61,7 +61,8 @@ def test_a_profile_of_the_user_is_extended_by_the_project_s(toml, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"), [("a.b-C_9", ""), ("", "is no profile"), ("a b", "no profile"), ("k:s@b", "do not")]
+    ("name", "fault"),
+    [("a.b-C_9", ""), ("", "name of the profile is empty"), ("a b", "not a profile"), ("k:s@b", "do not")],
 )
 def test_names(name, fault):
     assert (fault in bad_name(name)) if fault else not bad_name(name)
@@ -69,7 +70,7 @@ def test_names(name, fault):
 
 def test_no_file_at_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"no profile 'x': there is no penstock.toml here, above"):
+    with pytest.raises(ConfigError, match=r"no profile 'x': no penstock.toml found here, above"):
         load("x")
 
 

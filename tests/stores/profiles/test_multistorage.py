@@ -45,7 +45,7 @@ def test_files_are_looked_for_where_it_looks_for_them(home):
     (home / ".msc_config.json").write_text('{"profiles": {"late": {}}}')
     (home / ".msc_config.yaml").write_text("profiles:\n  first: {}\n")
     assert _names(os.environ) == ["first"]
-    with pytest.raises(ConfigError, match=r"MSC_CONFIG names '/nowhere.yaml', which is no file"):
+    with pytest.raises(ConfigError, match=r"MSC_CONFIG names '/nowhere.yaml', which is not a file"):
         msc_files(os.environ | {"MSC_CONFIG": "/nowhere.yaml"})
 
 
@@ -428,8 +428,8 @@ def test_what_only_tunes_or_is_misspelled_is_named_by_its_key():
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ({"path_maping": {"/a/": "msc://x/"}}, "there is no section 'path_maping': did you mean 'path_mapping'"),
-        ({"opentelmetry": {}}, "there is no section 'opentelmetry': did you mean 'opentelemetry'"),
+        ({"path_maping": {"/a/": "msc://x/"}}, "unknown section 'path_maping': did you mean 'path_mapping'"),
+        ({"opentelmetry": {}}, "unknown section 'opentelmetry': did you mean 'opentelemetry'"),
         ({"include": "a.json"}, "include must be a list of paths, got 'a.json'"),
         ({"include": ["nested.json"]}, "nested.json: include: an included file includes no others"),
         ({"include": ["other.json"], "cache": {"size": "1G"}}, "cache is defined in"),
@@ -564,7 +564,7 @@ def test_an_included_profile_has_the_cache_of_the_file_that_includes_it(home):
         ({"storage_provider": {"type": "huggingface", "options": {}}}, "no provider 'huggingface'; Penstock has s3"),
         ({"provider_bundle": {"type": "m.C"}}, "provider_bundle is run by Multi-Storage Client's own code"),
         ({"storage_provider_profiles": ["a"]}, "storage_provider_profiles is run by"),
-        ({}, "it has no storage_provider"),
+        ({}, "storage_provider is missing"),
     ],
 )
 def test_what_cannot_be_carried_out_is_an_error(content, says):
@@ -605,9 +605,9 @@ def test_implicit_profiles_need_no_file(home):
     [
         ("a.yaml", "profiles:\n  x: {secret: hushhush\n y", "is not YAML: an error in line 3"),
         ("a.yaml", "!!python/object/apply:os.system ['hushhush']", "is not YAML: an error in line 1"),
-        ("a.yaml", "- hushhush", "is no mapping of keys"),
+        ("a.yaml", "- hushhush", "is not a mapping of keys"),
         ("a.json", "", "is not JSON"),
-        ("a.json", "null", "is no mapping of keys"),
+        ("a.json", "null", "is not a mapping of keys"),
         ("a.json", "{'hushhush'", "is not JSON"),
     ],
 )

@@ -27,9 +27,9 @@ def test_words_in_a_text_or_a_list_with_paths_relative_to_the_file():
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        ("json:x", "file:3: profiles.x.observe: 'json' names no sink: did you mean 'jsonl'"),
+        ("json:x", "file:3: profiles.x.observe: 'json' does not name a sink: did you mean 'jsonl'"),
         (["nothing"], "there are jsonl, chrome, log, otel, prometheus"),
-        ([1], "is a list of texts"),
+        ([1], "must be a list of str"),
         ("log,${NOT_SET}", "NOT_SET is not set"),
     ],
 )

@@ -151,8 +151,8 @@ def test_where_requests_go_and_for_which_region_they_are_signed(url, options, en
         ("oci://bkt@ns/k", {}, r"needs a region: pass S3Options\(region=…\) or set OCI_REGION"),
         ("oci://bkt@a/k", {"region": "r", "account": "b"}, "the URL names the account 'a', and the endpoint is"),
         ("b2://bkt/k", {}, "Backblaze B2 needs a region"),
-        ("ais://bkt/k", {}, r"AIStore has no endpoint of its own: pass S3Options\(endpoint=…\) or set AIS_ENDPOINT"),
-        ("s3://bkt/k", {"provider": "ceph"}, "Ceph has no endpoint of its own"),
+        ("ais://bkt/k", {}, r"AIStore has no default endpoint: pass S3Options\(endpoint=…\) or set AIS_ENDPOINT"),
+        ("s3://bkt/k", {"provider": "ceph"}, "Ceph has no default endpoint"),
         ("s3://bkt/k", {"provider": "coreweave", "addressing": "path"}, "takes buckets in the host's name only"),
         (
             "s3://b_kt/k",

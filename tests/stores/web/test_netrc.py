@@ -21,7 +21,7 @@ def test_a_machine_is_found_or_the_default(environ):
 
 def test_the_home_s_file_is_read_where_none_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match=r"\.netrc does not exist"):
         login("one.example", {})
     (tmp_path / ".netrc").write_text(FILE)
     (tmp_path / ".netrc").chmod(0o600)

@@ -89,7 +89,7 @@ class Marker(NamedTuple):
             except NotFound:
                 continue
             return cls(folder + name, etag, _read(name, data, source.url(folder + name), weights_only=weights_only))
-        raise NotFound(f"there is no checkpoint: no {' and no '.join(names)}", url=source.url(folder))
+        raise NotFound(f"no checkpoint found: no {' and no '.join(names)}", url=source.url(folder))
 
     def replaced(self, source: Source) -> bool:
         """Return whether the object was replaced or deleted since it was read: one request."""
@@ -137,7 +137,7 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
         return torchmeta.decode(data, url, weights_only=weights_only)
     manifest = Manifest.decode(data, url)
     if manifest.kind != records.KIND:
-        raise CheckpointError(f"this checkpoint is a {manifest.kind}, not a distributed one", url=url)
+        raise CheckpointError(f"the checkpoint must be a distributed one, got a {manifest.kind}", url=url)
     metadata = records.decode(manifest.content, manifest.objects, url)
     return replace(metadata, storage_meta=StorageMeta(url.removesuffix(MANIFEST), manifest.save))
 
@@ -251,7 +251,7 @@ class StorageReader(Located, storage.StorageReader):
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Return the plans; raise ``Changed`` unless all ranks read the same version."""
         if len({plan.storage_data for plan in plans}) > 1:
-            raise Changed("it was replaced while the ranks began to read it: load again", url=self._url)
+            raise Changed("the checkpoint was replaced while the ranks began to read it: load again", url=self._url)
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -275,7 +275,7 @@ class StorageReader(Located, storage.StorageReader):
                 ItemLoader(self._source, planner, self._weights_only).fill(wanted)
         except (NotFound, Changed, Damaged) as error:
             if marker.replaced(self._source):
-                raise Changed("it was replaced while it was read: load again", url=self._url) from error
+                raise Changed("the checkpoint was replaced while it was read: load again", url=self._url) from error
             raise
         future: Future[None] = Future()
         future.set_result(None)
@@ -283,7 +283,7 @@ class StorageReader(Located, storage.StorageReader):
 
     def _read(self) -> Marker:
         if self._marker is None:
-            raise Unusable("read_metadata comes first", url=self._url)
+            raise Unusable("cannot read: call read_metadata first", url=self._url)
         return self._marker
 
 
@@ -330,7 +330,9 @@ def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadI
         found = _objects(source, folder, [location for location, _ in wanted])
         return [ItemRead(item, found[at.name], at, *_chunk(chunks, item)) for at, item in wanted]
     except KeyError as error:
-        raise CheckpointError(f"the checkpoint does not say where {error} lies", url=source.url(folder)) from None
+        raise CheckpointError(
+            f"the checkpoint does not record the location of {error}", url=source.url(folder)
+        ) from None
 
 
 def _chunk(chunks: dict[MetadataIndex, _Chunk], item: ReadItem) -> _Chunk:
@@ -348,7 +350,7 @@ def _objects(source: Source, folder: str, locations: list[ItemLocation]) -> dict
         expected, url = checksums[name], source.url(meta.key)
         if meta.size < ends[name] or (expected is not None and meta.size != expected.size):
             written = f"at least {ends[name]}" if expected is None else expected.size
-            raise Truncated(f"the object has {meta.size} bytes, {written} were written", url=url)
+            raise Truncated(f"the object has {meta.size} bytes, but {written} were written", url=url)
         objects[name] = Object(meta.key, meta.etag, meta.size, url, expected)
     return objects
 
@@ -486,7 +488,7 @@ def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
             message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
             raise CheckpointError(message, url=read.of.url) from error
         raise Unusable(
-            f"{name} is more than weights: pass weights_only=False, which runs any code that it names, if you trust "
+            f"{name} has more than weights: pass weights_only=False, which runs any code that it names, if you trust "
             "this checkpoint",
             url=read.of.url,
         ) from error

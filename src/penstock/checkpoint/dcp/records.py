@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "ItemLocation", "decode", "encode", "plain", "planned"]
 
 KIND = "dcp"
-_FOREIGN = 'this planner has data of its own, which only torch\'s layout can hold: StorageWriter(url, layout="torch")'
+_FOREIGN = 'this planner has additional data, which only torch\'s layout can store: StorageWriter(url, layout="torch")'
 
 
 class ItemLocation(NamedTuple):
@@ -64,11 +64,11 @@ def planned(item: WriteItem, data: object) -> torch.Tensor:
     """
     plan = item.tensor_data
     if plan is None or not isinstance(data, torch.Tensor) or not plain(data.dtype, data.layout):
-        raise Unusable(f"{item.index.fqn!r} is no plain tensor but a {type(data).__name__}")
+        raise Unusable(f"{item.index.fqn!r} must be a plain tensor (dense, not quantized), got a {type(data).__name__}")
     if data.dtype != plan.properties.dtype or data.shape != plan.chunk.sizes or data.is_meta:
         kind = f"{data.dtype} {list(data.shape)} on {data.device}"
         raise Unusable(
-            f"{item.index.fqn!r} was planned as {plan.properties.dtype} {list(plan.chunk.sizes)}, and is {kind}"
+            f"{item.index.fqn!r} was planned as {plan.properties.dtype} {list(plan.chunk.sizes)}, but is {kind}"
         )
     return data
 
@@ -105,10 +105,10 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
         listed, described = [(name, objects[name]) for name in content["objects"]], content["state"]
         state = {_text(each["name"]): _stored(each, listed, locations) for each in described}
         if not isinstance(described, list) or len(state) != len(described):
-            raise ValueError("a name comes twice")
+            raise ValueError("a name occurs twice")
         paths = None if content["paths"] is None else {name: _path(each) for name, each in content["paths"].items()}
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise CheckpointError(f"what the manifest says of tensors cannot be: {error!r:.200}", url=url) from None
+        raise CheckpointError(f"the manifest describes invalid tensors: {error!r:.200}", url=url) from None
     return Metadata(state, paths, locations)
 
 
@@ -119,7 +119,7 @@ def _described(
     name: object, stored: object, described: Mapping[MetadataIndex, _Said], lengths: Mapping[MetadataIndex, int]
 ) -> dict[str, Any]:
     if not isinstance(name, str):
-        raise Unusable(f"names are text, not {name!r}")
+        raise Unusable(f"names must be str, got {name!r}")
     if not isinstance(stored, TensorStorageMetadata):
         index = MetadataIndex(name)
         return {"name": name, "length": lengths[index], **described[index]}
@@ -154,7 +154,7 @@ def _stored(
         return BytesStorageMetadata()
     dtype = getattr(torch, _text(described["dtype"]), None)
     if not isinstance(dtype, torch.dtype) or not plain(dtype, torch.strided):
-        raise ValueError(f"{name!r} has a dtype that this torch has not: {described['dtype']!r:.40}")
+        raise ValueError(f"{name!r} has a dtype that this version of torch does not have: {described['dtype']!r:.40}")
     size = _naturals(described["size"])
     chunks = []
     for each in described["chunks"]:
@@ -163,7 +163,7 @@ def _stored(
             raise ValueError(f"{name!r} of {list(size)} has a chunk of {list(sizes)} at {list(offsets)}")
         count = elements(sizes)
         if count is None:
-            raise ValueError(f"{name!r} has a chunk with more elements than there can be")
+            raise ValueError(f"{name!r} has a chunk with too many elements")
         locations[MetadataIndex(name, offsets)] = _location(each, count * dtype.itemsize, objects)
         chunks.append(ChunkStorageMetadata(offsets, sizes))
     return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
@@ -173,25 +173,27 @@ def _location(described: Mapping[str, Any], length: int, objects: _Listed) -> It
     number, start, length = _naturals([described["object"], described["start"], length])
     name, checksums = objects[number]
     if start + length > checksums.size:
-        raise ValueError(f"bytes {start} to {start + length} of {name}, which has {checksums.size}")
+        raise ValueError(
+            f"bytes {start} to {start + length} lie beyond the end of {name}, which has {checksums.size} bytes"
+        )
     return ItemLocation(name, start, length, checksums)
 
 
 def _naturals(value: object) -> torch.Size:
     if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
-        raise TypeError(f"{value!r:.80} are no sizes")
+        raise TypeError(f"sizes must be a list of integers from 0, got {value!r:.80}")
     return torch.Size(value)
 
 
 def _path(value: object) -> tuple[str | int, ...]:
     if not isinstance(value, list | tuple) or not all(type(each) in (str, int) for each in value):
-        raise TypeError(f"{value!r:.80} is no path of keys")
+        raise TypeError(f"a path must be a list of str and int, got {value!r:.80}")
     return tuple(value)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is no text")
+        raise TypeError(f"expected a str, got {value!r:.80}")
     return value
 
 

@@ -63,16 +63,16 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
     """
     try:
         if len(data) > MOST_BYTES:
-            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+            raise ValueError(f"the file has more than {MOST_BYTES:,} bytes")
         metadata = build(data) if weights_only else pickle.loads(data)  # noqa: S301  whose checkpoint is trusted
         locations = {_index(index): _location(info) for index, info in metadata.storage_data.items()}
         if not isinstance(metadata, Metadata) or not isinstance(metadata.state_dict_metadata, dict):
-            raise TypeError(f"this is a {type(metadata).__name__}")
+            raise TypeError(f"the file must contain Metadata, got a {type(metadata).__name__}")
     except Unusable as error:
         error.url = url
         raise
     except Exception as error:  # noqa: BLE001  a damaged pickle raises anything
-        raise CheckpointError(f"this is no metadata of a checkpoint: {error!r:.200}", url=url) from None
+        raise CheckpointError(f"cannot read the metadata of the checkpoint: {error!r:.200}", url=url) from None
     meta = getattr(metadata, "storage_meta", None)
     return replace(
         metadata, storage_data=locations, storage_meta=meta if isinstance(meta, StorageMeta) else StorageMeta()
@@ -99,9 +99,9 @@ def compared(file: io.BytesIO, url: str) -> bool:
     try:
         _verify(file)
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ChecksumMismatch(f"an item is not what was written: {error}", url=url) from None
+        raise ChecksumMismatch(f"an item does not match what was written: {error}", url=url) from None
     except Exception as error:
-        raise CheckpointError(f"an item is no whole zip: {error}", url=url) from error
+        raise CheckpointError(f"an item is not a complete zip: {error}", url=url) from error
     return True
 
 
@@ -120,9 +120,9 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
         file.seek(0)
         tensor = _loaded_in_place(file, held) if held else torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise CheckpointError(f"an item is no tensor ({type(error).__name__})", url=url) from error
+        raise CheckpointError(f"an item is not a tensor ({type(error).__name__})", url=url) from error
     if not isinstance(tensor, torch.Tensor):
-        raise CheckpointError(f"an item is no tensor but a {type(tensor).__name__}", url=url)
+        raise CheckpointError(f"an item must be a tensor, got a {type(tensor).__name__}", url=url)
     return tensor
 
 
@@ -154,7 +154,7 @@ def _loaded_in_place(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  wha
 
     def hand(empty: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
         if empty.nbytes() != held.size:
-            raise ValueError(f"a storage of {empty.nbytes()} bytes has a record of {held.size}")
+            raise ValueError(f"a storage of {empty.nbytes()} bytes has a record of {held.size} bytes")
         memory = file.getbuffer()[held.start : held.start + held.size]
         return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
 
@@ -164,18 +164,18 @@ def _loaded_in_place(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  wha
 
 def _index(index: object) -> MetadataIndex:
     if not isinstance(index, MetadataIndex):
-        raise TypeError(f"a {type(index).__name__} is no index")
+        raise TypeError(f"an index must be a MetadataIndex, got a {type(index).__name__}")
     return index
 
 
 def _location(info: Any) -> ItemLocation:  # noqa: ANN401  whatever the pickle made
     name, start, length = info.relative_path, info.offset, info.length
     if getattr(info, "transform_descriptors", None):
-        raise Unusable(f"it was written with stream extensions: {_shown(*info.transform_descriptors)}")
+        raise Unusable(f"the checkpoint was written with stream extensions: {_shown(*info.transform_descriptors)}")
     if not isinstance(name, str) or "://" in name or {"", ".", ".."} & set(name.split("/")):
-        raise ValueError(f"{_shown(name)} is no object of this checkpoint")
+        raise ValueError(f"{_shown(name)} is not an object of this checkpoint")
     if not all(type(each) is int and each >= 0 for each in (start, length)):
-        raise ValueError(f"bytes {_shown(start, length)} more of {name}")
+        raise ValueError(f"start and length in {name} must be integers from 0, got {_shown(start, length)}")
     return ItemLocation(name, start, length)
 
 
@@ -251,7 +251,7 @@ class _Builder:
             return _found(thing)
         if id(thing) not in self._made:
             if depth > _MOST_DEEP:
-                raise pickle.UnpicklingError("it is nested deeper than torch's")
+                raise pickle.UnpicklingError("the pickle is nested deeper than torch's")
             self._made[id(thing)] = self._new(thing, depth + 1)
         return self._made[id(thing)]
 
@@ -265,7 +265,7 @@ class _Builder:
 
     def _object(self, made: Call, depth: int) -> Any:  # noqa: ANN401  see build
         if not isinstance(made.by, Name):
-            raise pickle.UnpicklingError("it calls what has no name")
+            raise pickle.UnpicklingError("the pickle calls an object without a name")
         kind, args = _found(made.by), self.built(made.args, depth)
         for each in args:
             self._count(each)
@@ -286,14 +286,14 @@ class _Builder:
         if type(key) is MetadataIndex and type(key.fqn) is str and type(key.offset) in (torch.Size, type(None)):
             self._count(key.offset)
         elif type(key) not in _ATOMS:
-            raise pickle.UnpicklingError(f"it has a {type(key).__name__} for a key")
+            raise pickle.UnpicklingError(f"the pickle uses a {type(key).__name__} as a key")
         return key
 
     def _count(self, thing: object) -> None:
         """Count the elements of an object that will be copied or hashed."""
         self._left -= len(thing) if isinstance(thing, Sized) else 1
         if self._left < 0:
-            raise pickle.UnpicklingError("it makes more than it holds")
+            raise pickle.UnpicklingError("the pickle would create more elements than it contains")
 
 
 def _found(name: Name) -> Any:  # noqa: ANN401  a class, a function or a dtype
@@ -303,6 +303,6 @@ def _found(name: Name) -> Any:  # noqa: ANN401  a class, a function or a dtype
     if tuple(name) in _KNOWN:
         return getattr(import_module(name.module), name.name)
     raise pickle.UnpicklingError(
-        f"it names {'.'.join(name):.80}, which torch does not write there: for a checkpoint that you trust pass "
+        f"the pickle names {'.'.join(name):.80}, which torch never writes there: for a checkpoint that you trust pass "
         "weights_only=False, which runs any code that it names"
     )

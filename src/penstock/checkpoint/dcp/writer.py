@@ -99,9 +99,9 @@ class StorageWriter(Located, storage.StorageWriter):
     ) -> None:
         """Check the arguments; nothing is sent yet."""
         if layout not in ("penstock", "torch"):
-            raise Unusable(f'layout is "penstock" or "torch", not {layout!r}')
+            raise Unusable(f'layout must be "penstock" or "torch", got {layout!r}')
         if not 0 <= spread <= _MOST_SPREAD:
-            raise Unusable(f"spread is 0 to {_MOST_SPREAD}, not {spread}")
+            raise Unusable(f"spread must be 0 to {_MOST_SPREAD}, got {spread}")
         self.extra: dict[str, Any] = {}
         self.manifest: Manifest | None = None
         self.etag = ""
@@ -121,8 +121,8 @@ class StorageWriter(Located, storage.StorageWriter):
         """
         if not kwargs.get("use_collectives", True):
             raise Unusable(
-                "use_collectives=False has every rank publish for itself, and none knows whether all have: save with "
-                "collectives, or each rank a checkpoint of its own (no_dist=True, and a URL with its rank)",
+                "cannot save with use_collectives=False: each rank would publish before all ranks have saved; use "
+                "collectives, or save a separate checkpoint on each rank (no_dist=True, and a URL with its rank)",
                 url=self._url,
             )
         self._source.require(Put, self._folder)
@@ -143,7 +143,7 @@ class StorageWriter(Located, storage.StorageWriter):
             data = item.tensor_data
             if data is not None and not records.plain(data.properties.dtype, data.properties.layout):
                 kind = f"{data.properties.layout}, {data.properties.dtype}"
-                raise Unusable(f'{item.index.fqn!r} is no plain array ({kind}): save it with layout="torch"')
+                raise Unusable(f'{item.index.fqn!r} is not a plain array ({kind}): save it with layout="torch"')
         return replace(plan, storage_data=self._token)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -156,7 +156,9 @@ class StorageWriter(Located, storage.StorageWriter):
         self._existing = existing(self._source, self._folder, look=self._overwrite)
         if self._existing.etags and not self._overwrite:
             key = next(iter(self._existing.etags))
-            raise AlreadyExists("there is a checkpoint: overwrite=True replaces it", url=self._source.url(key))
+            raise AlreadyExists(
+                "the checkpoint exists already: pass overwrite=True to replace it", url=self._source.url(key)
+            )
         self._save = uuid4().hex
         return [
             replace(plan, storage_data=_RankOrder(self._save, rank, plan.storage_data))

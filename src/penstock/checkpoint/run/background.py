@@ -52,10 +52,13 @@ class AsyncCheckpointer:
         """Check the manager; copy nothing yet."""
         if not hasattr(manager, "together"):
             raise Unusable(
-                f"it saves through a manager, not a {type(manager).__name__}: AsyncCheckpointer(CheckpointManager(url))"
+                f"manager must be a CheckpointManager, got a {type(manager).__name__}; "
+                "write AsyncCheckpointer(CheckpointManager(url))"
             )
         if manager.together:
-            raise Unusable("across ranks: torch's async_save with penstock.checkpoint.dcp.StorageWriter saves behind")
+            raise Unusable(
+                "cannot save across ranks: use torch's async_save with penstock.checkpoint.dcp.StorageWriter"
+            )
         self._manager = manager
         self._most = staging_bytes
         self._stage = Stage()
@@ -90,7 +93,7 @@ class AsyncCheckpointer:
         self.wait()
         size = staged_bytes(state)
         if self._most is not None and size > self._most:
-            raise Unusable(f"the state has {size:,} bytes and {self._most:,} may be staged")
+            raise Unusable(f"the state has {size:,} bytes, but staging_bytes allows {self._most:,}")
         everything = self._manager.gathered(state, loader, weights_only=weights_only)
         # The encoded state is copied: for example, a deque is a tuple after encoding.
         everything["state"] = self._stage.copy(everything["state"])

@@ -301,7 +301,10 @@ class CheckpointManager:
             )
         if loader is not None:
             if found["loader"] is None:
-                raise CheckpointError("it was saved without the data's position", url=self._steps.url(chosen))
+                raise CheckpointError(
+                    "cannot restore loader: the checkpoint was saved without the data's position",
+                    url=self._steps.url(chosen),
+                )
             loader.load_state_dict(readable(found["loader"], "the data's position", self._steps.url(chosen)))
         if isinstance(found["rng"], Exception):
             warnings.warn("the generators' states are more than weights: they stay as they are", stacklevel=2)
@@ -416,9 +419,9 @@ class Retention:
     def __post_init__(self) -> None:
         """Raise ``Unusable`` for a rule that would delete everything, and for an unknown mode."""
         if any(number is not None and number < 1 for number in (self.last, self.every, self.best)):
-            raise Unusable("keep_last, keep_every and keep_best are 1 or more; None keeps all")
+            raise Unusable("keep_last, keep_every and keep_best must be 1 or more; None keeps all")
         if self.mode not in ("min", "max"):
-            raise Unusable(f"the best metric is the 'min' or the 'max', not {self.mode!r}")
+            raise Unusable(f"the mode of the best metric must be 'min' or 'max', got {self.mode!r}")
 
     def superseded(self, steps: Mapping[int, float | None], saved: int | None = None) -> list[int]:
         """Return the committed ``steps`` (with their metrics) that may be deleted, oldest first; never ``saved``.
@@ -596,7 +599,7 @@ class Restore:
             if isinstance(refusal, NotFound) and refusal.missing == "bucket":  # a HEAD does not tell this
                 return refusal
         else:
-            said += ", nor is any other" if newest is None else f"; the newest that is has number {newest}"
+            said += ", nor is any other" if newest is None else f"; the newest committed step is {newest}"
         return NotFound(said, url=error.url)
 
     def _of_one(
@@ -604,7 +607,7 @@ class Restore:
     ) -> dict[str, Any]:
         names = [name for name in committed.manifest.objects if name.endswith(f"/{STATE}")]
         if len(names) != 1:
-            raise CheckpointError(f"it holds {len(names)} states", url=self.steps.url(step))
+            raise CheckpointError(f"the checkpoint must hold one state, got {len(names)}", url=self.steps.url(step))
         try:
             (of,) = committed.objects(names).values()
             with bar(f"restoring {self.steps.url(step)}", 1, of.size):
@@ -624,9 +627,9 @@ class Restore:
 
         url, saved_by = f"{self.url}{step_name(found.step)}/", found.manifest.content.get("ranks")
         if into is None:
-            raise Unusable("several ranks saved it: say with into= what state to read it into", url=url)
+            raise Unusable("several ranks saved this checkpoint: pass into=, the state to read it into", url=url)
         if not isinstance(saved_by, int):
-            raise CheckpointError("CheckpointManager did not save it", url=url)
+            raise CheckpointError("CheckpointManager did not save this checkpoint", url=url)
         ranks = self.ranks or Ranks(None)
         reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
         own = ranks.load(reader, into, saved_by, weights_only=weights_only)

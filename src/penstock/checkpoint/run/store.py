@@ -151,15 +151,15 @@ def _told(path: Path) -> Iterator[None]:
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name and path of each file below ``folder``, sorted by path."""
     if not folder.is_dir():
-        raise NotFound("there is no such folder", url=str(folder))
+        raise NotFound("the folder does not exist", url=str(folder))
     found = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     for path in found:
         name = path.relative_to(folder).as_posix()
         if not path.exists() or not stat.S_ISREG(path.stat().st_mode):
-            raise Unusable("this is neither a file nor a folder, and cannot be kept", url=str(path))
+            raise Unusable("cannot save: neither a file nor a folder", url=str(path))
         yield name, path
     if not found:
-        raise Unusable("there is no file in it", url=str(folder))
+        raise Unusable("cannot save: the folder contains no files", url=str(folder))
 
 
 STEP_INDEX = "penstock-steps.json"

@@ -252,9 +252,9 @@ def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests:
     if _METADATA in (names := {entry.name for entry in entries}):
         raise Unusable(f"a tensor cannot be named {_METADATA!r} in a safetensors file")
     if not all(isinstance(text, str) for each in metadata.items() for text in each):
-        raise Unusable(f"metadata is text by text, not {metadata!r:.80}")
+        raise Unusable(f"metadata must map str to str, got {metadata!r:.80}")
     if odd := [key for key in metadata if key.startswith(_OURS)]:
-        raise Unusable(f"metadata that begins with {_OURS!r} is Penstock's own: {odd[0]!r}")
+        raise Unusable(f"metadata keys that begin with {_OURS!r} are reserved for Penstock: {odd[0]!r}")
     described: dict[str, Any] = {
         _METADATA: {**metadata, _BLOCKS: base64.b64encode(digests).decode(), _HEADER: BLANK},
         **{
@@ -268,21 +268,21 @@ def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests:
         raise Unusable(f"a name or metadata is not valid Unicode: {error.object[error.start :][:40]!r}") from None
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNED_BYTES)
     if len(text) > _MOST_BYTES:
-        raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, and 100 MB are allowed")
+        raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, but 100 MB are allowed")
     try:
         limited(text, MOST_VALUES)
     except ValueError as error:
-        raise Unusable(f"the header of {len(names):,} tensors is none that can be read: {error}") from None
+        raise Unusable(f"cannot write a header of {len(names):,} tensors: {error}") from None
     return with_digest(len(text).to_bytes(_LENGTH_BYTES, "little") + text, _HEADER)
 
 
 def stop_of(raw: bytes, size: int, url: str) -> int:
     """Return the offset at which a header ends, from a file's first bytes; raise ``CheckpointError`` if invalid."""
     if size < _LENGTH_BYTES:
-        raise CheckpointError(f"this is no safetensors file: it has {size} bytes", url=url)
+        raise CheckpointError(f"not a safetensors file: it has {size} bytes", url=url)
     length = int.from_bytes(raw[:_LENGTH_BYTES], "little")
     if length > min(_MOST_BYTES, size - _LENGTH_BYTES):
-        message = f"this is no whole safetensors file: a header of {length:,} bytes in a file of {size:,}"
+        message = f"the safetensors file is incomplete: a header of {length:,} bytes in a file of {size:,}"
         raise CheckpointError(message, url=url)
     return _LENGTH_BYTES + length
 
@@ -298,7 +298,7 @@ def parse(raw: bytes, size: int, url: str) -> Header:
     try:
         digest = stored_digest(raw, _HEADER, b'"penstock.engine.blocks":"')
         if not raw.startswith(b"{", _LENGTH_BYTES):
-            raise ValueError("it does not begin with '{'")
+            raise ValueError("'{' is missing at its beginning")
         described = document(raw[_LENGTH_BYTES:])
         metadata = _texts(described.pop(_METADATA, {}))
         entries = sorted(map(_entry, described, described.values()), key=lambda each: (each.start, each.stop))
@@ -313,7 +313,7 @@ def parse(raw: bytes, size: int, url: str) -> Header:
 
 def _texts(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata is not text by text")
+        raise ValueError("its metadata must map str to str")
     return metadata
 
 
@@ -340,7 +340,7 @@ def _contiguous(entries: list[TensorEntry], size: int) -> None:
     ends = [TensorEntry("", "", (), 0, 0), *entries]
     for before, entry in pairwise(ends):
         if entry.start != before.stop:
-            what = "overlaps what is before it" if entry.start < before.stop else "leaves a hole before it"
+            what = "overlaps the data before it" if entry.start < before.stop else "leaves a gap before it"
             raise ValueError(f"tensor {entry.name!r} at {entry.start:,} to {entry.stop:,} {what}")
     if ends[-1].stop != size:
         last = f"the last tensor, {ends[-1].name!r}, ends" if entries else "no tensor, and the data ends"
@@ -407,7 +407,7 @@ def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
     if hasattr(tensor, "full_tensor"):
         return "it is spread over several processes; save what its full_tensor() returns"
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
-        return f"it is no plain array of elements ({tensor.layout}, {tensor.dtype}, on {tensor.device})"
+        return f"it is not a plain array of elements ({tensor.layout}, {tensor.dtype}, on {tensor.device})"
     if tensor.dtype not in dtypes or (dtypes[tensor.dtype] == _TWO_IN_ONE and not tensor.dim()):
         return f"the format has no dtype for {tensor.dtype}"
     return ""
@@ -419,7 +419,7 @@ def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
     for (place, _, stop, one), (other_place, start, _, other) in pairwise(places):
         if place == other_place and start < stop:
             raise Unusable(
-                f"tensors {one!r} and {other!r} share memory, and would no longer do once they are loaded again: "
+                f"tensors {one!r} and {other!r} share memory, and would no longer do so after loading: "
                 f"leave one out, or save {other!r} as a clone()"
             )
 

@@ -130,7 +130,7 @@ class Index:
             files = _texts(read["weight_map"])
             digests = _texts(read["metadata"][_SHARDS]) if ours else {}
             if odd := [name for name in files.values() if not _plain(name)]:
-                raise ValueError(f"{odd[0]!r:.80} is no file beside it")
+                raise ValueError(f"{odd[0]!r:.80} is not the name of a file in its folder")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"this index of safetensors files is damaged: {error}", url=url) from None
         return cls(files, digests)
@@ -138,7 +138,7 @@ class Index:
 
 def _texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise ValueError("it is not text by text")
+        raise ValueError("expected a mapping of str to str")
     return value
 
 
@@ -182,7 +182,9 @@ def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> In
     """Return an index: one request, and a HEAD if ``meta`` is None. Raise ``NotFound`` or ``CheckpointError``."""
     with source.open_read(key, meta) as reader:
         if reader.size > _INDEX_BYTES:
-            raise CheckpointError(f"this is no index: it has {reader.size:,} bytes", url=source.url(key))
+            raise CheckpointError(
+                f"not an index of safetensors files: it has {reader.size:,} bytes", url=source.url(key)
+            )
         return Index.decode(reader.read(), source.url(key))
 
 
@@ -190,7 +192,7 @@ def absent(name: str, known: Collection[str], url: str) -> NotFound:
     """Return the error for a missing tensor, with the closest known name as a hint."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return NotFound(f"there is no tensor {name!r} among the {len(known)}{hint}", url=url)
+    return NotFound(f"no tensor {name!r} among the {len(known)}{hint}", url=url)
 
 
 def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, SafetensorsFile]:
@@ -204,11 +206,13 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
     files = dict(zip(shards, _opened(source, [folder + shard for shard in shards]), strict=True))
     for shard, file in files.items():
         if index.digests and index.digests.get(shard) != file.header.digest:
-            raise CheckpointError(f"this file is of another save than its index, {url}", url=file.url)
+            raise CheckpointError(f"this file and its index, {url}, are from different saves", url=file.url)
     for name in wanted:
         file = files[index.files[name]]
         if name not in file.header.entries:
-            raise CheckpointError(f"tensor {name!r} is not in it, as its index says, {url}", url=file.url)
+            raise CheckpointError(
+                f"tensor {name!r} is missing from this file, although the index lists it: {url}", url=file.url
+            )
     return {name: files[index.files[name]] for name in wanted}
 
 

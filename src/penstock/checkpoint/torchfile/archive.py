@@ -150,19 +150,21 @@ class Archive:
 
     def _foretold(self) -> tuple[list[Use] | None, set[str]]:
         if lacking := {"data.pkl", "version"} - self.records.keys():
-            raise CheckpointError(f"it is no file of torch.save: it holds no {min(lacking)}", url=self.of.url)
+            raise CheckpointError(f"not a file of torch.save: it holds no {min(lacking)}", url=self.of.url)
         try:
             scan = PickleScan(self.read(self.records["data.pkl"]))
         except pickle.UnpicklingError:
             return None, set()
         if any(map(_fills, scan.calls)):
-            raise CheckpointError("it makes a tensor or a byte array of nothing but its size", url=self.of.url)
+            raise CheckpointError(
+                "the pickle creates a tensor or a byte array from nothing but its size", url=self.of.url
+            )
         try:
             asked = [_storage(each) for each in scan.asked]
         except pickle.UnpicklingError:
             return None, scan.names
         if unknown := [key for key, _ in asked if f"data/{key}" not in self.records]:
-            raise CheckpointError(f"it holds no record 'data/{unknown[0]}'", url=self.of.url)
+            raise CheckpointError(f"the file holds no record 'data/{unknown[0]}'", url=self.of.url)
         return [Use(self.records[f"data/{key}"], location) for key, location in asked], scan.names
 
 
@@ -171,7 +173,7 @@ def _storage(asked: object) -> tuple[str, str]:
     match asked:
         case ("storage", _, str() as key, str() as location, _):
             return key, location
-    raise pickle.UnpicklingError("it asks for what is no storage")
+    raise pickle.UnpicklingError("the pickle refers to an object that is not a storage")
 
 
 def _fills(made: Call) -> bool:
@@ -205,7 +207,7 @@ def archive(source: Source, of: Object) -> Archive | None:
         raise CheckpointError(f"the file was cut: it has {of.size} bytes", url=of.url)
     if data[0][: len(MAGIC)] != MAGIC:
         if data[0][:1] != _PICKLED and data[-1][-ENDING_BYTES:].startswith(ENDING):
-            raise CheckpointError("its first bytes are damaged", url=of.url)
+            raise CheckpointError("the first bytes of the file are damaged", url=of.url)
         return None
     file = Fragments(source, of)
     file.hold(zip((start for start, _ in spans), (memoryview(each) for each in data), strict=True))
@@ -233,7 +235,7 @@ def _records(of: Object, file: Fragments) -> list[Record]:
         # The store raised it; the file is not damaged.
         raise
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, struct.error) as error:
-        raise CheckpointError(f"it is cut, or its directory damaged: {error}", url=of.url) from None
+        raise CheckpointError(f"the file is truncated, or its directory is damaged: {error}", url=of.url) from None
     if any(info.compress_type != _STORED or info.flag_bits & _ENCRYPTED for info in infos):
         raise _OtherFormatError
     apart = all(
@@ -247,7 +249,9 @@ def _records(of: Object, file: Fragments) -> list[Record]:
         if not info.filename.startswith(root) or (info.external_attr & _FOLDER and info.file_size)
     ]
     if not apart or not ascending or odd or len({record.name for record in records}) != len(records):
-        raise CheckpointError("its directory is damaged: records lie over each other, or elsewhere", url=of.url)
+        raise CheckpointError(
+            "the directory of the file is damaged: records overlap, or lie outside the file", url=of.url
+        )
     return records
 
 
@@ -361,7 +365,7 @@ class Fragments(io.RawIOBase):
             if self._failure is not None and self._failure is not error:
                 raise self._failure from None
             if isinstance(error, RuntimeError) and _DAMAGED in str(error):
-                message = f"it is damaged: {str(error).partition('. ')[0]}"
+                message = f"the file is damaged: {str(error).partition('. ')[0]}"
                 raise CheckpointError(message, url=self._of.url) from None
             raise
 

@@ -196,7 +196,7 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
                 return torch.load(reader, map_location=map_location, weights_only=weights_only)
     # Loading might allocate any amount of memory.
     if weights_only and opened.uses is None:
-        raise CheckpointError("what its data.pkl would make is not known: torch.save did not write it", url=of.url)
+        raise CheckpointError("cannot tell what data.pkl would create: torch.save did not write it", url=of.url)
     # Foreign code may run then, and its errors are raised unchanged.
     theirs = not weights_only or _is_function(map_location)
     with nullcontext() if theirs else _understood(of):
@@ -236,7 +236,7 @@ def _handing(
         while upcoming and upcoming[0].record in known:
             upcoming.popleft()
         if not upcoming or upcoming[0].location != location or empty.nbytes() != upcoming[0].record.size:
-            raise CheckpointError(f"a storage of {empty.nbytes()} bytes is not among its records", url=url)
+            raise CheckpointError(f"a storage of {empty.nbytes()} bytes is not among the file's records", url=url)
         record = upcoming.popleft().record
         storage = prefetch.take(record).untyped_storage()
         result = storage if storage.is_cuda else _restored(storage, location, map_location)
@@ -306,7 +306,7 @@ def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
         # The store raised it; the file is not damaged.
         raise
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
-        raise CheckpointError(f"it is damaged: {error}", url=of.url) from None
+        raise CheckpointError(f"the file is damaged: {error}", url=of.url) from None
     if bad is not None:
         raise ChecksumMismatch(f"record {bad!r} is not what was written", url=of.url)
     reader.seek(0)
@@ -344,7 +344,7 @@ def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_onl
     except broken as error:
         if isinstance(error, PenstockError | OSError) or (refused(error) and reader.tell() < of.size):
             raise
-        message = f"it was cut or damaged, or torch.save did not write it ({type(error).__name__})"
+        message = f"the file is truncated or damaged, or torch.save did not write it ({type(error).__name__})"
         raise CheckpointError(message, url=of.url) from error
 
 

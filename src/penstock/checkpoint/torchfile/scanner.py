@@ -82,7 +82,7 @@ class PickleScan:
         try:
             self.result = self._read()
         except (LookupError, ValueError, TypeError, AttributeError, struct.error) as error:
-            raise pickle.UnpicklingError(f"no pickle at byte {self._at}: {error}") from None
+            raise pickle.UnpicklingError(f"invalid pickle at byte {self._at}: {error}") from None
 
     def _read(self) -> object:
         data = self._data
@@ -92,12 +92,12 @@ class PickleScan:
             if opcode == _STOP:
                 return self._stack.pop()
             _TABLE[opcode](self)
-        raise ValueError("it is longer than any checkpoint's")
+        raise ValueError("longer than the pickle of any checkpoint")
 
     def _bytes(self, size: int) -> bytes:
         start, self._at = self._at, self._at + size
         if self._at > len(self._data):
-            raise ValueError(f"it was cut: {size} bytes more than there are")
+            raise ValueError(f"truncated: {size} more bytes were expected")
         return self._data[start : self._at]
 
     def _line(self) -> str:
@@ -119,7 +119,7 @@ class PickleScan:
 
     def _named(self, module: object, name: object) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise TypeError("a name is no text")
+            raise TypeError("a name must be a str")
         self.names.add(f"{module} {name}")
         self._stack.append(Name(module, name))
 
@@ -133,7 +133,7 @@ class PickleScan:
         if isinstance(made := self._stack[-1], Call):
             made.state = state
         else:
-            raise TypeError("a state of what has none")
+            raise TypeError("a state for an object that cannot have one")
 
     def _added(self, items: list[Any]) -> None:
         """Add items to a list, a set, or a list-like object."""
@@ -142,7 +142,7 @@ class PickleScan:
             held.content = [] if held.content is None else held.content
             held = held.content
         if isinstance(held, Pairs) or not isinstance(held, list):
-            raise TypeError("items of what has none")
+            raise TypeError("items for an object that cannot have any")
         held.extend(items)
 
     def _paired(self, items: list[Any]) -> None:
@@ -152,7 +152,7 @@ class PickleScan:
             held.content = Pairs() if held.content is None else held.content
             held = held.content
         if not isinstance(held, Pairs):
-            raise TypeError("keys of what has none")
+            raise TypeError("keys for an object that cannot have any")
         held.extend(_pairs(items))
 
     def _asked(self) -> None:
@@ -176,7 +176,7 @@ class PickleScan:
     def _last(self, count: int) -> list[Any]:
         items = self._stack[-count:]
         if len(items) != count:
-            raise LookupError("the stack has not as many")
+            raise LookupError("too few items on the stack")
         del self._stack[-count:]
         return items
 

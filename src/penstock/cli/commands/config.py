@@ -33,7 +33,7 @@ def show(
 
     rows = settings(place) if place else profiles()
     if not rows:
-        raise NotFound("no profiles: there is no penstock.toml here, above, in ~/.config/penstock or /etc/penstock")
+        raise NotFound("no profiles: no penstock.toml found here, above, in ~/.config/penstock or /etc/penstock")
     names = ("name", "value", "origin") if place else ("profile", "url", "origin")
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
     for row in rows:

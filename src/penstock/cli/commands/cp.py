@@ -91,7 +91,7 @@ def mv(
 
 def _transfer(urls: list[str], dest: str, how: How, store: Store) -> None:
     if "-" in (*urls, dest):
-        raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
+        raise Unusable("'-' is not a file: penstock cat writes to standard output; write ./- for a file of that name")
     report = Report(how.verb, as_json=how.json)
     with report, closing(transfer(urls, dest, how, store)) as outcomes:
         for outcome in outcomes:

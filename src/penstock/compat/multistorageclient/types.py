@@ -87,7 +87,7 @@ class StorageBackend(ProviderBundleV2):
 class ResolvedPath(_Absent):
     """A path that a metadata provider has resolved, not implemented."""
 
-    _instead = "there are no metadata providers: list a dataset once and save it as a ps.Catalog"
+    _instead = "metadata providers are not supported: list a dataset once and save it as a ps.Catalog"
 
 
 class ResolvedPathState(ResolvedPath):

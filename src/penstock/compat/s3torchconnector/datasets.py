@@ -62,7 +62,7 @@ def _each(object_uris: str | Iterable[str]) -> Objects:
 def _found(get_dataset_objects: Objects, store: S3Options) -> Catalog:
     found = get_dataset_objects(store)
     if not isinstance(found, Catalog):
-        raise Unusable("objects are named by from_prefix or from_objects: no function of one's own finds them here")
+        raise Unusable("cannot list objects with a custom function: use from_prefix or from_objects")
     return found
 
 
@@ -285,5 +285,7 @@ class S3IterableDataset(_Objects, IterableDataset):
     ) -> Batched:
         """Return a dataset of collated batches: see ``penstock.IterableDataset.batched``."""
         if self._kind.ranges:
-            raise Unusable("a range-based reader reads when transform asks: form its batches in torch's DataLoader")
+            raise Unusable(
+                "cannot form batches: a range-based reader reads on demand in transform; use torch's DataLoader"
+            )
         return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)

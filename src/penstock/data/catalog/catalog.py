@@ -252,7 +252,7 @@ class Catalog(Contents):
             found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
         catalog = cls(source.root, *found)
         if not (allow_empty or len(catalog)):
-            otherwise = "pass allow_empty=True if that is meant"
+            otherwise = "pass allow_empty=True to allow this"
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
         return catalog if labels is None else catalog.with_labels(labels)
 

@@ -158,7 +158,7 @@ class Column:
         if self._strings is not None and self.texts is not None:
             self._strings.check()
             if self.numbers.values.dtype.kind != "u":
-                raise ValueError("codes that are no unsigned integers")
+                raise ValueError("codes must be unsigned integers")
             if rows and int(self.numbers.values.max()) >= len(self.texts[0]) - 1:
                 raise ValueError("a code without a text")
 
@@ -208,7 +208,7 @@ def checked(name: str, values: object, rows: int) -> Column:
     try:
         return Column.of(*coded(texts))
     except UnicodeEncodeError as error:
-        raise Unusable(f"column {name!r} holds a text that has no UTF-8: {error}") from error
+        raise Unusable(f"column {name!r} holds a text that is not valid UTF-8: {error}") from error
 
 
 def _fits(name: str, count: int, rows: int) -> None:
@@ -230,7 +230,9 @@ def joined(name: str, first: Column, second: Column) -> Column:
         parts = (first.numbers.values, second.numbers.values)
         mixed = np.result_type(*parts)
         if mixed.kind == "f" and "f" not in {each.dtype.kind for each in parts}:
-            raise Unusable(f"column {name!r} holds {parts[0].dtype} and {parts[1].dtype}, which no integer type holds")
+            raise Unusable(
+                f"column {name!r} holds {parts[0].dtype} and {parts[1].dtype}, which no integer type can hold together"
+            )
         return Column.of(np.concatenate(parts))
     names = sorted({*first.categories, *second.categories})
     place = {each: number for number, each in enumerate(names)}
@@ -360,7 +362,7 @@ class Strings:
         """Raise ValueError if the offsets lead outside the strings."""
         ends = np.frombuffer(self._ends, np.uint64)
         if not len(ends) or ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any():
-            raise ValueError("offsets that lead outside")
+            raise ValueError("offsets lead outside the strings")
 
     def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the start and end offsets of ``rows``: int64."""

@@ -80,10 +80,10 @@ class Stepped(Strings):
             raise ValueError("offsets that do not fit together")
         size = len(self._data)
         if not len(self) or (bases > size).any() or (ends > size).any():  # so that no sum passes 2⁶³
-            raise ValueError("offsets that lead outside")
+            raise ValueError("offsets lead outside the strings")
         starts, stops = self.bounds(range(len(self)))
         if starts[0] != 0 or stops[-1] != size or (starts[1:] != stops[:-1]).any() or (stops < starts).any():
-            raise ValueError("offsets that lead outside")
+            raise ValueError("offsets lead outside the strings")
 
     def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the start and end offsets of ``rows``: int64."""

@@ -102,17 +102,17 @@ def _check_manifest(source: Source, key: str, data: bytes) -> None:
     except NotFound:
         return
     if text.decode("ascii", "replace").lower() != hashlib.md5(data, usedforsecurity=False).hexdigest():
-        raise ChecksumMismatch("the manifest is not what manifest.checksum was made of", url=source.url(key))
+        raise ChecksumMismatch("the manifest does not match manifest.checksum", url=source.url(key))
 
 
 def _file(source: Source, manifest: str, part: Part) -> tuple[str, bytes]:
     key = part.name if "/" in part.name else manifest[: manifest.rfind("/") + 1] + part.name
     url, size = source.url(key), source.head(key).size
     if part.size not in (-1, size):
-        raise ChecksumMismatch(f"a file of {size} bytes, where the manifest says {part.size}", url=url)
+        raise ChecksumMismatch(f"the file has {size} bytes, but the manifest says {part.size}", url=url)
     data = source.read(Span(key, 0, size))
     if part.md5 and hashlib.md5(data, usedforsecurity=False).hexdigest() != part.md5:
-        raise ChecksumMismatch("a file of the inventory has another MD5 than the manifest says", url=url)
+        raise ChecksumMismatch("the MD5 of a file of the inventory does not match the manifest", url=url)
     return url, data
 
 
@@ -122,7 +122,7 @@ def _sorted(table: Table, name: str) -> Table:
     twice = next((keys[one] for one, other in pairwise(order) if keys[one] == keys[other]), None)
     if twice is not None:
         raise ManifestError(
-            f"the inventory lists {twice!r} twice: one of all versions needs the field IsLatest", url=name
+            f"the inventory lists {twice!r} twice: an inventory of all versions needs the field IsLatest", url=name
         )
 
     return table if order == [*range(len(keys))] else table.take(np.array(order, np.int64))
@@ -164,7 +164,7 @@ def records(data: bytes, inventory: Inventory, name: str) -> Iterator[Records]:
         for found in source:
             yield _present(found, escaped=inventory.escaped and inventory.form == "csv")
     except (csv.Error, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
-        raise ManifestError(f"not a file of an inventory that can be read ({error})", url=name) from error
+        raise ManifestError(f"cannot read this file of the inventory ({error})", url=name) from error
 
 
 def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Sequence[object]]]:
@@ -178,7 +178,9 @@ def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Seq
         told = lines.chars
         while few := list(islice(reader, _FEW)):
             if {*map(len, few)} != {len(columns)}:
-                raise ManifestError(f"rows of other than {len(columns)} cells, by line {reader.line_num}", url=name)
+                raise ManifestError(
+                    f"rows must have {len(columns)} cells, got others up to line {reader.line_num}", url=name
+                )
             rows += few
             if len(rows) >= _ROWS or lines.chars - told > _CHUNK_CHARS:
                 yield {field: [row[at] for row in rows] for field, at in places.items()}
@@ -205,7 +207,7 @@ class _Lines:
             if len(line) == _LINE_CHARS and not line.endswith("\n"):
                 raise ValueError(f"a line of more than {_LINE_CHARS} characters")
             if self.chars > self._most:
-                raise ValueError(f"it unpacks to more than {self._most} characters, too many for such a file")
+                raise ValueError(f"the file unpacks to more than {self._most} characters, too many for its size")
             yield line
 
 
@@ -219,7 +221,7 @@ def _wanted(columns: Sequence[str], name: str) -> dict[str, str]:
     plain = {column.lower().replace("_", ""): column for column in columns}
     found = {field: plain[each] for field, names in _NAMES.items() for each in names[::-1] if each in plain}
     if "key" not in found:
-        raise ManifestError(f"an inventory without keys: it has {', '.join(columns)[:200]}", url=name)
+        raise ManifestError(f"the inventory has no column of keys, only {', '.join(columns)[:200]}", url=name)
     return found
 
 
@@ -246,7 +248,7 @@ def _taken(cells: Sequence[object], at: Sequence[int]) -> list[object]:
 
 def _key(value: object, *, escaped: bool) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is no key")
+        raise ValueError(f"a key must be a str that is not empty, got {value!r}")
     value.encode()
     return unquote_plus(value, errors="strict") if escaped else value
 
@@ -256,7 +258,7 @@ def _size(value: object) -> int:
         return -1
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _MOST:
-        raise ValueError(f"a size of {value!r} bytes")
+        raise ValueError(f"a size must be a number of bytes, got {value!r}")
     return size
 
 
@@ -315,7 +317,7 @@ def described(data: bytes, name: str) -> Inventory:
     try:
         found = json.loads(data)
         if not isinstance(found, dict):
-            raise TypeError("no object")
+            raise TypeError("expected a JSON object")
         inventory = _google(found) if "report_shards_file_names" in found else _amazon(found)
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
         message = f"not the manifest of an inventory ({error!r}): name S3's manifest.json, or Google's _manifest.json"
@@ -329,14 +331,14 @@ def _amazon(found: dict[str, Any]) -> Inventory:
     """Parse a manifest as described in the Amazon S3 user guide under "Inventory manifest"."""
     form = _text(found["fileFormat"]).lower()
     if form not in _FORMS and form != "orc":
-        raise ValueError(f"files of the form {form!r}")
+        raise ValueError(f"unknown format of files: {form!r}")
     schema = _text(found["fileSchema"])
     columns = tuple(each.strip().lower() for each in schema.split(",")) if form == "csv" else ()
     parts = []
     for each in found["files"]:
         md5 = _text(each["MD5checksum"])
         if not _MD5(md5):
-            raise ValueError(f"an MD5 {md5[:40]!r}")
+            raise ValueError(f"invalid MD5: {md5[:40]!r}")
         parts.append(Part(_text(each["key"]), _whole(each["size"]), md5.lower()))
     return Inventory(_text(found["sourceBucket"]), _FORMS.get(form, ""), tuple(parts), columns, escaped=True)
 
@@ -347,7 +349,7 @@ def _google(found: dict[str, Any]) -> Inventory:
     options = config["object_metadata_report_options"]
     names = tuple(_text(each) for each in found["report_shards_file_names"])
     if _whole(found["shard_count"]) != len(names):
-        raise ValueError(f"{len(names)} files of {found['shard_count']}")
+        raise ValueError(f"the manifest lists {len(names)} files of {found['shard_count']}")
     bucket = _text(options["storage_filters"]["bucket"])
     parts = tuple(map(Part, names))
     rows = _whole(found["records_processed"]) if "records_processed" in found else -1
@@ -360,7 +362,7 @@ def _google(found: dict[str, Any]) -> Inventory:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"expected a str that is not empty, got {value!r}")
     return value
 
 
@@ -368,5 +370,5 @@ def _whole(value: object) -> int:
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r} is no count")
+        raise TypeError(f"expected an integer from 0, got {value!r}")
     return value

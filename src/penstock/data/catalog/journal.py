@@ -178,7 +178,7 @@ def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[lis
         found = _value(first)
         text = first[_SUM + 1 :]
         if not (text.startswith(_BEGIN) or _BEGIN.startswith(text)) or first[:_SUM].strip(_HEX):
-            raise Unusable(f"{path} is there, and is not what an interrupted listing left: remove it")
+            raise Unusable(f"{path} exists, but was not left by an interrupted listing: remove it")
         if found != header:  # or the header itself was torn
             return [], 0
         stop, known = len(first), []
@@ -209,4 +209,4 @@ def _told(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise Unusable(f"what was listed so far cannot be kept in {path}: {error.strerror or error}") from error
+        raise Unusable(f"cannot keep the partial listing in {path}: {error.strerror or error}") from error

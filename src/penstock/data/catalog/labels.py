@@ -56,7 +56,7 @@ def numbered(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
     texts = table.labels
     codes = np.fromiter((found.setdefault(texts[row], len(found)) for row in rows), np.int64, len(rows))
     if b"" in found:
-        raise Unusable('there are objects without a label: scan(…, labels="folder"), or with_labels(…)')
+        raise Unusable('some objects have no label: use scan(…, labels="folder"), or with_labels(…)')
     _, firsts = np.unique(codes, return_index=True)
     return codes, [label_of(table, int(rows[first])) for first in firsts.tolist()]
 
@@ -105,7 +105,7 @@ def check_rule(labels: object) -> None:
 
     """
     if not (isinstance(labels, (str, re.Pattern)) or callable(labels)):
-        raise Unusable(f'labels= is "folder", a pattern with one group, or a function of the key; not {labels!r}')
+        raise Unusable(f'labels= must be "folder", a pattern with one group, or a function of the key, got {labels!r}')
     _rule(labels)
 
 
@@ -131,7 +131,9 @@ def classified(
     if isinstance(labels, (str, re.Pattern)) or callable(labels):
         return _renumbered(Column.of(*coded(_found(labels, blocks_of_names))), given)
     if isinstance(labels, (bytes, dict, set, type(None))):
-        raise Unusable(f'labels is "folder", a pattern with one group, a function or one label each, not {labels!r}')
+        raise Unusable(
+            f'labels must be "folder", a pattern with one group, a function or one label each, got {labels!r}'
+        )
     column = checked("label", labels, rows)
     if column.texts is not None:
         return _renumbered(column, given)
@@ -139,14 +141,14 @@ def classified(
         raise Unusable("labels that are numbers need classes=[…], the name of each number; or pass the names as labels")
     codes = column.numbers.values
     if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(given)):
-        raise Unusable(f"labels that are numbers lie within 0 and {len(given) - 1}, one for each of classes")
+        raise Unusable(f"labels that are numbers must lie between 0 and {len(given) - 1}, one for each of classes")
     return Column.of(codes, given)
 
 
 def _classes(classes: Sequence[str]) -> list[str]:
     found = [] if isinstance(classes, str) or not isinstance(classes, Iterable) else list(classes)
     if not found or len(set(found)) < len(found) or not all(isinstance(each, str) for each in found):
-        raise Unusable(f"classes is a list of different names, in the order of their numbers; not {classes!r}")
+        raise Unusable(f"classes must be a list of different names, in the order of their numbers, got {classes!r}")
     return found
 
 
@@ -156,7 +158,9 @@ def _renumbered(column: Column, classes: Sequence[str] | None) -> Column:
         return column
     place = {name: number for number, name in enumerate(classes)}
     if strange := [name for name in column.categories if name not in place]:
-        raise Unusable(f"{_some(strange)} of the labels found, and not in classes= ({len(classes)}): {_some(classes)}")
+        raise Unusable(
+            f"labels that are not in classes=: {_some(strange)}; classes= has {len(classes)}: {_some(classes)}"
+        )
     codes = np.array([place[name] for name in column.categories] or [0])[column.numbers.values]
     return Column.of(codes, classes)
 
@@ -178,7 +182,7 @@ def _found(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
                 yield label
                 continue
             if label is not None and not isinstance(label, str):
-                raise Unusable(f"labels= returned {label!r} for {name!r}: a class is a str, and None is no class")
+                raise Unusable(f"labels= must return a str, or None for no class, got {label!r} for {name!r}")
             without += 1
             missing += [name] if len(missing) < _QUOTED else []
         if lack is _FOLDER and len(depths) <= 1:
@@ -189,8 +193,8 @@ def _found(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
     if len(depths) > 1:
         first, second = list(depths.values())[:2]
         raise Unusable(
-            f'labels="folder" takes the last folder, and {first!r} and {second!r} lie at different depths: say which '
-            r"folder is the class by a pattern: labels=r'^([^/]+)/' is the first one"
+            f'labels="folder" takes the last folder, but {first!r} and {second!r} lie at different depths: choose the '
+            r"folder by a pattern: labels=r'^([^/]+)/' is the first one"
         )
 
 
@@ -206,7 +210,9 @@ def _rule(labels: Rule) -> tuple[Callable[[str], Any], str]:
     try:
         pattern = re.compile(labels)
     except re.error as error:
-        raise Unusable(f'labels={labels!r} is no pattern ({error}); "folder" takes the folder\'s name') from error
+        raise Unusable(
+            f'labels={labels!r} is not a valid pattern ({error}); "folder" takes the folder\'s name'
+        ) from error
     if pattern.groups != 1 or not isinstance(pattern.pattern, str):
         message = f"labels={pattern.pattern!r} has {pattern.groups} groups: a pattern has one, which is the label"
         raise Unusable(rf'{message}: r"_(\w+)\.jpg$"; "folder" takes the folder\'s name')

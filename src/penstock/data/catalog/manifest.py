@@ -115,7 +115,7 @@ def resolve_key(text: str, base: Location) -> str:
 def _contained(text: str, base: Location) -> str:
     """Return the full key for the text of a manifest in a bucket, which may only name files below a local ``base``."""
     if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
-        raise ManifestError(f"{_short(text)}: a manifest in a bucket names local files by names below base= alone")
+        raise ManifestError(f"{_short(text)}: a manifest in a bucket may name local files only by names below base=")
     return resolve_key(text, base)
 
 
@@ -157,16 +157,16 @@ def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
         raise ValueError(f"needs one of {', '.join(_KEY_COLUMNS)}; it has {', '.join(named) or 'none'}")
     key, size, etag = row[named[0]], row.get("size"), row.get("etag")
     if not isinstance(key, str) or not key:
-        raise ValueError(f"a key is a string that is not empty, not {_short(key)}")
+        raise ValueError(f"a key must be a string that is not empty, got {_short(key)}")
     if etag is not None and not isinstance(etag, str):
-        raise ValueError(f"an etag is a string, not {_short(etag)}")
+        raise ValueError(f"an etag must be a string, got {_short(etag)}")
     version = (etag or "").strip('"')
     for text in (key, version):
         # JSON can hold lone surrogates, which UTF-8 cannot: this raises.
         text.encode()
     length, offset = _bytes(size, "a size"), _bytes(row.get("offset"), "an offset")
     if offset >= 0 and not 0 <= length < _INT64 - offset:
-        raise ValueError(f"a range from byte {offset} on needs its size, and ends below 2^63")
+        raise ValueError(f"a range from byte {offset} on needs its size, and must end below 2^63")
     return Entry(resolve(key), length, _label(row), version, offset)
 
 
@@ -176,7 +176,7 @@ def _bytes(value: object, what: str) -> int:
         return -1
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _INT64:
-        raise ValueError(f"{what} is a whole number of bytes, not {_short(value)}")
+        raise ValueError(f"{what} must be a whole number of bytes, got {_short(value)}")
     return size
 
 
@@ -191,7 +191,7 @@ def _lines(data: bytes, name: str) -> Iterator[str]:
     # Split the bytes, so at \n only: str.splitlines would also split keys at U+2028 and similar characters.
     for number, line in enumerate(io.BytesIO(data.removeprefix(codecs.BOM_UTF8)), 1):
         if len(line) > _LINE_BYTES:
-            raise ManifestError(f"{name}, line {number}: has {len(line)} bytes, and may have {_LINE_BYTES}", url=name)
+            raise ManifestError(f"{name}, line {number}: has {len(line)} bytes, but may have {_LINE_BYTES}", url=name)
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
@@ -224,22 +224,22 @@ def _csv(data: bytes, name: str) -> _Rows:
 def _header(cells: list[str]) -> list[str]:
     columns = [cell.strip() for cell in cells]
     if len(set(columns)) < len(columns):
-        raise ValueError(f"a column stands twice in the header {_short(cells)}")
+        raise ValueError(f"a column occurs twice in the header {_short(cells)}")
     if sum(column in _KEY_COLUMNS for column in columns) != 1:
-        raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, not {_short(cells)}")
+        raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, got {_short(cells)}")
     return columns
 
 
 def _under(columns: list[str], cells: list[str]) -> Mapping[str, object]:
     if len(cells) != len(columns):
-        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote what holds a comma")
+        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote values that contain a comma")
     return {column: cell or None for column, cell in zip(columns, cells, strict=True)}
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name occurs twice in an object")
     return row
 
 
@@ -255,7 +255,7 @@ def _json(data: bytes, name: str) -> _Rows:
         except (ValueError, RecursionError) as error:
             raise ManifestError(f"{name}, line {number}: not JSON ({error})", url=name) from error
         if not isinstance(row, dict):
-            raise ManifestError(f"{name}, line {number}: no object, but {line.strip()[:80]}", url=name)
+            raise ManifestError(f"{name}, line {number}: expected a JSON object, got {line.strip()[:80]}", url=name)
         yield number, row
 
 
@@ -263,7 +263,7 @@ def _items(parser: Parser) -> Callable[[bytes, str], _Rows]:
     def form(data: bytes, name: str) -> _Rows:
         items: object = parser(io.BytesIO(data))
         if not isinstance(items, Iterable):
-            raise ManifestError(f"{name}: the parser gave {_short(items)}, nothing to iterate over", url=name)
+            raise ManifestError(f"{name}: the parser must return an iterable, got {_short(items)}", url=name)
         for number, item in enumerate(items, 1):
             if isinstance(item, str):
                 yield number, {"key": item, "label": None}
@@ -271,7 +271,7 @@ def _items(parser: Parser) -> Callable[[bytes, str], _Rows]:
                 yield number, {"key": item[0], "label": item[1]}
             else:
                 raise ManifestError(
-                    f"{name}, item {number}: the parser gave {_short(item)}, not key or (key, label)", url=name
+                    f"{name}, item {number}: the parser must give a key or (key, label), got {_short(item)}", url=name
                 )
 
     return form
@@ -303,7 +303,7 @@ def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
     except (ManifestError, MissingExtra):
         raise
     except Exception as error:
-        raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
+        raise ManifestError(f"{name}: cannot read the Parquet file ({error})", url=name) from error
 
 
 def columns(
@@ -327,7 +327,7 @@ def columns(
     except (ManifestError, MissingExtra):
         raise
     except Exception as error:
-        raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
+        raise ManifestError(f"{name}: cannot read the Parquet file ({error})", url=name) from error
 
 
 def _batches(file: Any, size_bytes: int, names: Sequence[str] | None = None) -> Iterator[Any]:  # noqa: ANN401  pyarrow's
@@ -347,4 +347,4 @@ def _check_plain(row: Mapping[str, object], where: str) -> None:
             try:
                 json.dumps(value)
             except (TypeError, ValueError, RecursionError) as error:
-                raise ManifestError(f"{where}: column {column!r} holds what is no JSON ({error})") from error
+                raise ManifestError(f"{where}: column {column!r} holds a value that is not JSON ({error})") from error

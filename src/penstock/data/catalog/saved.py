@@ -92,7 +92,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     text += b" " * (-(_START.size + len(text)) % _ALIGN)
     if len(text) > _HEADER_BYTES:
         raise Unusable(
-            f"a catalog's header may have {_HEADER_BYTES} bytes, and this one has {len(text)}: it names too much"
+            f"the header of a catalog may have {_HEADER_BYTES} bytes, got {len(text)}: it contains too many names"
         )
     file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
     for piece in pieces:
@@ -114,19 +114,19 @@ def load(file: Readable) -> Saved:
         vectors = described(header["vectors"])
         size = vectors[-1].stop if vectors else 0
         if start + size != file.size:
-            raise ValueError(f"{file.size} bytes, where {start + size} were written")
+            raise ValueError(f"the file has {file.size} bytes, but {start + size} were written")
         root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
         if not is_root(root):
-            raise ValueError(f"{root[:200]!r} is no bucket")
+            raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         region = _region(file, start, size, header["sha256"])
         table = table_of(parts_of(region, vectors), _count(header["objects"]), _count(header["keys"]))
         table.check()
         if digest_of(table, range(table.rows), encode(base)) != digest:
-            raise ValueError("its digest is another one than that of what it lists")
+            raise ValueError("catalog digest does not match its contents")
     except (KeyError, TypeError, ValueError, Unusable) as error:
         if isinstance(error, ManifestError):
             raise
-        raise ManifestError(f"not a catalog that can be read: {error!r}") from error
+        raise ManifestError(f"cannot read the catalog: {error!r}") from error
     return Saved(root, base, digest, table)
 
 
@@ -136,20 +136,20 @@ def _header(file: Readable) -> tuple[dict[str, Any], int]:
     if head[:16] != _MAGIC[: len(head)] or not head:
         raise ManifestError("not a catalog: Catalog.save writes one")
     if len(head) < _START.size:
-        raise ManifestError(f"a catalog cut off after {len(head)} bytes")
+        raise ManifestError(f"the catalog is truncated after {len(head)} bytes")
     _, length, digest = _START.unpack_from(head)
     stop = _START.size + length
     if length > _HEADER_BYTES or stop > file.size:
-        raise ManifestError(f"a catalog with a header of {length} bytes in a file of {file.size}")
+        raise ManifestError(f"the catalog is truncated: a header of {length} bytes in a file of {file.size}")
     head += file.read(max(0, stop - len(head)))
     text = head[_START.size : stop]
     if hashlib.sha256(text).digest() != digest:
-        raise ChecksumMismatch("the header of a catalog has changed since it was written")
+        raise ChecksumMismatch("the header of the catalog has changed since it was written")
     try:
         header = json.loads(text)
         version = header["version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ManifestError(f"a catalog with a header that cannot be read ({error!r})") from error
+        raise ManifestError(f"cannot read the header of the catalog ({error!r})") from error
     if version != _VERSION or type(version) is not int:
         known = type(version) is int and version < _VERSION
         advice = "list the objects again with Catalog.scan and save them" if known else "use a newer Penstock"
@@ -159,13 +159,13 @@ def _header(file: Readable) -> tuple[dict[str, Any], int]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no string")
+        raise TypeError(f"expected a str, got {value!r}")
     return value
 
 
 def _count(value: object) -> int:
     if type(value) is not int:
-        raise TypeError(f"{value!r} is no count")
+        raise TypeError(f"expected an integer from 0, got {value!r}")
     return value
 
 
@@ -173,9 +173,9 @@ def _region(file: Readable, start: int, size_bytes: int, digest: str) -> Region:
     region = Region(size_bytes)
     file.seek(start)
     if file.readinto(region.view) != size_bytes:
-        raise ValueError("it ends early")
+        raise ValueError("the file ends early")
     if hashlib.sha256(region.view).hexdigest() != digest:
-        raise ChecksumMismatch("a catalog has changed since it was written")
+        raise ChecksumMismatch("the catalog has changed since it was written")
     return region
 
 
@@ -225,13 +225,13 @@ def _below(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[
     starts, lengths = ends[:-1], np.diff(ends) - len(base)
     if len(base):
         if (lengths < 0).any():
-            raise ValueError("a key that does not lie below its base")
+            raise ValueError("a key does not lie below its base")
         below = np.ones(len(data), bool)
         step = max(1, _AT_ONCE // len(base))
         for at in range(0, len(rows), step):
             index = starts[at : at + step, None] + np.arange(len(base))
             if (data[index] != base).any():
-                raise ValueError("a key that does not lie below its base")
+                raise ValueError("a key does not lie below its base")
             below[index] = False
         data = data[below]
     return lengths, data.tobytes()

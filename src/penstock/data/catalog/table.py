@@ -317,9 +317,9 @@ def described(found: Iterable[dict[str, Any]]) -> list[Vector]:
     for each in found:
         vector = Vector(**each)
         if vector.dtype not in DTYPES or type(vector.bytes) is not int or vector.bytes < 0:
-            raise ValueError("a vector of no such type or length")
+            raise ValueError("a vector has an unknown type or an invalid length")
         if vector.offset != _aligned(start) or vector.bytes % np.dtype(vector.dtype).itemsize:
-            raise ValueError("its vectors do not lie as they should")
+            raise ValueError("the vectors do not lie one after another")
         vectors.append(vector)
         start = vector.stop
     return vectors
@@ -335,10 +335,10 @@ def parts_of(region: Region, vectors: list[Vector]) -> Parts:
     parts: Parts = {}
     for each in vectors:
         if not isinstance(each.name, str):
-            raise TypeError(f"{each.name!r} is no string")
+            raise TypeError(f"the name of a vector must be a str, got {each.name!r}")
         known = parts.setdefault((each.role, each.name), {})
         if each.part in known or _TYPES.get(each.part, "") not in ("any", each.dtype):
-            raise ValueError(f"a vector {each.part!r} that does not belong there")
+            raise ValueError(f"a vector {each.part!r} does not belong there")
         known[each.part] = Numbers(region, each.dtype, each.offset, each.bytes // np.dtype(each.dtype).itemsize)
     return parts
 
@@ -353,10 +353,10 @@ def table_of(parts: Parts, rows: int, keys: int) -> Table:
     found = [parts.pop((role, ""), {}) for role in ("size", "key", "etag", "label")]
     sizes = _numbers(found[0])
     if not 0 <= keys <= rows == len(sizes):
-        raise ValueError(f"{len(sizes)} sizes and {keys} keys of {rows} objects")
+        raise ValueError(f"{len(sizes)} sizes and {keys} keys for {rows} objects")
     table = Table(sizes, _strings(found[1], keys), _etags(found[2], keys), _strings(found[3], rows), **_extras(parts))
     if len(table.keys) != keys:
-        raise ValueError(f"{len(table.keys)} keys, where {keys} were written")
+        raise ValueError(f"{len(table.keys)} keys, but {keys} were written")
     return table
 
 
@@ -377,13 +377,13 @@ def _extras(parts: Parts) -> dict[str, Any]:
         elif role == "column":
             extras["columns"][name] = _column(known)
         else:
-            raise ValueError(f"a vector of {role!r} {name!r} that does not belong there")
+            raise ValueError(f"a vector of {role!r} {name!r} does not belong there")
     return extras
 
 
 def _numbers(parts: dict[str, Numbers]) -> Numbers:
     if parts.keys() != {"numbers"}:
-        raise ValueError(f"numbers made of {sorted(parts)}")
+        raise ValueError(f"numbers cannot consist of {sorted(parts)}")
     return parts["numbers"]
 
 
@@ -391,7 +391,7 @@ def _strings(parts: dict[str, Numbers], count: int) -> Compact:
     if parts.keys() == {"bases", "ends", "texts"}:
         return Stepped(parts["bases"], parts["ends"], parts["texts"])
     if parts.keys() - {"texts"}:
-        raise ValueError(f"strings made of {sorted(parts)}")
+        raise ValueError(f"strings cannot consist of {sorted(parts)}")
     return Even(parts.get("texts", Numbers(b"", "|u1", 0, 0)), count)
 
 
@@ -401,7 +401,7 @@ def _etags(parts: dict[str, Numbers], count: int) -> ETags:
         return _strings(parts, count)
     endings = {name: numbers for name, numbers in parts.items() if name != case}
     if endings and endings.keys() != _TEXTS:
-        raise ValueError(f"ETags made of {sorted(parts)}")
+        raise ValueError(f"ETags cannot consist of {sorted(parts)}")
     return Digests(parts[case], case, _column(endings) if endings else None)
 
 
@@ -409,7 +409,7 @@ def _column(parts: dict[str, Numbers]) -> Column:
     if parts.keys() == {"numbers"}:
         return Column(parts["numbers"])
     if parts.keys() != _TEXTS or parts["ends"].values.dtype != np.uint64:
-        raise ValueError(f"a column made of {sorted(parts)}")
+        raise ValueError(f"a column cannot consist of {sorted(parts)}")
     return Column(parts["numbers"], (parts["ends"], parts["texts"]))
 
 
@@ -478,7 +478,7 @@ class TableBuilder:
         try:
             text = b"" if label is None else json.dumps(label).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
+            raise Unusable(f"the label of {decode(key)!r} is not a JSON value ({error}): use plain values") from error
         if offset < -1:
             raise Unusable(
                 f"offset {offset} of {decode(key)!r}: a range begins at byte 0 or later; -1 is the whole object"
@@ -512,7 +512,7 @@ class TableBuilder:
         if offset >= 0 and not 0 <= size < _LIMIT - offset:
             raise Unusable(f"a range of {decode(key)!r} from byte {offset} has size {size}: a range needs its length")
         if len(key) > RANGED_KEY_BYTES:
-            raise Unusable(f"a key of {len(key)} bytes: in a catalog with ranges they have {RANGED_KEY_BYTES} at most")
+            raise Unusable(f"a key of a catalog with ranges may have {RANGED_KEY_BYTES} bytes, got {len(key)}")
         if self._objects is None:
             self._objects = array("Q", range(len(self)))
             self._offsets = array("q", [-1]) * len(self)

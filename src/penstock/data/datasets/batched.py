@@ -244,7 +244,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         """Batch the samples of ``dataset`` as ``plan`` specifies."""
         super().__init__(plan, dataset.contents, iterations)
         if collate_fn is not None and not callable(collate_fn):
-            raise Unusable(f"collate_fn is a function that makes a batch of a list, not {collate_fn!r}")
+            raise Unusable(f"collate_fn must be a function that makes a batch of a list, got {collate_fn!r}")
         self.dataset = dataset
         self.collate_fn = collate_fn or _collate
         self._latest: Progress | None = None
@@ -286,7 +286,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         if rank is not None:
             number = whole(rank, "a rank", 0)
             if number >= place.world:
-                raise Unusable(f"there is no rank {number}: there are {place.world}, from 0")
+                raise Unusable(f"rank must be 0 to {place.world - 1}, got {number}")
             place = replace(place, rank=number)
         return planned(self.plan, cursor, place, batch, self.dataset.url_of)
 
@@ -313,8 +313,8 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         if here or begun == coming:
             return self.state(coming)
         raise Unusable(
-            "this iteration runs elsewhere (in a loader's workers, say), which does not tell how many batches the "
-            "training loop has received: count them, and ask for state_at(received)"
+            "cannot tell how many batches the training loop has received: this iteration runs elsewhere, for example "
+            "in a loader's workers; count the batches, and call state_at(received)"
         )
 
     def deliveries(
@@ -394,7 +394,7 @@ def planned(
     count = len(plan.batches(cursor, place))
     if number >= count:
         begins = f", from position {cursor.position} on," if cursor.position else ""
-        raise Unusable(f"there is no batch {number}: epoch {cursor.epoch}{begins} has {count} for each rank, from 0")
+        raise Unusable(f"batch {number} does not exist: epoch {cursor.epoch}{begins} has {count} for each rank, from 0")
     plan.check_lanes(cursor, place.world)
     indices = next(batch_indices(plan, plan.after(cursor, number, place.world), place))
     return tuple(PlannedSample(int(index), url_of(int(index)), isinstance(index, Repeat)) for index in indices)

@@ -154,13 +154,13 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow
         check_rule(labels)
     if isinstance(urls, (str, bytes, os.PathLike)):
         raise InvalidURL(
-            "from_objects takes a list of URLs, one for each object; from_prefix lists what is below one",
+            "from_objects takes a list of URLs, one for each object; from_prefix lists the objects below one URL",
             url=str(urls),
         )
     locations = [parse(url) for url in urls]
     if not locations:
         if not allow_empty:
-            raise NotFound("an empty list of objects; pass allow_empty=True if that is meant")
+            raise NotFound("the list of objects is empty; pass allow_empty=True to allow this")
         return _labelled(Catalog.build("memory://empty/", "", ()), labels)
     first = locations[0]
     stray = next((location.url for location in locations if location.root != first.root), "")
@@ -189,7 +189,7 @@ def named(
     below = folder if base is None else parse(base)
     catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
     if not (allow_empty or len(catalog)):
-        raise NotFound("this manifest names no objects; pass allow_empty=True if that is meant", url=home.url(key))
+        raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
     return _labelled(catalog, labels)
 
 

@@ -216,7 +216,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         """
         if type(self).__iter__ is not IterableDataset.__iter__:
             raise Unusable(
-                f"{type(self).__name__} overrides __iter__, which has no part in batches that are formed here: do it "
+                f"{type(self).__name__} overrides __iter__, which is not used for batches that Penstock forms: do it "
                 "in transform=, or iterate under torch's DataLoader(batch_size=…)"
             )
         return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)
@@ -248,7 +248,7 @@ class ResumableSamples(Resumable):
         if isinstance(state, Mapping) and state.get("workers") == workers:
             return super().restart({name: state[name] for name in state if name != "workers"})
         raise StateMismatch(
-            f"this is no state of an iterable dataset in {workers} workers, whose batches the loader forms: "
+            f"not a state of an iterable dataset in {workers} workers, whose batches the loader forms: "
             "dataset.batched(…) resumes with any number of them"
         )
 

@@ -145,14 +145,14 @@ def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
         epoch, *numbers = (ours[name] for name in ("epoch", "position", "samples", "global_batch"))
         position, samples, batch = numbers
         if any(type(number) is not int for number in (epoch, later, *numbers)):
-            raise TypeError("what should be whole numbers are none")
+            raise TypeError("epoch, position, samples and batches must be whole numbers")
         if not (0 <= position <= samples and batch > 0 <= later):
-            raise ValueError("no such position")
+            raise ValueError("the position lies outside the epoch")
         if state["_iterator_finished"]:
             return ours | {"epoch": epoch + 1, "position": 0}
         return ours | {"position": min(samples, position + later * batch)}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        message = f"this is no state of a StatefulDataLoader over a penstock.BatchSampler or batched(…) ({error!r})"
+        message = f"not a state of a StatefulDataLoader over a penstock.BatchSampler or batched(…) ({error!r})"
         raise StateMismatch(message) from None
 
 
@@ -172,5 +172,5 @@ def _joined(states: list[dict[str, Any]]) -> dict[str, Any]:
     for number, state in enumerate(sorted(states, key=lambda state: state["position"])):
         expected = min(first["samples"], first["position"] + number * first["global_batch"])
         if state != first | {"position": expected}:
-            raise ValueError("its workers are not at the same place")
+            raise ValueError("the workers are not at the same position")
     return first

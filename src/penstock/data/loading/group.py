@@ -170,7 +170,7 @@ def merge_reports(
     """
     given = [reports] if isinstance(reports, Summary | str) or hasattr(reports, "__fspath__") else reports
     if not isinstance(given, Iterable):
-        raise Unusable(f"reports are LoaderReports, or URLs of saved ones, not {given!r}")
+        raise Unusable(f"reports must be LoaderReports or URLs of saved reports, got {given!r}")
     found: dict[int, RankReport] = {}
     for each in _all(given, store):  # type: ignore[arg-type]  # a single report or URL was put into a list
         held = found.get(each.rank)
@@ -188,7 +188,7 @@ def _all(given: Iterable[str | os.PathLike[str] | Summary], store: StoreOptions 
             continue
         urls = [meta.url for meta in glob(each, store=store)]
         if not urls:
-            raise NotFound("there is no object of this name, or none that matches", url=str(each))
+            raise NotFound("no object has this name, or matches this pattern", url=str(each))
         for url in urls:
             yield _read(url, store)
 
@@ -200,7 +200,7 @@ def _read(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Rank
         values = json.loads(text)
         if _is_one(values):
             return _short(values)
-    raise Damaged("this is no report: LoaderReport.save writes them", url=str(url))
+    raise Damaged("not a report: LoaderReport.save writes them", url=str(url))
 
 
 def _short(values: Mapping[str, Any]) -> RankReport:

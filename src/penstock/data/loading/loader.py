@@ -378,9 +378,7 @@ def _batches(
         ours = isinstance(dataset, IterableDataset)
         kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")
         article = "an" if kind[0] in "AEIO" else "a"
-        raise Unusable(
-            f"{article} {kind} has shuffle, seed and place of its own: write {kind}{made}shuffle=True, seed=…)"
-        )
+        raise Unusable(f"{article} {kind} has its own shuffle, seed and place: write {kind}{made}shuffle=True, seed=…)")
     return dataset.batched(size, collate_fn, tail=tail)
 
 
@@ -475,15 +473,17 @@ def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) ->
 def check_words(*, on_error: str, pin_memory: bool) -> None:
     """Raise ``Unusable`` for an invalid ``on_error`` or ``pin_memory``."""
     if on_error not in ("raise", "skip"):
-        raise Unusable(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+        raise Unusable(f"on_error must be 'raise' or 'skip', got {on_error!r}")
     if pin_memory not in (True, False):
-        raise Unusable(f"pin_memory is True or False, not {pin_memory!r}")
+        raise Unusable(f"pin_memory must be True or False, got {pin_memory!r}")
 
 
 def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
     """Return the ``tail`` that both arguments give: ``drop_last`` is PyTorch's name for ``tail="drop"``."""
     if drop_last not in (True, False) or (drop_last and tail == "pad"):
-        raise Unusable(f'drop_last is True or False, and True is tail="drop", not {drop_last!r} with tail={tail!r}')
+        raise Unusable(
+            f'drop_last must be True or False, and True means tail="drop", got {drop_last!r} with tail={tail!r}'
+        )
     return "drop" if drop_last else tail
 
 
@@ -494,9 +494,9 @@ def check_device(device: torch.device | str | int | None) -> torch.device | None
     try:
         made = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise Unusable(f'device is one of PyTorch\'s, such as "cuda" or "cuda:0", not {device!r}') from error
+        raise Unusable(f'device must be one of PyTorch\'s, such as "cuda" or "cuda:0", got {device!r}') from error
     if made.type == "cuda" and not torch.cuda.is_available():
-        raise Unusable(f"device={str(made)!r}, and PyTorch finds no CUDA device here: leave device= out")
+        raise Unusable(f"device={str(made)!r}, but PyTorch finds no CUDA device here: leave device= out")
     return made
 
 
@@ -509,11 +509,11 @@ def worker_options(options: Mapping[str, Any], num_workers: int) -> dict[str, An
         if name in _INSTEAD:
             default, instead = _INSTEAD[name]
             if value is not default and not (isinstance(value, str | bool) and value == default):
-                raise Unusable(f"{name} is no argument of this loader{instead.format(value)}")
+                raise Unusable(f"{name} is not an argument of this loader{instead.format(value)}")
         elif name not in _FOR_WORKERS:
-            raise Unusable(f"{name} is no argument of this loader")
+            raise Unusable(f"{name} is not an argument of this loader")
         elif not num_workers and value != _FOR_WORKERS[name]:
-            raise Unusable(f"{name} is for worker processes, and num_workers is 0: write num_workers=4, too")
+            raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
     chosen = {name: value for name, value in options.items() if num_workers and name in _FOR_WORKERS}
     _check_workers(**chosen)
     return chosen
@@ -527,14 +527,14 @@ def _check_workers(
     timeout: object = 0,
 ) -> None:
     if persistent_workers not in (True, False):
-        raise Unusable(f"persistent_workers is True or False, not {persistent_workers!r}")
+        raise Unusable(f"persistent_workers must be True or False, got {persistent_workers!r}")
     if worker_init_fn is not None and not callable(worker_init_fn):
-        raise Unusable(f"worker_init_fn is a function that takes a worker's number, not {worker_init_fn!r}")
+        raise Unusable(f"worker_init_fn must be a function that takes a worker's number, got {worker_init_fn!r}")
     methods = multiprocessing.get_all_start_methods()
     if isinstance(multiprocessing_context, str) and multiprocessing_context not in methods:
-        raise Unusable(f"multiprocessing_context is one of {', '.join(methods)}, not {multiprocessing_context!r}")
+        raise Unusable(f"multiprocessing_context must be one of {', '.join(methods)}, got {multiprocessing_context!r}")
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout < 0:
-        raise Unusable(f"timeout is a number of seconds, 0 for none, not {timeout!r}")
+        raise Unusable(f"timeout must be a number of seconds, 0 for none, got {timeout!r}")
 
 
 def not_a_dataset(dataset: object) -> Unusable:
@@ -553,7 +553,7 @@ def not_a_dataset(dataset: object) -> Unusable:
     if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
         return Unusable(f"this {name} is a loader already: iterate over it, or give its dataset here")
     return Unusable(
-        f"a {name} is no dataset of Penstock's; any dataset with a length resumes under "
+        f"dataset must be one of Penstock's, got a {name}; any dataset with a length resumes under "
         "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
     )
 

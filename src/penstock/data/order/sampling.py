@@ -79,7 +79,7 @@ class SamplingPlan:
         object.__setattr__(self, "total", whole(self.order.positions(self.samples), "the positions of an epoch", 0))
         self._check_identity()
         if abs(self.seed) >> _SEED_BITS:
-            raise Unusable(f"a seed has at most {_SEED_BITS} bits")
+            raise Unusable(f"a seed must have at most {_SEED_BITS} bits")
         self.batches(Cursor(), Place())
 
     def batches(self, cursor: Cursor, place: Place) -> Partition:
@@ -138,7 +138,7 @@ class SamplingPlan:
         def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
             found = np.asarray(lookup(positions))
             if found.shape != positions.shape or found.dtype.kind not in "iu":
-                raise Unusable(f"the order {self.order.identity!r} returned no integer for each position")
+                raise Unusable(f"the order {self.order.identity!r} must return an integer for each position")
             if found.size and not 0 <= found.min() <= found.max() < self.samples:
                 raise Unusable(f"the order {self.order.identity!r} returned indices outside [0, {self.samples})")
             return found
@@ -148,7 +148,7 @@ class SamplingPlan:
     def after(self, cursor: Cursor, batches: int, world: int) -> Cursor:
         """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
         if batches < 0:
-            raise Unusable(f"{batches} batches received")
+            raise Unusable(f"the number of received batches must be 0 or more, got {batches}")
         position = min(self.total, cursor.position + batches * self.batch * world)
         return Cursor(cursor.epoch, position, self.lanes(cursor, world))
 
@@ -203,9 +203,9 @@ class SamplingPlan:
         """
         ours = self.state(Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
-            raise StateMismatch(f"this is no state of a dataset: {_shown(state)}")
+            raise StateMismatch(f"not a state of a dataset: {_shown(state)}")
         if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order", "lanes"}:
-            raise StateMismatch(f"this state has lost something, or gained it: {_shown(list(state))}")
+            raise StateMismatch(f"this state lacks fields, or has unknown ones: {_shown(list(state))}")
         for name, meaning in _MEANINGS.items():
             if not _same(state.get(name), ours.get(name)) and not (name == "global_batch" and allow_new_global_batch):
                 found = _shown(state.get(name))
@@ -213,39 +213,39 @@ class SamplingPlan:
         epoch, position = state["epoch"], state["position"]
         whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
         if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
-            raise StateMismatch(f"no such position: {_shown(position)} of epoch {_shown(epoch)}")
+            raise StateMismatch(f"invalid position: {_shown(position)} of epoch {_shown(epoch)}")
         cursor = Cursor(epoch, position, self._lanes_of(state))
         if not allow_rereads and (why := self.rereads(cursor, world)):
-            raise StateMismatch(f"{why}; pass allow_rereads=True if that is meant: each sample comes once either way")
+            raise StateMismatch(f"{why}; pass allow_rereads=True to accept this: each sample comes once either way")
         return cursor
 
     def _lanes_of(self, state: Mapping[str, Any]) -> int:
         if not isinstance(self.order, LaneOrder):
             if "lanes" in state:
-                raise StateMismatch("this state has lanes, and the order has none")
+                raise StateMismatch("this state has lanes, but the order has none")
             return 0
         lanes = state.get("lanes")
         if type(lanes) is not int or not 1 <= lanes <= MOST_LANES:
-            raise StateMismatch(f"no such number of lanes: {_shown(lanes)}")
+            raise StateMismatch(f"invalid number of lanes: {_shown(lanes)}")
         return lanes
 
     def _check_identity(self) -> None:
         identity: object = self.order.identity  # may have any type
         if not (isinstance(identity, str) and 0 < len(identity) <= _IDENTITY):
-            raise Unusable(f"an order's identity is text of 1 to {_IDENTITY} characters, not {_shown(identity)}")
+            raise Unusable(f"an order's identity must be a str of 1 to {_IDENTITY} characters, got {_shown(identity)}")
         if not isinstance(self.order, _UNNAMED.get(identity, object)):
-            raise Unusable(f"the identity {identity!r} is another order's: states could not be told apart")
+            raise Unusable(f"the identity {identity!r} belongs to another order: states could not be told apart")
 
 
 _MEANINGS = {
-    "penstock": "the state is of another version",
-    "catalog": "the catalog is another one (its digest)",
-    "order": "the order is another one (shuffle=; None: a state of shuffle=True or shuffle=False)",
-    "samples": "the catalog is another one (its length)",
-    "seed": "the order is another one (its seed; None: not shuffled)",
+    "penstock": "the state has a different version",
+    "catalog": "the catalog differs (its digest)",
+    "order": "the order differs (shuffle=; None: a state of shuffle=True or shuffle=False)",
+    "samples": "the catalog differs (its length)",
+    "seed": "the order differs (its seed; None: not shuffled)",
     "global_batch": (
-        "the global batch (batch size times ranks) is another one, so other samples would share a batch; "
-        "pass allow_new_global_batch=True if that is meant"
+        "the global batch (batch size times ranks) differs, so other samples would share a batch; "
+        "pass allow_new_global_batch=True to accept this"
     ),
 }
 

@@ -269,7 +269,9 @@ def _check_chunks(layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept
 def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
     """Raise for a dimension with conflicting roles, and for arguments about a dimension without samples or patches."""
     if twice := set(sampled) & set(shape.patch):
-        raise Unusable(f"{min(twice)!r} is one of dims, an element for each sample, not one to cut into patches")
+        raise Unusable(
+            f"{min(twice)!r} is one of dims, with an element for each sample, and cannot be cut into patches"
+        )
     for name in shape.halo:
         if name not in shape.patch:
             raise Unusable(f"halo names {name!r}, which is not cut into patches: patch names {[*shape.patch]}")
@@ -302,7 +304,7 @@ def _shown(layout: Layout) -> str:
 def _chosen(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
     """Return the elements of a dimension that samples may use."""
     if not length:
-        raise Unusable(f"there are no samples: the arrays have no elements along {name!r}")
+        raise Unusable(f"no samples: the arrays have no elements along {name!r}")
     found = _elements(name, length, selected)
     if not found:
         raise Unusable(f"select leaves nothing of {name!r}, which has {length} elements: {selected!r}")
@@ -345,7 +347,7 @@ def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> 
             if name in shape.patch
             else f"offsets {reach[0]} to {reach[1]}"
         )
-        raise Unusable(f"there is no sample along {name!r}: {why} do not fit into {length} elements")
+        raise Unusable(f"no sample along {name!r}: {why} do not fit into {length} elements")
     return found
 
 
@@ -422,9 +424,9 @@ def _mask(
     of = tuple(lengths[axis.name] for axis in sampled)
     if mask.shape not in (of, of[:1]):
         names = tuple(axis.name for axis in sampled)
-        raise Unusable(f"valid has the shape {mask.shape}, and the arrays have {of} elements along {names}")
+        raise Unusable(f"valid has the shape {mask.shape}, but the arrays have {of} elements along {names}")
     if mask.dtype.kind not in "biu" or (mask.dtype.kind != "b" and not np.isin(mask, (0, 1)).all()):
-        raise Unusable(f"valid says True or False (or 1 or 0) of each element, and has values of {mask.dtype}")
+        raise Unusable(f"valid must hold True or False (or 1 or 0) for each element, got values of {mask.dtype}")
     mask = mask.astype(bool)
     elements = [np.asarray(chosen[axis.name], dtype=np.int64) for axis in sampled[: mask.ndim]]
     grid = [np.asarray(axis.positions, dtype=np.int64) for axis in sampled[: mask.ndim]]
@@ -458,7 +460,7 @@ def _without_gaps(
     found = found if mask is None else found & mask
     if not found.any():
         raise Unusable(
-            f"there is no sample along {name!r}: offsets {reach[0]} to {reach[1]} reach over gaps between the "
+            f"no sample along {name!r}: offsets {reach[0]} to {reach[1]} reach over gaps between the "
             "common coordinates everywhere"
         )
     return found

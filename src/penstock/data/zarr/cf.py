@@ -151,7 +151,7 @@ def _single(value: Any) -> Any:  # noqa: ANN401  as JSON has it
     """Return a number, or the only number of a list; raise for another value."""
     found = np.asarray(value).item() if isinstance(value, list) else value
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{found!r} is no number")
+        raise TypeError(f"expected a number, got {found!r}")
     return found
 
 

@@ -301,7 +301,7 @@ class ForeignDecoder:
         """
         names = sorted(_names(document))
         if unsafe := _UNSAFE & {name.removeprefix("numcodecs.") for name in names}:
-            raise Unsupported(f"the codec {min(unsafe)} runs code that the data brings: it is not decoded", url=url)
+            raise Unsupported(f"cannot decode the codec {min(unsafe)}: it runs code that the data contains", url=url)
         try:
             import zarr
             from zarr.core.buffer import default_buffer_prototype
@@ -366,7 +366,7 @@ def _one_after_another(document: Mapping[str, Any], chunks: tuple[int, ...]) -> 
 def _bounded(document: Mapping[str, Any], most_bytes: int, depth: int = 0) -> dict[str, Any]:
     """Return a document, or a sharding configuration, whose compressors decode to at most ``most_bytes``."""
     if depth > _MOST_DEPTH:
-        raise ValueError(f"shards within more than {_MOST_DEPTH} shards")
+        raise ValueError(f"shards are nested deeper than {_MOST_DEPTH}")
     found = dict(document)
     for field in ("codecs", "index_codecs"):
         if isinstance(document.get(field), list | tuple):
@@ -450,7 +450,7 @@ def _register() -> None:
 def _compressor(codec: Mapping[str, Any]) -> Step:
     step = step_of(codec["id"], {name: value for name, value in codec.items() if name != "id"})
     if step is None:
-        raise ValueError(f"the codec {codec['id']!r} is no compressor")
+        raise ValueError(f"the codec {codec['id']!r} is not a compressor")
     return step
 
 

@@ -320,7 +320,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         """
         if not 0 <= index < len(self._contents):
-            raise IndexError(f"there is no sample {index}: there are {len(self._contents)}, from 0")
+            raise IndexError(f"sample {index} does not exist: there are {len(self._contents)}, from 0")
         positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
         return self._contents.name_of(positions.tolist()[0])
 
@@ -401,7 +401,7 @@ def _ordered(order: Order, arrangement: Arrangement, window_bytes: int, lanes: i
     shuffles = isinstance(order, FullShuffle)
     if not shuffles and not isinstance(order, CatalogOrder):
         if lanes is not None:
-            raise Unusable("an order has lanes of its own: pass shuffle=ps.Lanes(…, lanes=…) and no lanes")
+            raise Unusable("an order sets its lanes itself: pass shuffle=ps.Lanes(…, lanes=…) without lanes=")
         return order, 0
     sizes = arrangement.space.sizes
     blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1
@@ -545,7 +545,7 @@ class ZarrMap(Dataset[Any]):
     def _number(self, index: SupportsIndex) -> int:
         number, count = operator.index(index), len(self)
         if not -count <= number < count:
-            raise IndexError(f"there is no sample {number}: there are {count}")
+            raise IndexError(f"sample {number} does not exist: there are {count}")
         return number % count
 
     def _made(self, waiting: Sequence[tuple[int, list[list[Part]]]], wanted: Mapping[int, int]) -> list[Any]:

@@ -373,12 +373,12 @@ class _StoreReads:
         error: PenstockError | None = None
         try:
             if read.cancelled:
-                raise Cancelled("called off", url=where)
+                raise Cancelled("cancelled", url=where)
             read.attempts = 1
             data = self._taken(read.span, where)
             with self._lock:
                 if read.cancelled:
-                    raise Cancelled("called off", url=where)
+                    raise Cancelled("cancelled", url=where)
                 read.fill(data)
         except PenstockError as failure:
             error = failure
@@ -390,7 +390,7 @@ class _StoreReads:
     def _taken(self, span: Span, where: str) -> bytes:
         data = self._read(span.key, span.start, span.stop)
         if data is None:
-            raise NotFound("there is no such object", url=where)
+            raise NotFound("the object does not exist", url=where)
         if span.stop is not None and len(data) != span.stop - span.start:
             raise Truncated(f"{len(data)} bytes came instead of {span.stop - span.start}", url=where)
         return data

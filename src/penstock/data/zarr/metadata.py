@@ -60,7 +60,7 @@ class Arrays(dict[str, "Layout"]):
         """Raise the reason why the layout is missing."""
         if name in self.refused:
             raise self.refused[name]
-        raise NotFound(f"there is no array {name!r}; there are {self.named(name)}", url=self.url)
+        raise NotFound(f"no array {name!r}; there are {self.named(name)}", url=self.url)
 
     def named(self, wanted: str) -> str:
         """Return at most twenty names of arrays for an error, those similar to ``wanted`` first."""
@@ -124,7 +124,7 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False)
     v3, consolidated, array, _, _ = found
     arrays = Arrays(source.url(prefix))
     if all(each is None for each in (v3, consolidated, array, found[4])):
-        message = "no Zarr array or group: there is no zarr.json, .zarray, .zgroup or .zmetadata"
+        message = "no Zarr array or group: found no zarr.json, .zarray, .zgroup or .zmetadata"
         raise NotFound(message, url=source.url(prefix))
     node = _node(documents, prefix, found[:1] + found[2:])
     if node.is_array:
@@ -191,7 +191,7 @@ def parsed(data: bytes, url: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"the Zarr metadata is damaged: it is no JSON ({error})", url=url) from None
+        raise Damaged(f"the Zarr metadata is damaged: not JSON ({error})", url=url) from None
     if not isinstance(document, dict):
         raise Damaged("the Zarr metadata is damaged: the document should be a JSON object", url=url)
     return document
@@ -201,7 +201,7 @@ def check_name(name: str, url: str) -> None:
     """Raise ``Damaged`` for a path of a node that would lead out of its group, or contains an invalid name."""
     parts = name.split("/") if name else []
     if any(not part.strip(".") or not part.isprintable() or "\\" in part for part in parts):
-        raise Damaged(f"the Zarr metadata is damaged: {name[:80]!r} is no path of an array", url=url)
+        raise Damaged(f"the Zarr metadata is damaged: {name[:80]!r} is not the path of an array", url=url)
 
 
 class _Documents:
@@ -314,7 +314,7 @@ def _walk(documents: _Documents, prefix: str, arrays: Arrays) -> None:
             for name, attributes in described.items():
                 arrays.name_axes(name, attributes)
             return
-    raise Unsupported(f"groups within more than {_MOST_DEPTH} groups", url=documents.source.url(groups[0]))
+    raise Unsupported(f"groups are nested deeper than {_MOST_DEPTH}", url=documents.source.url(groups[0]))
 
 
 def _inline(document: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -84,13 +84,13 @@ def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]
         return _of_object(given, what, manner)
     if isinstance(given, Mapping):
         if not given:
-            raise Unusable(f"{what} is an empty mapping: it names arrays by what they are called in a sample")
+            raise Unusable(f"{what} must not be an empty mapping: it maps names in a sample to arrays")
         for name in given:
             if not name or not isinstance(name, str):
-                raise Unusable(f"{what} maps names to arrays, and {name!r} is no name")
+                raise Unusable(f"{what} must map names to arrays, got {name!r} as a name")
         return {name: _single(name, each, what, manner) for name, each in given.items()}
     raise Unusable(
-        f"{what} is the URL of a Zarr array or group, or a mapping from names to URLs, not a {type(given).__name__}"
+        f"{what} must be the URL of a Zarr array or group, or a mapping of names to URLs, got a {type(given).__name__}"
         + ': of several arrays write {"name": URL, …}' * isinstance(given, list | tuple | set)
     )
 
@@ -98,7 +98,7 @@ def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]
 def _single(name: object, given: object, what: str, manner: _Manner) -> StoredArray:
     found = _opened(given, f"{what}[{name!r}]", manner)
     if [*found] != [""]:
-        raise Unusable(f"{what}[{name!r}] is a group, and one name stands for one array: {', '.join(found)}")
+        raise Unusable(f"{what}[{name!r}] is a group, but a name stands for one array: {', '.join(found)}")
     return found[""]
 
 
@@ -172,8 +172,8 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
         }
     if found.given is not None and manner.store not in (None, found.given):
         raise Unusable(
-            f"{what} is open in a Store with options of its own, and store= has others: pass no store=, and open what "
-            "needs other options in a Store(url, store=…), too",
+            f"{what} is open in a Store whose options differ from store=: pass no store=, and open arrays that "
+            "need other options in a Store(url, store=…), too",
             url=found.url,
         )
     if found.own is not None and manner.store in (None, found.given):

@@ -134,7 +134,7 @@ class References:
         if len(entry) == 1:
             return Target(url)
         if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < _MOST for each in entry[1:]):
-            raise Damaged(f"the reference {key!r} has no range: {str(entry[1:])[:80]}", url=self.url)
+            raise Damaged(f"the reference {key!r} has an invalid range: {str(entry[1:])[:80]}", url=self.url)
         return Target(url, entry[1], entry[1] + entry[2])
 
     def roots(self) -> dict[str, str]:
@@ -176,7 +176,7 @@ class References:
         try:
             return base64.b64decode(text[7:], validate=True)
         except (binascii.Error, ValueError):
-            raise Damaged(f"the reference {key!r} has data that is no Base64", url=self.url) from None
+            raise Damaged(f"the reference {key!r} has data that is not Base64", url=self.url) from None
 
     def _url(self, text: str, key: str) -> str:
         url = _TEMPLATE.sub(lambda found: self._templates.get(found[1], found[0]), text)
@@ -219,7 +219,7 @@ def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
     if "refs" in document and document.get("gen"):
         raise Unsupported("references that expressions generate (gen) are not supported: write them out", url=url)
     if not isinstance(entries, Mapping) or not isinstance(templates, Mapping):
-        raise Damaged("these are no references: 'refs' and 'templates' should be objects", url=url)
+        raise Damaged("cannot read the references: 'refs' and 'templates' should be objects", url=url)
     if not all(isinstance(each, str) and "{" not in each for each in templates.values()):
         raise Unsupported("templates that are expressions are not supported: write the URLs out", url=url)
     documents = {name: _document(value, url) for name, value in entries.items() if _is_document(name)}
@@ -251,7 +251,7 @@ def references_of_manifests(
         for place, entry in manifest.items():
             chunk = _coordinates(place, layout)
             if chunk is None or not isinstance(entry, Mapping):
-                raise Damaged(f"the manifest of {name!r} has {place!r}, which is no chunk", url=url)
+                raise Damaged(f"the manifest of {name!r} has {place!r}, which is not a chunk", url=url)
             entries[layout.object_key(chunk)] = [entry.get("path"), entry.get("offset"), entry.get("length")]
     return References(arrays, entries, url, {})
 
@@ -295,7 +295,7 @@ def _document(value: object, url: str) -> dict[str, Any]:
         try:
             return parsed(base64.b64decode(value[7:], validate=True), url)
         except (binascii.Error, ValueError):
-            raise Damaged("a metadata document among references is no Base64", url=url) from None
+            raise Damaged("a metadata document among references is not Base64", url=url) from None
     return parsed(value.encode("utf-8", "surrogatepass"), url)
 
 
@@ -468,7 +468,7 @@ class Records:
                 return base64.b64decode(found[len(_BASE64) :], validate=True)
             except (binascii.Error, ValueError):
                 url = self.source.url(self._prefix)
-                raise Damaged(f"the reference {key!r} has data that is no Base64", url=url) from None
+                raise Damaged(f"the reference {key!r} has data that is not Base64", url=url) from None
         return found
 
     def _kept(self, file: str) -> _Record | None:

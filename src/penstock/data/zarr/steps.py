@@ -125,7 +125,7 @@ def step_of(name: str, configuration: Mapping[str, Any]) -> Step | None:
     decoded, encoded = ("decode_dtype", "encode_dtype") if name == "astype" else ("dtype", "astype")
     dtypes = getattr(codec, decoded), getattr(codec, encoded)
     if not all(each.kind in _ITEMS and each.itemsize for each in dtypes):
-        raise ValueError(f"values of {dtypes[0]} as {dtypes[1]}")
+        raise ValueError(f"cannot decode values of {dtypes[0]} as {dtypes[1]}")
     items = dtypes[0].itemsize, dtypes[1].itemsize
     return Step(name, partial(_plain, codec), lambda size: size // items[0] * items[1])
 
@@ -186,7 +186,7 @@ def _frame_size(data: Encoded) -> int | None:
 def _content_size(head: bytes) -> tuple[int, int]:
     """Return offset and width of the content size in a frame's header; the blocks follow it."""
     if head[:4] != _ZSTD or len(head) < 5:  # noqa: PLR2004  magic number and flags
-        raise ValueError("this is no frame of Zstandard")
+        raise ValueError("not a frame of Zstandard")
     flags = head[4]
     single = flags >> 5 & 1
     return 6 - single + (0, 1, 2, 4)[flags & 3], (single, 2, 4, 8)[flags >> 6]

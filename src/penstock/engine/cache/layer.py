@@ -566,7 +566,7 @@ class FetchedRead:
     def abandon(self, flight: Flight) -> None:
         """Leave a flight that other reads also wait for."""
         if flight.leave(self):
-            self.called_off = Cancelled("called off")
+            self.called_off = Cancelled("cancelled")
             self.landed()
 
     @property

@@ -161,7 +161,7 @@ class JoinedPuts(Inbox):
                 self._waiting.remove(put)
             except ValueError:  # sent meanwhile
                 continue
-            put.end(Cancelled("called off"))
+            put.end(Cancelled("cancelled"))
             self._inbox.finished(put)
         begun = [operation for operation, batch in self._running.copy().items() if named.issuperset(batch)]
         self.fetcher.call_off(begun)

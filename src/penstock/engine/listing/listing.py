@@ -195,7 +195,7 @@ class Listing(_Pages):
                 raise Damaged(f"the listing went astray: {key!r} lies beyond the delimiter {mark!r}")
         for group in groups:
             if group.find(mark, start) != len(group) - len(mark) or len(group) < start + len(mark):
-                raise Damaged(f"the listing went astray: {group!r} is no common prefix up to the delimiter {mark!r}")
+                raise Damaged(f"the listing went astray: {group!r} is not a common prefix up to the delimiter {mark!r}")
 
 
 class UploadListing(_Pages):
@@ -232,4 +232,4 @@ def _octets(key: str) -> bytes:
     try:
         return key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise Damaged(f"the listing holds {key!r}, which is no key: it cannot be written in UTF-8") from None
+        raise Damaged(f"the listing contains {key!r}, which is not a key: it cannot be encoded in UTF-8") from None

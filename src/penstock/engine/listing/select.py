@@ -50,7 +50,7 @@ def globs(given: str | Iterable[str]) -> tuple[str, ...]:
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     for each in found:
         if not isinstance(each, str):
-            raise ConfigError(f"a glob is a text, such as '*.jpg', and several are a list of them; {each!r} is no text")
+            raise ConfigError(f"include/exclude must be a str, such as '*.jpg', or a list of str, got {each!r}")
     return found
 
 
@@ -84,7 +84,7 @@ def _compile(given: str | Iterable[str]) -> re.Pattern[str] | None:
     try:
         return re.compile("|".join(map(_translate, found)), re.DOTALL) if found else None
     except re.error as error:
-        raise ConfigError(f"no such glob: {[*found]} ({error})") from error
+        raise ConfigError(f"invalid glob: {[*found]} ({error})") from error
 
 
 def _translate(glob: str) -> str:

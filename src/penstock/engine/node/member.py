@@ -448,7 +448,7 @@ class Shared:
             if os.pwrite(self._descriptor, data, 0) < SIZE:
                 raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.where / FILE))
         if len(data) != SIZE or not data.startswith(HEADER):
-            raise ConfigError(f"{self.where / FILE} is not Penstock's, or broken: remove it")
+            raise ConfigError(f"{self.where / FILE} was not written by Penstock, or is damaged: remove it")
         return Table.unpack(data)
 
     def living(self, table: Table, now: float) -> dict[int, Row]:
@@ -516,7 +516,7 @@ def directory(environ: Mapping[str, str]) -> Path | None:
     if said.startswith("/"):
         return Path(said)
     if said:
-        raise ConfigError(f"PENSTOCK_NODE must be the absolute path of a directory, or off, not {said!r}")
+        raise ConfigError(f"PENSTOCK_NODE must be the absolute path of a directory, or off, got {said!r}")
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and Path(runtime).is_dir():
         return Path(runtime, "penstock")
@@ -539,7 +539,7 @@ def open_file(where: Path) -> int:
     try:
         found = os.fstat(folder)
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
-            raise ConfigError(f"{where} is not this user's alone (mode 0700): nothing is shared by it")
+            raise ConfigError(f"{where} must belong to this user alone (mode 0700): nothing is shared through it")
         descriptor = os.open(FILE, _FILE, 0o600, dir_fd=folder)
     finally:
         os.close(folder)
@@ -554,11 +554,11 @@ def open_file(where: Path) -> int:
 def _check(descriptor: int, where: Path) -> None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-        raise ConfigError(f"{where / FILE} is no plain file: nothing is shared by it")
+        raise ConfigError(f"{where / FILE} is not a plain file: nothing is shared through it")
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
-        raise ConfigError(f"{where / FILE} is not this user's alone (mode 0600): nothing is shared by it")
+        raise ConfigError(f"{where / FILE} must belong to this user alone (mode 0600): nothing is shared through it")
     if found.st_size > SIZE:
-        raise ConfigError(f"{where / FILE} has {found.st_size} bytes, more than {SIZE}: nothing is shared by it")
+        raise ConfigError(f"{where / FILE} has {found.st_size} bytes, more than {SIZE}: nothing is shared through it")
 
 
 def processors() -> int:

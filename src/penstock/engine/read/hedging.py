@@ -256,7 +256,7 @@ class _Hedge:
         """Hand over the twin's bytes: the first request has ended, so nothing writes into the read's memory."""
         read, twin = self._read, self.twin
         if read.called_off or twin is None:
-            raise response.fault or Cancelled("called off")
+            raise response.fault or Cancelled("cancelled")
         answer = read.hand_over(twin)
         self._ended(response.received)
         return answer

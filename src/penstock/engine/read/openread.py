@@ -59,7 +59,7 @@ class _UnsizedRead(SpanRead):
         self._begin_attempt()
         if self.called_off:
             self._exchange = None
-            raise Cancelled("called off")
+            raise Cancelled("cancelled")
         exchange = self._exchange = self._ask()
         return self._traced(exchange.request)
 
@@ -199,7 +199,7 @@ def ending(span: Span, meta: ObjectMeta, url: str) -> Span:
 
     """
     if span.etag and meta.etag not in ("", span.etag):
-        raise Changed("the object is no longer the one that was listed or opened", url=url)
+        raise Changed("the object has changed since it was listed or opened", url=url)
     start = max(0, meta.size + span.start)
     return Span(span.key, start, meta.size, span.etag or meta.etag, whole=not start)
 

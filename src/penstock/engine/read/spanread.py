@@ -136,7 +136,7 @@ class SpanRead:
             self._began = monotonic()
         if self.called_off:
             self._exchange = None
-            raise Cancelled("called off")
+            raise Cancelled("cancelled")
         span, driver = self.span, self.policy.driver
         if not (span.whole or self.front) and driver.abilities.ranges is False:
             self._exchange = None
@@ -361,7 +361,7 @@ class ChecksumRead(SpanRead):
         self._begin_attempt()
         if self.called_off:
             self._exchange = None
-            raise Cancelled("called off")
+            raise Cancelled("cancelled")
         exchange = self._exchange = cast("Summed", self.policy.driver).head(self.span.key, sums=True)
         return self._traced(exchange.request)
 

@@ -100,7 +100,7 @@ class _WholeObject:
     def drop(self, read: SpanRead) -> None:
         """End a read with ``Cancelled`` if it waits here."""
         if self._waiting.pop(read, self) is None:
-            read.end(Cancelled("called off"))
+            read.end(Cancelled("cancelled"))
 
     def finished(self, read: ReadOperation) -> None:
         """Do nothing when the object is here, because ``done`` checks that."""

@@ -217,7 +217,7 @@ class _Loop:
                 token.close()
                 raise
         except (MemoryError, OSError) as error:
-            raise Unreachable(f"no connections can be made: {crowded() or error!r}") from error
+            raise Unreachable(f"cannot make connections: {crowded() or error!r}") from error
         self._token, self._multi, self._broken = token, multi, False
 
     def _abandon(self) -> None:
@@ -336,7 +336,7 @@ class _Loop:
                 request = operation.request()
                 if not isinstance(request, Request):
                     if request.blocks:
-                        raise Bug("a call that is no HTTP request was given to the HTTP transport")
+                        raise Bug("the HTTP transport received a call that is not an HTTP request")
                     response = Response(body=request.run())
                     transfer.free()
                     self._deliver(session, operation, response)

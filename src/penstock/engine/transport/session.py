@@ -29,7 +29,7 @@ What = Literal["submit", "cancel", "close"]
 
 _INWARD = (
     "cannot follow a redirect of a public server: the host stands for an address of this machine or of a private "
-    "network; open that URL itself where it is meant"
+    "network; open that URL itself if it is intended"
 )
 _draw = random.Random().random  # noqa: S311  for sampling; a separate generator leaves the user's seeds alone
 

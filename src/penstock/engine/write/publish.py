@@ -149,7 +149,7 @@ class Publication:
         if self._conditional and not ours:
             ours = found.size == size and MARK not in found.metadata and self._reads_back(found)
             if not ours:
-                raise Changed("it was written, and another writer's object stands in its place by now", url=self._url)
+                raise Changed("the object was written, but another writer has replaced it", url=self._url)
         if found.size != size or not (ours or self._is_unnamed(etag, found) or self._reads_back(found)):
             shown = f"{found.size} bytes (ETag {found.etag})"
             message = f"wrote {size} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
@@ -228,11 +228,11 @@ class Publication:
         except NotFound:
             if self.attributes.create_only:
                 return
-            raise self._beaten("there is no object, and only an existing one was to be replaced") from None
+            raise self._beaten("cannot replace: the object does not exist") from None
         if self.attributes.create_only:
-            raise self._beaten("there is an object already, and only a new one was to be written")
+            raise self._beaten("cannot create: the object exists already")
         if etag != self.attributes.replaces:
-            raise self._beaten("the object is no longer the one that was to be replaced")
+            raise self._beaten("cannot replace: the object has changed since its ETag was read")
 
     def _beaten(self, message: str) -> Conflict:
         return (AlreadyExists if self.attributes.create_only else PreconditionFailed)(message, url=self._url)

@@ -300,7 +300,7 @@ def open_to_write(source: Source, key: str, mode: str) -> Writer:
     if mode not in ("wb", "xb"):
         raise Unusable(f"objects are opened 'rb', 'wb' or 'xb', not {mode!r}", url=source.url(key))
     if mode == "xb" and source.stat_existing([key])[0] is not None:
-        raise AlreadyExists("there is an object already", url=source.url(key))
+        raise AlreadyExists("the object exists already", url=source.url(key))
     return source.open_write(key, create_only=mode == "xb")
 
 

@@ -106,13 +106,13 @@ class Shapes:
             near = meant(name, known, f"; there are {', '.join(known)}" if known else "")
             raise Unusable(f"{self.what}: no array and no dimension is called {name!r}{near}")
         if self._by_rank is not None and not self._used:
-            raise Unusable(f"{self.what} {self._by_rank} are {len(self._by_rank)}: no array has so many dimensions")
+            raise Unusable(f"{self.what} {self._by_rank} are {len(self._by_rank)}, but no array has so many dimensions")
 
     def _checked(self, sizes: tuple[int, ...], path: str, shape: Sequence[int]) -> tuple[int, ...]:
         if len(sizes) != len(shape):
             where = f"array {path!r}" if path else "the array"
             raise Unusable(
-                f"{self.what} {sizes} are {len(sizes)}, and {where} of shape {tuple(shape)} has {len(shape)}"
+                f"{self.what} {sizes} are {len(sizes)}, but {where} of shape {tuple(shape)} has {len(shape)} dimensions"
             )
         return sizes
 
@@ -121,7 +121,7 @@ class Shapes:
         if not isinstance(sizes, list | tuple) or not all(
             type(each) is int and (each > 0 or each == _WHOLE) for each in sizes
         ):
-            raise Unusable(f"{self.what}: {given!r} is no size: a whole number above 0, or -1 for the whole dimension")
+            raise Unusable(f"{self.what} must be whole numbers above 0, or -1 for the whole dimension, got {given!r}")
         return given if isinstance(given, int) else tuple(sizes)
 
 
@@ -142,7 +142,7 @@ def sharded(asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], u
     sizes = filled(asked, rounded, usual)
     if any(size % chunk for size, chunk in zip(sizes, chunks, strict=True)):
         near = tuple(max(round(size / chunk), 1) * chunk for size, chunk in zip(sizes, chunks, strict=True))
-        raise Unusable(f"shards {sizes} are no multiple of chunks {tuple(chunks)}: {near} would be one")
+        raise Unusable(f"shards {sizes} are not a multiple of chunks {tuple(chunks)}: {near} would be")
     return sizes
 
 
@@ -260,7 +260,7 @@ def rewritten(
         shards = sharded(sizes[1], shape, chunks, now.shards or chunks)
     elif shards and any(size % chunk for size, chunk in zip(shards, chunks, strict=True)):
         raise Unusable(
-            f"the source's shards {shards} are no multiple of chunks {chunks}: give --shards, or --shards none"
+            f"the source's shards {shards} are not a multiple of chunks {chunks}: give --shards, or --shards none"
         )
     grid = {"name": "regular", "configuration": {"chunk_shape": shards or chunks}}
     return {**document, "chunk_grid": grid, "codecs": _codecs(document["codecs"], chunks, shards, codec, item_bytes)}
@@ -437,7 +437,7 @@ def copying(
         except PenstockError:
             raise
         except (ValueError, TypeError, KeyError) as error:
-            raise Unusable(f"zarr cannot make array {path!r} of that: {error}") from error
+            raise Unusable(f"zarr cannot create array {path!r}: {error}") from error
     for each in asked:
         each.check_used()
     forms = {path: _plain(array) for path, array in arrays.items()}
@@ -447,7 +447,7 @@ def copying(
 def _members(group: zarr.Group) -> Iterator[tuple[str, Node]]:
     for path, node in group.members(max_depth=None):
         if ".." in path.split("/"):
-            raise InvalidURL("a name with '..' in it is no array's", url=path)
+            raise InvalidURL("the path of an array must not contain '..'", url=path)
         yield path, node
 
 
@@ -457,7 +457,7 @@ def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
     if zarr_format in (None, document["zarr_format"]):
         return document
     if zarr_format != 3:  # noqa: PLR2004  zarr's
-        raise Unusable("format 3 becomes no format 2: shards, names of dimensions and data types would be lost")
+        raise Unusable("cannot convert format 3 to format 2: shards, names of dimensions and data types would be lost")
     attributes = dict(document["attributes"])
     dims = attributes.pop(_DIMENSIONS, None)
     if dims is not None and array.metadata.fill_value is not None:

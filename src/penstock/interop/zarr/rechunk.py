@@ -641,7 +641,7 @@ def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:
     needed = memory_bytes(grids, least)
     if needed > most_bytes:
         raise Unusable(
-            f"one object of {'x'.join(map(str, least))} elements needs {_mib(needed)} of memory to be copied, and "
+            f"an object of {'x'.join(map(str, least))} elements needs {_mib(needed)} of memory to be copied, but "
             f"{_mib(most_bytes)} are allowed: choose smaller shards or chunks, or allow more (--memory, memory_bytes=)"
         )
     best, alone = (_best(grids, max(size_bytes, needed)) for size_bytes in (limit_bytes, most_bytes))

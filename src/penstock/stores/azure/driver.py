@@ -151,7 +151,7 @@ class AzureDriver(Reads):
             headers = self._answers.headers(response, "look up", key)
             metadata = read_metadata(headers, METADATA)
             if is_folder(metadata, headers.get("x-ms-resource-type", "")):
-                raise NotFound("no such object (a folder is none)", url=self.url(key))
+                raise NotFound("no such object (this is a folder)", url=self.url(key))
             with self._answers.locating(key):
                 size = self._verify.length(headers)
             return ObjectMeta(
@@ -539,7 +539,7 @@ _CODES: Mapping[str, Meaning] = {
     "RequestBodyTooLarge": Meaning(Unusable, "; larger than the service allows"),
     "RequestUrlFailedToParse": Meaning(InvalidURL, _NO_NAME),
     "ResourceNotFound": Meaning(NotFound, f"; or it is not public: pass credentials ({_WAYS})"),
-    "ResourceTypeMismatch": Meaning(Unusable, "; this is no blob: check the container's name, and {where}"),
+    "ResourceTypeMismatch": Meaning(Unusable, "; this is not a blob: check the container's name, and {where}"),
     "ServerBusy": Meaning(Throttled),
     "SnapshotsPresent": Meaning(Conflict, "; it has snapshots, which go first"),
     "SourceConditionNotMet": Meaning(PreconditionFailed),

@@ -142,7 +142,7 @@ def _name(child: Element) -> str:
     try:
         return unquote(name, errors="strict")
     except UnicodeDecodeError:
-        raise Damaged(f"the listing holds {name[:_QUOTED]!r}, which is no name: it is not UTF-8") from None
+        raise Damaged(f"the listing contains {name[:_QUOTED]!r}, which is not a name: it is not UTF-8") from None
 
 
 def _metadata(element: Element | None) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _check_order(names: Sequence[str]) -> None:
             )
     coded = [*map(utf_16, names)]
     if any(map(ge, coded, coded[1:])):
-        raise Damaged("the listing is in no order")
+        raise Damaged("the listing is not in order")
 
 
 # Of a name; a folder with a longer name contains itself.

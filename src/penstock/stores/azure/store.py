@@ -104,7 +104,7 @@ class Azure(Store):
             words = "3 to 63 lower-case letters, digits and single '-' between them, or $root, $web, $logs"
             return f"{name[:80]!r} cannot be a container: {words}"
         if mark and not _HOST(host):
-            return f"{host[:80]!r} is no account's host: write container@account.dfs.core.windows.net"
+            return f"{host[:80]!r} is not the host of an account: write container@account.dfs.core.windows.net"
         return ""
 
     def key_fault(self, key: str) -> str:
@@ -237,7 +237,7 @@ def located(settings: AzureSettings, host: str) -> tuple[str, str]:
     endpoint = settings.endpoint
     account = settings.account or named or (account_of(endpoint) if endpoint else "")
     if named and settings.account not in ("", named):
-        raise ConfigError(f"the URL names the account {named}, and options or environment {settings.account}")
+        raise ConfigError(f"the URL names the account {named}, but options or environment {settings.account}")
     if not account:
         raise ConfigError(
             "no storage account: pass AzureOptions(account=…), set AZURE_STORAGE_ACCOUNT_NAME, or write "
@@ -289,7 +289,7 @@ def _string(options: AzureOptions, environ: Mapping[str, str], *, explicit: bool
     for piece in filter(None, map(str.strip, text.split(";"))):
         name, mark, value = piece.partition("=")
         if not mark:
-            raise ConfigError(f"{named} is no connection string: it has NAME=VALUE pairs with ';' between")
+            raise ConfigError(f"{named} must be a connection string: NAME=VALUE pairs with ';' between")
         fields[name.strip().lower()] = value.strip()
     if fields.get("usedevelopmentstorage", "").lower() == "true":
         fields = {**_DEVELOPMENT, **fields}
@@ -321,7 +321,7 @@ def _checked_key(named: tuple[str, str | None]) -> Named:
         if not b64decode(key, validate=True):
             raise ValueError
     except (Error, ValueError):
-        raise ConfigError(f"{by} is no account key: base64, as the portal shows it") from None
+        raise ConfigError(f"{by} must be an account key in base64, as the portal shows it") from None
     return Named(key, by)
 
 
@@ -331,7 +331,7 @@ def _checked_sas(named: tuple[str, str | None]) -> Named:
         return Named()
     query = sas.removeprefix("?")
     if "sig=" not in query or not all("!" <= char <= "~" for char in query) or "#" in query or "://" in query:
-        raise ConfigError(f"{by} is no shared access signature: the query alone, such as sv=…&sp=…&sig=…")
+        raise ConfigError(f"{by} must be a shared access signature: the query alone, such as sv=…&sp=…&sig=…")
     return Named(query, by)
 
 
@@ -382,7 +382,7 @@ class _Chain:
         if settings.sas.value:
             return SharedAccess(settings.sas.value, settings.sas.by)
         if resolve(options, os.environ)[1] != resolve(options, self._environ)[1]:
-            raise Unauthenticated("the environment names another identity by now: open the source anew")
+            raise Unauthenticated("the environment now names another identity: open a new source")
         return _asked(_default(), "azure-identity's default chain")
 
 

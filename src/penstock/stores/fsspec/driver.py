@@ -64,7 +64,7 @@ _ATOMIC = {
     *("gdrive", "dropbox", "github", "lakefs", "wandb"),
 }
 _NONE = Conditions(create=False, replace=False)
-_LATER = "the file is no longer the one that was listed or opened"
+_LATER = "the file has changed since it was listed or opened"
 
 
 class FsspecDriver:
@@ -327,9 +327,9 @@ class FsspecDriver:
 
     def _path(self, root: str, key: str) -> str:
         if not key or key.endswith("/"):
-            raise InvalidURL("a file's path does not end in '/'")
+            raise InvalidURL("the path of a file must not end in '/'")
         if asides.is_reserved(key):
-            raise InvalidURL("names that begin with '.penstock-' are kept for files being written")
+            raise InvalidURL("names that begin with '.penstock-' are reserved for files being written")
         return root + key
 
 

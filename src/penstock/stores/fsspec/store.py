@@ -72,7 +72,7 @@ class Fsspec(Store):
         """Refuse chained filesystems, and text that cannot be a host."""
         if fault := self.key_fault(bucket):
             return fault
-        return "" if _HOST(bucket) else "what stands before the first '/' cannot be a host or a bucket"
+        return "" if _HOST(bucket) else "the text before the first '/' cannot be a host or a bucket"
 
     def key_fault(self, key: str) -> str:
         """Refuse chained filesystems."""

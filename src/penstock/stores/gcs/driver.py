@@ -316,7 +316,7 @@ _CODES: Mapping[str, Meaning] = {
     "UserProjectAccessDenied": Meaning(Forbidden, "; these credentials may not bill the project of user_project="),
     "UserProjectAccountProblem": Meaning(Forbidden, "; the project of user_project= has no active billing"),
     "UserProjectInconsistent": Meaning(ConfigError, "; user_project= names another project than the credentials do"),
-    "UserProjectInvalid": Meaning(ConfigError, "; user_project= is no project that exists"),
+    "UserProjectInvalid": Meaning(ConfigError, "; user_project= must be an existing project"),
     "UserProjectMissing": Meaning(ConfigError, _PAYER),
     "UserRateLimitExceeded": Meaning(Throttled),
 }

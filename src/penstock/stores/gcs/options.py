@@ -79,4 +79,4 @@ class GCSOptions(StoreOptions):
         check_sources(self, *_SOURCES)
         given = [name for name in _SOURCES if getattr(self, name) not in (None, False)]
         if self.service_account is not None and given and given[0] in ("anonymous", "access_key"):
-            raise ConfigError(f"service_account needs credentials of Google's own, and {given[0]} is none")
+            raise ConfigError(f"service_account needs Google's credentials, not {given[0]}")

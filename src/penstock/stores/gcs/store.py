@@ -279,7 +279,7 @@ class _Chain:
         if gcloud.is_file():
             return _of(_object(gcloud.read_text("utf-8"), str(gcloud)), scopes, str(gcloud)), str(gcloud)
         if any((os.environ.get(name) or None) != (environ.get(name) or None) for name in CHAIN):
-            raise Unauthenticated("the environment names other credentials by now: open the source anew")
+            raise Unauthenticated("the environment now names other credentials: open a new source")
         import google.auth
 
         return google.auth.default(scopes, request=send)[0], "the metadata server"
@@ -320,9 +320,7 @@ def _of(info: dict[str, Any], scopes: list[str], where: str) -> Any:  # noqa: AN
     kind = info.get("type")
     if kind not in make:
         known = ", ".join(make)
-        raise ConfigError(
-            f"{where} is not a file of Google's credentials that can be used: its type is none of {known}"
-        )
+        raise ConfigError(f"{where} is not a usable file of Google's credentials: its type must be one of {known}")
     return make[str(kind)]()
 
 
@@ -341,7 +339,7 @@ def _impersonated(found: Any, account: str) -> Any:  # noqa: ANN401  google-auth
 
 def _pair(named: str, access_key: str | None, secret_key: str | None) -> Credentials:
     if not access_key or not secret_key:
-        raise ConfigError(f"{named}: half an HMAC key, or an empty one: the id and the secret go together")
+        raise ConfigError(f"{named}: the HMAC key is incomplete or empty: the id and the secret go together")
     return Credentials(_clean(access_key, named), _clean(secret_key, named), found_in=named)
 
 
@@ -358,7 +356,7 @@ def _object(text: str, named: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ConfigError(f"{named} is no JSON object: pass the text of the file, and credentials_file= for its path")
+        raise ConfigError(f"{named} must be a JSON object: pass the text of the file, or its path as credentials_file=")
     return found
 
 
@@ -375,7 +373,7 @@ def _translated(error: Exception) -> PenstockError:  # noqa: PLR0911  a table of
         return Unreachable(f"the service that gives out Google's tokens did not answer ({error})")
     if isinstance(error, exceptions.RefreshError):
         if error.retryable:
-            return Unreachable("the service that gives out Google's tokens has a problem of its own")
+            return Unreachable("the service that gives out Google's tokens has a problem")
         code = _OAUTH_CODE.match(str(error.args[0])) if error.args else None
         said = f" ({code[0]})" if code else ""
         return Unauthenticated(f"Google refused a token{said}: the credentials were revoked or are incomplete; {_HELP}")

@@ -236,9 +236,9 @@ _REPAIRED = 3
 _UNMET: Mapping[str, tuple[type[Conflict], str]] = {
     "read": (Changed, REPLACED),
     "copy": (Changed, REPLACED),
-    "replace": (PreconditionFailed, "the object is no longer the one that was to be replaced"),
+    "replace": (PreconditionFailed, "cannot replace: the object has changed since its ETag was read"),
 }
-_TAKEN = "there is an object already, and only a new one was to be written"
+_TAKEN = "cannot create: the object exists already"
 
 
 class Addresses(Protocol):
@@ -288,7 +288,7 @@ class Answers:
             if name != root and not (child and child_texts(found).get(child)):
                 message = f"cannot {action}: the server answers <{name[:_QUOTED]}> where <{root}> was expected"
                 message = message if root else f"cannot {action}: the server answers <{name[:_QUOTED]}>"
-                raise Damaged(f"{message}: this is no {self._codes.service} server's answer, check {self._codes.where}")
+                raise Damaged(f"{message}: not a valid {self._codes.service} answer, check {self._codes.where}")
         return found
 
     def version(self, response: Response, header: str, action: str, key: str, root: str = "") -> str:
@@ -397,7 +397,7 @@ def parse_xml(body: object) -> ET.Element:
     """
     data = body.strip() if isinstance(body, bytes) else b""
     if _DTD in data or b"\0" in data or _ENCODED.match(data):
-        raise Damaged("the answer is no XML that an object store sends: check endpoint=")
+        raise Damaged("the answer is not XML that an object store sends: check endpoint=")
     _check_bounds(data)
     try:
         if data.count(_XMLNS) != len(_NAMESPACE.findall(data)):
@@ -406,7 +406,7 @@ def parse_xml(body: object) -> ET.Element:
             return ET.fromstring(data)  # noqa: S314  no DTD, so no entities
         return _in_slices(data)
     except (ET.ParseError, expat.ExpatError, ValueError, LookupError) as error:
-        problem = f"the answer is no XML ({error})" if data else "the answer is empty, where XML should be"
+        problem = f"the answer is not XML ({error})" if data else "the answer is empty, where XML should be"
         raise Damaged(f"{problem}: no object store sends that, check endpoint=") from None
 
 

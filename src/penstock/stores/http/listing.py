@@ -105,7 +105,7 @@ def required_size(entry: Mapping[str, str], name: str) -> int:
     text = required(entry, name)
     size = parse_size(text)
     if size is None:
-        raise Damaged(f"the listing has an entry of {text[:_QUOTED]!r} bytes")
+        raise Damaged(f"the listing has an entry with the size {text[:_QUOTED]!r}")
     return size
 
 
@@ -125,7 +125,7 @@ def _unescaped(text: str) -> str:
     try:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
-        raise Damaged(f"the listing holds {text[:200]!r}, which is no key: it is not UTF-8") from None
+        raise Damaged(f"the listing contains {text[:200]!r}, which is not a key: it is not UTF-8") from None
 
 
 def _unescaped_all(keys: list[str]) -> list[str]:
@@ -144,7 +144,7 @@ def _token(fields: Mapping[str, str], names: tuple[str, ...]) -> str:
         return ""
     token = "\0".join(fields.get(name, "") for name in names)
     if truncated != "true" or not token.strip("\0"):
-        raise Damaged("a listing does not say whether it is whole, or how it goes on")
+        raise Damaged("the listing does not say whether it is complete, or how to continue it")
     return token
 
 

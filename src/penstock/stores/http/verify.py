@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REPLACED", "Begin", "Crc", "RunningCrc", "RunningHash", "Verification", "from_base64", "heeds_ranges"]
 
-REPLACED = "the object is no longer the one that was listed or opened"
+REPLACED = "the object has changed since it was listed or opened"
 Begin = Callable[[str], Running | None]
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)").fullmatch
 _QUOTED = 40  # characters of a foreign text

@@ -162,7 +162,7 @@ def _create(aside: str, path: str) -> None:
     try:
         os.link(aside, path)  # unlike rename, refuses to replace
     except FileExistsError as error:
-        raise AlreadyExists("there is a file already", url=path) from error
+        raise AlreadyExists("the file exists already", url=path) from error
     os.unlink(aside)
 
 
@@ -182,7 +182,7 @@ def _replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, 
             except FileNotFoundError:
                 found = ""
             if found != old:
-                raise PreconditionFailed("the file is no longer the one that was to be replaced", url=path)
+                raise PreconditionFailed("cannot replace: the file has changed since its ETag was read", url=path)
             os.replace(aside, path)
 
     return rename
@@ -266,7 +266,7 @@ def _make(folder: str) -> None:
             os.mkdir(each)
         except FileExistsError as error:
             if not os.path.isdir(each):
-                raise Unusable("this is needed as a directory and is something else", url=each) from error
+                raise Unusable("a directory is needed here, but this is something else", url=each) from error
         else:
             flush(os.path.dirname(each))
 
@@ -349,7 +349,9 @@ def opened(path: str, *, listed: bool = False) -> tuple[int, os.stat_result]:
     try:
         found = _readable(os.fstat(descriptor), path)
         if not found.st_size and _has_more(descriptor):
-            raise Unusable("its file system does not tell its size (as in /proc): copy it to a disk first", url=path)
+            raise Unusable(
+                "the file system does not report the size of this file (as in /proc): copy it to a disk first", url=path
+            )
     except BaseException:
         os.close(descriptor)
         raise
@@ -365,7 +367,7 @@ def require(found: os.stat_result, path: str) -> None:
 
 def _readable(found: os.stat_result, path: str) -> os.stat_result:
     if stat.S_ISDIR(found.st_mode):
-        raise NotFound("no such file (a directory is no object)", url=path)
+        raise NotFound("no such file (this is a directory)", url=path)
     require(found, path)
     return found
 

@@ -285,12 +285,14 @@ class LocalDriver:
 
     def _path(self, key: str) -> str:
         if not key or key.endswith("/"):
-            raise InvalidURL("a file's path does not end in '/'", url=self.url(key))
+            raise InvalidURL("the path of a file must not end in '/'", url=self.url(key))
         return self._root + key
 
     def _allowed(self, key: str) -> str:
         if asides.is_reserved(key):
-            raise InvalidURL("names that begin with '.penstock-' are kept for files being written", url=self.url(key))
+            raise InvalidURL(
+                "names that begin with '.penstock-' are reserved for files being written", url=self.url(key)
+            )
         return self._path(key)
 
     def _publish(self, aside: str, file: FileIO, key: str, *, new: bool = False, old: str = "") -> str:
@@ -348,7 +350,7 @@ class LocalDriver:
 
     def _check(self, found: os.stat_result, key: str, etag: str) -> None:
         if etag and etag != _etag(found):
-            raise Changed("the file is no longer the one that was listed or opened", url=self.url(key))
+            raise Changed("the file has changed since it was listed or opened", url=self.url(key))
 
     def _errors(self, key: str, writing_bytes: int = 0) -> _Errors:
         """Return a context manager that translates errors of the file system."""

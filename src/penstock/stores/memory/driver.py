@@ -229,7 +229,7 @@ class MemoryDriver:
         if found is None:
             raise NotFound("no such object", url=self.url(key))
         if etag and etag != found.meta.etag:
-            raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
+            raise Changed("the object has changed since it was listed or opened", url=self.url(key))
         return found
 
     def _store(self, key: str, data: bytes, attributes: Attributes) -> str:
@@ -238,9 +238,11 @@ class MemoryDriver:
         with _lock:
             there = self._objects.get(key)
             if attributes.create_only and there:
-                raise AlreadyExists("there is an object already", url=self.url(key))
+                raise AlreadyExists("the object exists already", url=self.url(key))
             if attributes.replaces and (there is None or there.meta.etag != attributes.replaces):
-                raise PreconditionFailed("the object is no longer the one that was to be replaced", url=self.url(key))
+                raise PreconditionFailed(
+                    "cannot replace: the object has changed since its ETag was read", url=self.url(key)
+                )
             self._objects[key] = _Object(data, meta)
         return meta.etag
 

@@ -118,7 +118,7 @@ def _bucket(opening: Opening) -> Bucket:
     endpoint, cname = settings.endpoint, settings.addressing == "cname"
     host = urlsplit(endpoint or "").hostname or ""
     if not cname and host.startswith(f"{name}."):
-        raise ConfigError(f"the endpoint begins with the bucket: leave it away there, {host.partition('.')[2]}")
+        raise ConfigError(f"the endpoint must not begin with the bucket: use {host.partition('.')[2]}")
     in_path = settings.addressing == "path" or path_style(name, "virtual", endpoint)
     return Bucket(name, endpoint, not (cname or in_path), opening.scheme, cname=cname)
 
@@ -331,7 +331,7 @@ def _pair(
     if access_key is None and secret_key is None:
         return None
     if not access_key or not secret_key:
-        raise ConfigError(f"{named} gives half a pair of keys, or an empty one: key id and secret go together")
+        raise ConfigError(f"{named} gives an incomplete or empty pair of keys: key id and secret go together")
     if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
         message = f"a key from {named} holds a space, a line break or worse: strip it (files often end in one)"
         raise ConfigError(message)
@@ -388,7 +388,7 @@ def _text(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
     try:
         request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310  the scheme is checked
         if request.type not in ("http", "https"):
-            raise ConfigError("ALIBABA_CLOUD_CREDENTIALS_URI is no http or https URL")
+            raise ConfigError("ALIBABA_CLOUD_CREDENTIALS_URI must be an http or https URL")
         with opener.open(request, timeout=_LIMIT_S) as answer:
             body: bytes = answer.read(_MOST_BYTES)
             return body.decode()

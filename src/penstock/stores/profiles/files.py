@@ -132,7 +132,7 @@ def config_files(environ: Mapping[str, str]) -> list[tuple[Kind, Signature]]:
     found = [(kind, signature(path)) for kind, path in candidates(environ)]
     for kind, each in found:
         if kind == "PENSTOCK_CONFIG" and not each.inode:
-            raise ConfigError(f"PENSTOCK_CONFIG names {each.path!r}, which is no file: correct it, or unset it")
+            raise ConfigError(f"PENSTOCK_CONFIG names {each.path!r}, which is not a file: correct it, or unset it")
     return [(kind, each) for kind, each in found if each.inode]
 
 
@@ -172,7 +172,7 @@ def read_file(path: str, kind: Kind) -> File:
     except tomllib.TOMLDecodeError as error:
         fault = f"{path} is not TOML: {error}"
     except (ValueError, RecursionError):
-        fault = f"{path} is no TOML that can be read: it has a number of thousands of digits, or nests too deep"
+        fault = f"{path} cannot be read as TOML: it has a number of thousands of digits, or nests too deep"
     # Raised outside the except blocks: a parser's error holds the text, and must not be chained.
     if fault:
         raise ConfigError(fault)
@@ -186,13 +186,13 @@ def read_file(path: str, kind: Kind) -> File:
                 f"{whole.at((key,))} is unknown{meant(key, ('profiles',), '; profiles are [profiles.NAME]')}"
             )
     if not isinstance(profiles, dict):
-        raise ConfigError(f"{whole.at(('profiles',))} is a table: [profiles.NAME]")
+        raise ConfigError(f"{whole.at(('profiles',))} must be a table: [profiles.NAME]")
     return whole
 
 
 def _check_bounds(text: str, path: str) -> None:
     if len(text) > _MOST_CHARS or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-        raise ConfigError(f"{path} is no file of profiles: it is longer, or its lines have more dots, than any")
+        raise ConfigError(f"{path} is not a file of profiles: it is too long, or its lines have too many dots")
 
 
 def _foreign(found: os.stat_result, path: str) -> bool:

@@ -65,10 +65,10 @@ def bad_name(name: str, scheme: str = PENSTOCK) -> str:
     if _NAME.fullmatch(name):
         return ""
     if not name:
-        return f"the name is no profile's, it is empty: write {scheme}://profile/key"
+        return f"the name of the profile is empty: write {scheme}://profile/key"
     if "@" in name or ":" in name:
         return f"credentials and ports do not belong in a URL: write {scheme}://profile/key, and put them into its file"
-    return f"{name[:80]!r} is no profile: a name has 1 to 255 letters, digits, '.', '-' and '_'"
+    return f"{name[:80]!r} is not a profile: a name has 1 to 255 letters, digits, '.', '-' and '_'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ def tables_of(name: str, files: list[File]) -> list[Table]:
 
     if not files:
         raise ConfigError(
-            f"no profile {name!r}: there is no {NAME} here, above, in ~/.config/penstock or /etc/penstock, and "
+            f"no profile {name!r}: no {NAME} found here, above, in ~/.config/penstock or /etc/penstock, and "
             "PENSTOCK_CONFIG names none"
         )
     return chain(name, table, known)
@@ -332,7 +332,7 @@ def named_sinks(values: Mapping[str, Value], lookup: Callable[[str], str | None]
         found = expanded(value, lookup)
         listed = found.split(",") if isinstance(found, str) else found
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-            raise ConfigError(f"{value.origin} is a list of texts, such as ['jsonl:events.jsonl']")
+            raise ConfigError(f"{value.origin} must be a list of str, such as ['jsonl:events.jsonl']")
         words = tuple(_word(each.strip(), value) for each in listed if each.strip())
     telemetry = {
         key.partition(".")[2]: str(expanded(each, lookup))
@@ -346,7 +346,7 @@ def _word(word: str, value: Value) -> str:
     kind, _, rest = word.partition(":")
     if kind not in WORDS:
         raise ConfigError(
-            f"{value.origin}: {kind!r} names no sink{meant(kind, WORDS, '; there are ' + ', '.join(WORDS))}"
+            f"{value.origin}: {kind!r} does not name a sink{meant(kind, WORDS, '; there are ' + ', '.join(WORDS))}"
         )
     if kind in _FILES and rest:
         return f"{kind}:{os.path.join(value.folder, os.path.expanduser(rest))}"  # noqa: PTH111, PTH118  stays a str

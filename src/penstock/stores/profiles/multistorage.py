@@ -105,8 +105,8 @@ _INSTEAD = {"AISCredentials": "set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE, and 
 _REFUSED = {
     "provider_bundle": "is run by Multi-Storage Client's own code: name a profile with a storage_provider",
     "storage_provider_profiles": "is run by Multi-Storage Client's own code: name a profile with a storage_provider",
-    "metadata_provider": "says which objects there are, and Penstock would read and write past it: remove it where the "
-    "store's own listing is meant",
+    "metadata_provider": "says which objects there are, and Penstock would read and write past it: remove it to use "
+    "the store's own listing",
     "replicas": "are read from and deleted in, and Penstock would not: remove them, and sync to each store by its own "
     "profile",
 }
@@ -140,7 +140,7 @@ def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
     """
     found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     if found is None and environ.get("MSC_CONFIG"):
-        raise ConfigError(f"MSC_CONFIG names {environ['MSC_CONFIG']!r}, which is no file: correct it, or unset it")
+        raise ConfigError(f"MSC_CONFIG names {environ['MSC_CONFIG']!r}, which is not a file: correct it, or unset it")
     included = () if found is None else tuple(signature(path) for path, _ in _parts(found.path)[1:])
     other = rclone_file(environ)
     return tuple(each for each in (found, *included, *([signature(other)] if other else [])) if each is not None)
@@ -226,7 +226,7 @@ def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[st
             raise ConfigError(f"{origin}: {key} {why}")
     provider = content.get("storage_provider")
     if not isinstance(provider, Mapping):
-        raise ConfigError(f"{origin}: it has no storage_provider: name a profile with a storage_provider")
+        raise ConfigError(f"{origin}: storage_provider is missing: name a profile with a storage_provider")
     word = str(provider.get("type", ""))
     if word not in _TYPES:
         raise ConfigError(f"{origin}.storage_provider.type: no provider {word!r}{meant(word, _TYPES, _available())}")
@@ -247,7 +247,7 @@ def _check_top(top: Mapping[str, Any], path: str) -> None:
     for key in top:
         if key not in _TOP:
             raise ConfigError(
-                f"{path}: there is no section {key!r}{meant(str(key), _TOP, '; there are ' + ', '.join(_TOP))}"
+                f"{path}: unknown section {key!r}{meant(str(key), _TOP, '; there are ' + ', '.join(_TOP))}"
             )
     if top.get("experimental_features"):
         raise ConfigError(f"{path}: experimental_features: Penstock has none: remove them")

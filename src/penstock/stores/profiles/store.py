@@ -61,7 +61,7 @@ def chosen(location: Location, store: StoreOptions | str | None) -> StoreOptions
         return profile.options
     if store == location.bucket:
         return StoreOptions()
-    raise ConfigError(f"{location.root} has the options of its own profile: leave store={store!r} out")
+    raise ConfigError(f"{location.root} has the options of its profile: leave store={store!r} out")
 
 
 class Profiles(Store):

@@ -125,7 +125,7 @@ def _has_botocore() -> bool:
 def _from_botocore(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:
     profile = shared.profile(options.profile, environ).name
     if chain_reads(os.environ, profile) != chain_reads(environ, profile):
-        raise Unauthenticated("the environment names another identity by now: open the source anew")
+        raise Unauthenticated("the environment now names another identity: open a new source")
     # A new session for every load: botocore's refreshing object has locks, and a fork could copy them while held.
     session = importlib.import_module("botocore.session").Session(profile=profile)
     config_file, credentials_file = shared.files(environ)

@@ -338,7 +338,7 @@ def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: S
     pattern = service.endpoint or ""
     if not pattern:
         variable = f" or set {service.endpoints[0]}" if service.endpoints else ""
-        raise ConfigError(f"{service.name} has no endpoint of its own: pass S3Options(endpoint=…){variable}")
+        raise ConfigError(f"{service.name} has no default endpoint: pass S3Options(endpoint=…){variable}")
     named, account = first([("S3Options.account", options.account), *variables(environ, *service.accounts)])
     if account is not None and not _ACCOUNT.fullmatch(account):
         raise ConfigError(f"{named} cannot be an account: small letters, digits and '-' only, not {account[:80]!r}")

@@ -191,7 +191,7 @@ def _unescaped(text: str) -> str:
     try:
         return unescape(text) if "&" in text else text
     except ValueError:  # a number of thousands of digits
-        raise Damaged("the index page names a character that there cannot be") from None
+        raise Damaged("the index page names a character that does not exist") from None
 
 
 def _named(link: _Link, here: SplitResult, folder: str, base: str) -> Named | None:
@@ -244,7 +244,7 @@ def _from_json(body: bytes) -> list[Named] | None:
     try:
         rows = json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"the index is no JSON: {error}") from None
+        raise Damaged(f"the index is not JSON: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(each, dict) and "name" in each for each in rows):
         return None
     if len(rows) > _MOST_LINKS:
@@ -256,11 +256,11 @@ def _from_json(body: bytes) -> list[Named] | None:
 def _row(row: dict[str, object]) -> Named | None:
     name, kind, size, date = (row.get(each) for each in ("name", "type", "size", "mtime"))
     if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
-        raise Damaged("the index names a file that cannot be one")
+        raise Damaged("the index names a file with an invalid name")
     try:
         name = canonical(quote(name, safe="", errors="surrogateescape"))
     except UnicodeEncodeError:
-        raise Damaged("the index names a file in half characters") from None
+        raise Damaged("the index names a file with incomplete characters") from None
     if kind == "directory":
         return Named(f"{name}/")
     known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= SIZE_LIMIT

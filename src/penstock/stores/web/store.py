@@ -122,13 +122,13 @@ def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
     try:
         found = netrc(path).authenticators(host)
     except FileNotFoundError:
-        raise ConfigError(f"netrc=True, and there is no file {path}: write it, or set NETRC") from None
+        raise ConfigError(f"netrc=True, but {path} does not exist: write it, or set NETRC") from None
     except (NetrcParseError, OSError, ValueError) as error:
         where = f" in line {error.lineno}" if isinstance(error, NetrcParseError) else ""
         # The error's words may quote a password.
-        raise ConfigError(f"netrc=True, and {path} cannot be read{where}") from None
+        raise ConfigError(f"netrc=True, but {path} cannot be read{where}") from None
     if found is None:
-        raise ConfigError(f"netrc=True, and {path} names neither the machine {host} nor a default")
+        raise ConfigError(f"netrc=True, but {path} names neither the machine {host} nor a default")
     return found[0], found[2] or ""
 
 
