@@ -20,7 +20,7 @@ MANUAL = "\n".join(page.read_text("utf-8") for page in PAGES)
 # Modules that also hold tools for our own rooms: public are only the names that the manual mentions.
 MIXED = {"penstock.errors", "penstock.events", "penstock.interop.obspec"}
 # Named in the manual, but not as modules to import from.
-NOT_MODULES = {"penstock.engine.blocks", "penstock.version"}
+NOT_MODULES = {"penstock.version"}
 PUBLIC = ["penstock", "penstock.testing.restarts", *_documented()]
 PUBLIC = [each for each in PUBLIC if not each.startswith("penstock.compat") and each not in NOT_MODULES]
 # Methods whose arguments a public protocol describes, for all classes that implement it.

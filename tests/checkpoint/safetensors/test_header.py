@@ -112,7 +112,7 @@ def _entry(dtype="F32", shape=(2,), offsets=(0, 8)):
         (b'{"a":' + b"[" * 100_000, 0, "recursion"),
         (b'{"a":' + b"9" * 5000 + b"}", 0, "digits"),
         ('{"a":1}'.encode("utf-16-le"), 0, "Expecting"),
-        ({"a": _entry(), "__metadata__": {"penstock.engine.blocks": "AAAA"}}, 8, "digest does not match"),
+        ({"a": _entry(), "__metadata__": {"penstock.blocks": "AAAA"}}, 8, "digest does not match"),
         ({"a": _entry(), "__metadata__": {"penstock.header": "0" * 16}}, 8, "digest does not match"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_header_beyond_what_the_format_allows_is_refused():
         ("a", {"b": "\udfff"}, "Unicode"),
         ("a", {"b": 1}, "must map str to str"),
         ("a", {1: "b"}, "must map str to str"),
-        ("a", {"penstock.engine.blocks": ""}, "reserved for Penstock"),
+        ("a", {"penstock.blocks": ""}, "reserved for Penstock"),
         ("a", lambda: {"long": "x" * 100_000_000}, "100 MB are allowed"),  # not kept for all that comes after it
     ],
 )

@@ -136,7 +136,7 @@ def test_two_saves_at_once_never_mix(tmp_path):
         ("a.safetensors", {"max_shard_bytes": 5}, "need a folder"),
         ("a/", {"max_shard_bytes": 0}, "must be positive"),
         ("a.safetensors", {"metadata": {"a": 1}}, "must map str to str"),
-        ("a/", {"metadata": {"penstock.engine.blocks": ""}}, "reserved for Penstock"),
+        ("a/", {"metadata": {"penstock.blocks": ""}}, "reserved for Penstock"),
     ],
 )
 def test_calls_that_cannot_work_are_refused_and_leave_nothing(tmp_path, url, options, what):

@@ -189,7 +189,7 @@ _ALIGNED_BYTES = 64
 _METADATA = "__metadata__"
 _OURS = "penstock."
 _HEADER = "penstock.header"
-_BLOCKS = "penstock.engine.blocks"
+_BLOCKS = "penstock.blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def parse(raw: bytes, size: int, url: str) -> Header:
 
     """
     try:
-        digest = stored_digest(raw, _HEADER, b'"penstock.engine.blocks":"')
+        digest = stored_digest(raw, _HEADER, b'"penstock.blocks":"')
         if not raw.startswith(b"{", _LENGTH_BYTES):
             raise ValueError("'{' is missing at its beginning")
         described = document(raw[_LENGTH_BYTES:])

@@ -128,7 +128,7 @@ def _is_small(coordinate: StoredArray, memory_bytes: int) -> bool:
         return True
     warnings.warn(
         f"times of {chunks:,} chunks are not compared, and samples pair elements by their index: {coordinate.url}; "
-        'align="coordinates" compares them, and align="index" says that there is no need to',
+        'align="coordinates" compares them, and align="index" accepts this',
         stacklevel=4,
     )
     return False
@@ -151,12 +151,12 @@ def _coordinate(array: StoredArray, key: str, name: str) -> StoredArray:
     """Return the coordinate of an array along dimension ``name``, which has the key ``key``."""
     beside = array.objects.beside(key)
     if beside is None:
-        raise Unusable(f"there is no coordinate {name!r} beside this array: {_ADVICE}", url=array.url)
+        raise Unusable(f"coordinate {name!r} does not exist beside this array: {_ADVICE}", url=array.url)
     layout, objects = beside
     coordinate = StoredArray.of(array.source, layout, objects, decode_cf=None)
     if len(layout.shape) != 1 or dims_of(layout)[0] not in {name, "dim_0"} or layout.shape[0] > _MOST:
         shape = f"the shape {layout.shape} of {dims_of(layout)}"
-        raise Unusable(f"{name!r} is no coordinate, it has {shape}: {_ADVICE}", url=coordinate.url)
+        raise Unusable(f"{name!r} is not a coordinate, it has {shape}: {_ADVICE}", url=coordinate.url)
     _check_length(array, name, layout.shape[0], coordinate.url)  # before it is read
     return coordinate
 
@@ -180,7 +180,7 @@ def _check_length(array: StoredArray, name: str, values: int, url: str) -> None:
     length = array.layout.shape[dims_of(array.layout).index(name)]
     if values != length:
         raise Unusable(
-            f"the coordinate {name!r} has {values} values, and the array {length} elements along it: {url}",
+            f"the coordinate {name!r} has {values} values, but the array {length} elements along it: {url}",
             url=array.url,
         )
 
@@ -198,7 +198,7 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
     calendars = {each.calendar for each in stored} if decoded else set()
     if len(calendars) > 1 and not calendars <= _REAL:
         words = "; ".join(f"{each.calendar!r} in {each.url}" for each in stored)
-        raise Unusable(f"the times {name!r} are of several calendars, whose days are not the same: {words}")
+        raise Unusable(f"the times {name!r} use several calendars, whose days differ: {words}")
     if not decoded:
         return [Coordinate(each.values, each.units, each.url) for each in stored]
     return [

@@ -281,7 +281,7 @@ class _Loop:
             session, operations, what = self.mailbox.told.popleft()
             if what == "cancel":
                 ids = {id(operation) for operation in operations}
-                self._call_off(lambda _session, operation, ids=ids: id(operation) in ids, "called off")  # type: ignore[misc]
+                self._call_off(lambda _session, operation, ids=ids: id(operation) in ids, "cancelled")  # type: ignore[misc]
             elif what == "close":
                 self._call_off(lambda its, _call, closed=session: its is closed, "its store was closed")  # type: ignore[misc]
                 self._connections.close(session.handles)

@@ -162,9 +162,7 @@ class Threads:
                 self._hire()
             off = _called_off(job, delay_s)
             self._waiting.discard(job)
-            delay_s = deliver(
-                job.operation, Response(fault=Cancelled("called off")) if off else _attempt(job.operation)
-            )
+            delay_s = deliver(job.operation, Response(fault=Cancelled("cancelled")) if off else _attempt(job.operation))
         if self._jobs.get(id(job.operation)) is job:
             del self._jobs[id(job.operation)]
 

@@ -319,7 +319,7 @@ def _read(path: str) -> Mapping[str, Any]:
     if content is None and not fault and not path.endswith(".json"):
         content = {}
     if not fault and not isinstance(content, Mapping):
-        fault = "is no mapping of keys"
+        fault = "is not a mapping of keys"
     if fault or not isinstance(content, Mapping):
         raise ConfigError(f"the file of Multi-Storage Client, {path}, {fault}")
     return content
