@@ -280,8 +280,7 @@ class Easy:
             self._chain(len(lines))
             changed = zip(self._nodes, lines, strict=True)
         for node, line in changed:
-            # For example, an ETag from a manifest. The first test is the quickest, and nearly always enough.
-            if not line.isprintable() and ("\n" in line or "\r" in line or "\0" in line):
+            if "\n" in line or "\r" in line or "\0" in line:  # for example, an ETag from a manifest
                 raise Unusable("a header cannot hold a line break or a NUL")
             node.data = line.encode("latin-1")
         self._lines = lines
