@@ -1,4 +1,4 @@
-"""Standard error as a terminal: a pseudo-terminal, and what was written to it."""
+"""Output to pseudo-terminals, and the text that reached them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import io
 
-__all__ = ["Terminal"]
+__all__ = ["Terminal", "read_all"]
+
+
+def read_all(terminal: int) -> str:
+    """Read what a terminal showed until its other side was closed."""
+    pieces = []
+    while True:
+        try:
+            pieces.append(os.read(terminal, 4096))
+        except OSError:  # EIO: nobody writes to it any more
+            return b"".join(pieces).decode()
 
 
 class Terminal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.output import harmless, moment, readable
+from penstock.cli.output import harmless, harmless_lines, moment, readable
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,8 @@ def test_a_time_is_iso_8601_in_utc_and_none_where_no_calendar_has_it():
 def test_only_a_terminal_is_shown_a_key_s_escapes_escaped(monkeypatch, is_terminal, shown):
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
     assert harmless("a\x1b[2Jb") == shown
+
+
+def test_a_text_of_several_lines_keeps_them_on_a_terminal(monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert harmless_lines("a\x1b[2J\nb\r") == "a\\x1b[2J\nb\\r"

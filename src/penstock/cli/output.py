@@ -31,6 +31,7 @@ __all__ = [
     "counted",
     "exit_on_error",
     "harmless",
+    "harmless_lines",
     "moment",
     "outgoing",
     "readable",
@@ -130,6 +131,11 @@ def moment(seconds: float | None) -> str | None:
 def harmless(text: str) -> str:
     """Escape control characters if standard output is a terminal; output to a file or program stays unchanged."""
     return printable(text) if sys.stdout.isatty() else text
+
+
+def harmless_lines(text: str) -> str:
+    """Escape control characters of a text of several lines; see ``harmless``."""
+    return "\n".join(harmless(line) for line in text.split("\n"))
 
 
 def readable(size_bytes: int) -> str:

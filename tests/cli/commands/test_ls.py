@@ -16,18 +16,9 @@ import pytest
 from penstock.cli.app import build
 from penstock.events import Listed, subscribe
 from penstock.source import open_source
+from tests.terminal import read_all
 
 KEYS = ["a/1.png", "a/2 with space.png", "a/ü+%&=~.png", "b/3"]
-
-
-def read_all(terminal: int) -> str:
-    """Read what a terminal showed until its other side was closed."""
-    pieces = []
-    while True:
-        try:
-            pieces.append(os.read(terminal, 4096))
-        except OSError:  # EIO: nobody writes to it any more
-            return b"".join(pieces).decode()
 
 
 @pytest.fixture

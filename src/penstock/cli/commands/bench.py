@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option, Typer
 
 from penstock.cli.options import JsonLines, Store, with_options, with_store
-from penstock.cli.output import check_page, code_of, harmless, readable, save_page, write
+from penstock.cli.output import check_page, code_of, harmless_lines, readable, save_page, write
 from penstock.errors import PenstockError
 from penstock.version import VERSION
 
@@ -90,13 +90,13 @@ def bench(
         for found in steps:
             if isinstance(found, Result):
                 results.append(found)
-                write(_record(found) if as_json else harmless(_line(found)) + "\n")
+                write(_record(found) if as_json else harmless_lines(_line(found)) + "\n")
                 continue
             whole = epoch(results)
             if as_json:
                 write(dumps({"name": "machine", **asdict(found), "epoch": whole}) + "\n")
             else:
-                write(harmless("\n".join(filter(None, [_machine(found), whole]))) + "\n")
+                write(harmless_lines("\n".join(filter(None, [_machine(found), whole]))) + "\n")
             if html is not None:
                 save_page(html, page(url, found, results))
     failed = next((each for each in results if each.outcome == "failed"), None)

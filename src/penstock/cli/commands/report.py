@@ -7,7 +7,7 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import JsonOne, Store, with_store
-from penstock.cli.output import harmless, write
+from penstock.cli.output import harmless_lines, write
 
 __all__ = ["app", "report"]
 
@@ -25,4 +25,4 @@ def report(
 ) -> None:
     """Join the reports that the ranks of a training have saved, and name the rank that waited longest."""
     found = ps.merge_reports(urls, store=store)
-    write((found.json() + "\n") if json else found.html() if html else harmless(str(found)) + "\n")
+    write((found.json() + "\n") if json else found.html() if html else harmless_lines(str(found)) + "\n")
