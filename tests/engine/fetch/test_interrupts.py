@@ -20,7 +20,7 @@ SIZE, PIECE = 400, 100
 def engine(tmp_path):
     """Return an engine for local files with one thread: what was queued first is over once what came last is."""
     (tmp_path / "key").write_bytes(b"x" * SIZE)
-    return Fetcher(local.Local(), Threads(1), RetryOptions(), ReadOptions(split_bytes=PIECE))
+    return Fetcher(local.LocalDriver(), Threads(1), RetryOptions(), ReadOptions(split_bytes=PIECE))
 
 
 def _in_ranges(engine, key, etag, memory):
