@@ -9,6 +9,8 @@ listener.
 
 from penstock.events.listeners import (
     CONTEXT_BYTES,
+    RequestTrace,
+    Scope,
     arrived,
     at_end,
     begin,
@@ -19,7 +21,10 @@ from penstock.events.listeners import (
     emit,
     end,
     enter,
+    followed,
     listening,
+    named,
+    operation,
     subscribe,
     when_fetching,
 )
@@ -52,7 +57,6 @@ from penstock.events.timings import (
     measured_caches,
     slow,
 )
-from penstock.events.tracing import RequestTrace, Scope, followed, named, operation
 
 __all__ = [
     "CONTEXT_BYTES",

@@ -1,28 +1,40 @@
-"""Delivery of records to listeners, at no cost without a listener, and handover of listeners to child processes.
+"""Delivery of records to listeners, at no cost without a listener; beginnings and ends of operations and requests.
 
-A forked child inherits listeners; a spawned child (``spawn``, ``forkserver``) unpickles functions that subscribe them
-again (``carry``). Listeners that need a thread or a file make it when the child begins to fetch (``when_fetching``)
-and close it when the process ends (``at_end``).
+Each operation and request that begins has exactly one end, on every exit path. A forked child inherits listeners; a
+spawned child (``spawn``, ``forkserver``) unpickles functions that subscribe them again (``carry``). Listeners that need
+a thread or a file make it when the child begins to fetch (``when_fetching``) and close it when the process ends
+(``at_end``).
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 from contextlib import suppress
+from contextvars import ContextVar
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
+from weakref import WeakSet
 
-from penstock.errors import Unusable
+from penstock.errors import Cancelled, PenstockError, Unusable, public_url
+from penstock.events.records import OperationEnded, OperationStarted, RequestEnded, RequestStarted
+from penstock.events.timings import host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from types import TracebackType
 
-    from penstock.events.records import Event
+    from penstock.events.records import Event, Outcome
 
     Restore = Callable[[], object]
 
 __all__ = [
     "CONTEXT_BYTES",
+    "RequestTrace",
+    "Scope",
     "arrived",
     "at_end",
     "begin",
@@ -33,7 +45,10 @@ __all__ = [
     "emit",
     "end",
     "enter",
+    "followed",
     "listening",
+    "named",
+    "operation",
     "subscribe",
     "when_fetching",
 ]
@@ -192,10 +207,195 @@ def _kept(where: dict[int, T], thing: T) -> Callable[[], None]:
     return remove
 
 
-# Registered before the function of ``tracing``, so it runs after that one.
+# Registered before ``_end_all``, so it runs after that one.
 @atexit.register
 def end() -> None:
     """Call the hooks of ``at_end``; a process that does not run ``atexit`` calls this function itself."""
     for finish in [*_ending.values()]:
         with suppress(Exception):
             finish()
+
+
+K = TypeVar("K")
+
+_END: Final = object()
+_ids: Final = count(1)
+_current: Final[ContextVar[int]] = ContextVar("penstock-operation", default=0)
+
+
+def operation(kind: str, url: Callable[[K], str], key: K) -> Scope:
+    """Begin an operation on ``url(key)``: use it in a ``with`` block, or call its ``run`` and then its ``end``.
+
+    Without a listener at this moment, nothing is recorded, now or later, and ``url`` is not called.
+    """
+    return _Heard(kind, public_url(url(key))) if listening() else _UNHEARD
+
+
+def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]) -> Generator[T]:
+    """Yield the items of a generator, whose steps belong to an operation that begins with the first step."""
+    scope = operation(kind, url, key)
+    try:
+        while (item := scope.run(next, items, _END)) is not _END:
+            yield cast("T", item)
+    except BaseException as error:
+        items.close()
+        scope.end(error)
+        raise
+    scope.end()
+
+
+class Scope:
+    """An operation without a listener, which records nothing; base class of operations with one."""
+
+    __slots__ = ()
+
+    def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Call ``function``; requests that it makes on this thread belong to the operation."""
+        return function(*args, **options)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Record the end; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        """Make requests and operations that begin in the block, on this thread, belong to the operation."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the operation."""
+
+
+_UNHEARD: Final = Scope()
+_open: Final[WeakSet[_Heard]] = WeakSet()
+
+
+class _Heard(Scope):
+    """An operation with a listener; cancelled if it is dropped, or still open when the interpreter exits."""
+
+    __slots__ = ("__weakref__", "_began", "_outer", "_pid", "id", "kind", "parent", "url")
+
+    def __init__(self, kind: str, url: str) -> None:
+        self.id, self.parent = next(_ids), _current.get()
+        self.kind, self.url = kind, url
+        self._outer: Any = None
+        self._pid = os.getpid()
+        self._began = monotonic()
+        _open.add(self)
+        emit(OperationStarted(url, self.id, self.parent, kind))
+
+    def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        outer = _current.set(self.id)
+        try:
+            return function(*args, **options)
+        finally:
+            _current.reset(outer)
+
+    def end(self, error: BaseException | None = None) -> None:
+        pid, self._pid = self._pid, 0
+        if pid != os.getpid():
+            # The operation has ended, or it began in the parent, before the fork.
+            return
+        _open.discard(self)
+        elapsed_s = monotonic() - self._began
+        emit(OperationEnded(self.url, self.id, self.parent, self.kind, _outcome(error), elapsed_s, named(error)))
+
+    def __enter__(self) -> Self:
+        self._outer = _current.set(self.id)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.reset(self._outer)
+        self.end(error)
+
+    def __del__(self) -> None:
+        if self._pid:
+            self.end(Cancelled("dropped before its end"))
+
+
+class Response(Protocol):
+    """The part of a transport's response that is recorded: see ``engine.contracts.exchange``."""
+
+    status: int
+    body: object
+    received: int
+    first_byte_s: float
+
+
+class RequestTrace:
+    """Recorder of the attempts of one request; made on the requesting thread, used on the transport's thread.
+
+    An operation made without a listener has no trace, so that the hot path checks only an attribute.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_attempt",
+        "_began",
+        "_elapsed_s",
+        "_host",
+        "_id",
+        "_parent",
+        "_sent_bytes",
+        "_url",
+        "_verb",
+    )
+
+    def __init__(self, verb: str, url: str) -> None:
+        """Make a trace in the current operation of this thread."""
+        self._id, self._parent = next(_ids), _current.get()
+        self._verb, self._url, self._host = verb, url, ""
+        self._attempt = self._sent_bytes = 0
+        self._began = self._elapsed_s = 0.0
+        self._answer = 0, 0, 0, 0.0
+
+    def beside(self) -> RequestTrace:
+        """Return a trace of another request with the same verb and URL, in the same operation."""
+        other = copy(self)
+        other._id, other._attempt = next(_ids), 0  # noqa: SLF001  of this class
+        return other
+
+    def start(self, attempt: int, request: object) -> None:
+        """Record that an attempt is being sent."""
+        # A store that does not use HTTP has no requests.
+        body = getattr(request, "body", None)
+        self._host = host_of(getattr(request, "url", ""))
+        self._attempt, self._sent_bytes, self._began = attempt, len(body) if body else 0, monotonic()
+        emit(RequestStarted(self._url, self._id, self._parent, self._verb, attempt))
+
+    def answer(self, response: Response) -> None:
+        """Keep the values of the response for ``end``, which follows."""
+        self._elapsed_s, body = monotonic() - self._began, response.body
+        received_bytes = response.received or (len(body) if isinstance(body, bytes) else 0)
+        self._answer = response.status, self._sent_bytes, received_bytes, response.first_byte_s
+
+    def end(self, error: PenstockError | None) -> None:
+        """Record the end of the attempt that was started last; do nothing if it has ended or none was started."""
+        attempt, self._attempt = self._attempt, 0
+        if attempt:
+            begun = self._url, self._id, self._parent, self._verb, attempt, _outcome(error)
+            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, named(error), self._host))
+
+
+def _outcome(error: BaseException | None) -> Outcome:
+    if error is None:
+        return "done"
+    failed = isinstance(error, Exception) and not isinstance(error, Cancelled)  # else Ctrl-C, or a generator's end
+    return "failed" if failed else "cancelled"
+
+
+def named(error: BaseException | None) -> str:
+    """Return the class of an error, and its text if the error is Penstock's: other texts may hold secrets."""
+    if error is None:
+        return ""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, PenstockError) else name
+
+
+# Runs after the I/O thread and its requests have ended, because transports register later.
+@atexit.register
+def _end_all() -> None:
+    for scope in list(_open):
+        scope.end(Cancelled("the interpreter exits"))
