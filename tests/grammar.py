@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Text", "docstrings", "faults", "messages"]
+__all__ = ["Text", "docstrings", "faults", "messages", "names_of_tests"]
 
 BEGINNINGS = ("what", "who", "whatever", "whoever", "it", "one", "those", "that")
 PHRASES = {
@@ -58,6 +58,13 @@ def messages(tree: ast.Module) -> Iterator[Text]:
                 words = _literal(argument)
                 if words:
                     yield Text(node.lineno, words)
+
+
+def names_of_tests(tree: ast.Module) -> Iterator[Text]:
+    """Yield the names of a module's tests, as words."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield Text(node.lineno, node.name.removeprefix("test_").replace("_", " "))
 
 
 def faults(text: str) -> list[str]:

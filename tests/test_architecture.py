@@ -23,7 +23,7 @@ def test_the_house_stands_as_drawn():
     assert not found, "\n".join(["", *found])
 
 
-def test_every_module_has_a_test_file_of_its_own():
+def test_every_module_has_its_own_test_file():
     folder = SOURCE.parent / "tests"
     tests = {path.relative_to(folder).as_posix() for path in folder.glob("**/test_*.py")}
     assert unmirrored(real_sources(), tests) == []
@@ -269,6 +269,6 @@ def test_a_sound_house_gets_no_complaint():
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_fault_gets_exactly_its_complaint(fault):
+def test_each_planted_architecture_fault_gets_exactly_one_complaint(fault):
     planted, complaint = FAULTS[fault]
     assert complaints(HOUSE | planted) == [complaint]

@@ -91,7 +91,7 @@ def test_two_keys_of_one_filesystem_may_be_one_object(tmp_path):
     assert [each.name for each in (tmp_path / "a").iterdir()] == ["y"]
 
 
-def test_files_are_told_apart_by_their_entries(tmp_path):
+def test_move_onto_symlink_is_refused_but_onto_hard_link_succeeds(tmp_path):
     (tmp_path / "x").write_bytes(b"x")
     (tmp_path / "hard").hardlink_to(tmp_path / "x")
     (tmp_path / "soft").symlink_to("x")
@@ -140,7 +140,7 @@ def test_a_fresh_object_whose_copy_bears_no_mark_is_copied_again_after_a_pause(n
     assert pauses == [copies.PAUSE_S]
 
 
-def test_what_two_names_show_decides(names, tmp_path):
+def test_metadata_of_two_names_decides_if_objects_are_distinct(names, tmp_path):
     mine, its = (open_source(each)[0] for each in names)
     disk, _ = open_source(f"fsspec+file://{tmp_path}/")
     one = ObjectMeta("x", 5, "etag", 1000.0)

@@ -90,7 +90,7 @@ def test_a_page_runs_as_printed(page, environment, tmp_path):
     assert ended.returncode == 0, f"{page.relative_to(ROOT)} fails where its reader would:\n{ended.stdout}"
 
 
-def test_the_readmes_training_goes_on_where_it_was_saved(environment, tmp_path):
+def test_readme_training_resumes_from_its_saved_checkpoint(environment, tmp_path):
     readme = script(blocks((ROOT / "README.md").read_text("utf-8")))
     assert readme.count("EPOCHS = 3\n") == 1
     show = "print('steps', run.steps(), 'of', sorted(run.restore()), bool(run.restore()['optimizer']['state']))\n"

@@ -36,7 +36,7 @@ def test_text_from_outside_cannot_steer_a_terminal_or_forge_a_line_of_a_log():
     assert str(NotFound("schöne Grüße, 🙂", url="s3://b/日本")) == "schöne Grüße, 🙂 [s3://b/日本]"
 
 
-def test_the_url_is_said_once():
+def test_url_appears_once_in_error_message():
     assert str(NotFound("no s3://b/k here", url="s3://b/k", attempts=1)) == "no s3://b/k here"
 
 
@@ -60,7 +60,7 @@ def test_python_s_own_names_catch_them_too(name, builtin):
     assert issubclass(getattr(errors, name), builtin)
 
 
-def test_only_what_may_pass_is_transient():
+def test_only_retryable_error_classes_are_transient():
     assert {kind.__name__ for kind in CLASSES if issubclass(kind, Transient)} == {
         "Transient",
         "Throttled",
@@ -105,7 +105,7 @@ def test_an_address_has_its_other_one_beside_it_the_nearest_of_several(monkeypat
 
 
 @pytest.mark.parametrize("scheme", ["az", "abfs", "abfss", "adl", "azure"])
-def test_a_container_before_an_account_is_no_secret(scheme):
+def test_azure_container_in_url_is_shown_but_user_information_is_hidden(scheme):
     url = f"{scheme}://box@mine.dfs.core.windows.net/key"
     assert str(NotFound(f"no {url}")) == f"no {url}"
     assert str(NotFound("none", url=url)) == f"none [{url}]"
@@ -113,11 +113,11 @@ def test_a_container_before_an_account_is_no_secret(scheme):
     assert told == f"{scheme}://[hidden]@mine.dfs.core.windows.net http://[hidden]@h xaz://[hidden]@h"
 
 
-def test_what_looks_like_a_shared_access_signature_is_hidden():
+def test_shared_access_signature_in_message_is_hidden():
     told = str(NotFound("the query sv=2023&sig=abcdefgh%3D&se=1, and sig%3Dabcdefgh; a design=matters"))
     assert told == "the query sv=2023&sig=[hidden]&se=1, and sig%3D[hidden]; a design=matters"
 
 
-def test_a_namespace_behind_a_bucket_is_no_user_information():
+def test_oci_namespace_is_shown_but_user_information_is_hidden():
     text = str(PenstockError("see oci://bucket@namespace/key and s3://key:secret@bucket/key"))
     assert text == "see oci://bucket@namespace/key and s3://[hidden]@bucket/key"

@@ -277,12 +277,12 @@ def commands():
     return [(each.name, line) for each, text in found.items() for line in COMMAND.findall(text)]
 
 
-def test_every_program_says_how_it_is_run():
+def test_every_example_program_documents_its_command_line():
     assert {name for name, _ in commands()} == {each.name for each in EXAMPLES.glob("*.py")}
 
 
 @pytest.mark.parametrize(("name", "line"), commands())
-def test_a_command_line_runs_as_its_program_says(name, line, request, tmp_path, monkeypatch):
+def test_documented_command_line_of_example_runs(name, line, request, tmp_path, monkeypatch):
     monkeypatch.chdir(EXAMPLES.parent)
     if name == "lightning_fit.py":
         line = line.replace("examples/", f"{EXAMPLES}/")

@@ -30,7 +30,7 @@ def test_a_quantile_is_within_half_a_bucket_of_the_exact_one(values, share):
 
 
 @given(st.lists(SECONDS, max_size=40), st.lists(SECONDS, max_size=40))
-def test_a_sum_has_the_counts_of_both_and_a_difference_what_came_later(first, second):
+def test_histogram_sum_adds_counts_and_difference_keeps_later_ones(first, second):
     whole = filled(first) + filled(second)
     assert whole == filled([*first, *second])
     assert whole - filled(first) == filled(second)
@@ -76,7 +76,7 @@ def test_words_of_shared_memory_are_written_in_place():
     assert isinstance(copied.words, array)
 
 
-def test_it_is_described_by_its_quantiles_and_no_key():
+def test_histogram_repr_shows_quantiles_and_hash_raises():
     assert repr(filled([1.0])) == "Histogram(count=1, mean=1, p50=1, p99=1)"
     assert filled([1.0]) != filled([2.0])
     with pytest.raises(TypeError):

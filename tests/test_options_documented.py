@@ -47,12 +47,12 @@ def marked(cls) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
-def test_every_field_is_told_in_the_docstring(cls):
+def test_every_field_is_described_in_the_docstring(cls):
     assert sorted(told(cls)) == sorted(field.name for field in dataclasses.fields(cls))
 
 
 @pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
-def test_the_page_says_what_the_docstring_says(cls):
+def test_options_page_matches_the_docstrings(cls):
     begin, end = marked(cls)
     shown = PAGE.read_text("utf-8").partition(begin)[2].partition(end)[0]
     assert shown == table(cls), "run python -m tests.test_options_documented"

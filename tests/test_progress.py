@@ -48,7 +48,7 @@ def test_a_number_of_objects_has_no_bytes(terminal):
 
 
 @pytest.mark.parametrize("variables", [{"PENSTOCK_PROGRESS": "0"}, {"RANK": "1"}, {"TERM": "dumb"}])
-def test_no_line_is_shown_where_the_environment_says_so_unless_it_is_asked_for(terminal, monkeypatch, variables):
+def test_progress_line_is_hidden_by_environment_unless_explicitly_shown(terminal, monkeypatch, variables):
     with terminal:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -91,7 +91,7 @@ def test_a_log_gets_nothing_and_neither_does_a_closed_standard_error(tmp_path, m
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_what_ends_soon_shows_nothing(terminal, monkeypatch):
+def test_short_operation_shows_no_progress_line(terminal, monkeypatch):
     with terminal:
         monkeypatch.setattr(progress, "_PATIENCE_S", 3600.0)
         with bar("moving", 2, 10) as count:
@@ -110,7 +110,7 @@ def test_a_terminal_that_hangs_up_does_not_end_the_work(terminal):
         os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stderr.fileno())
 
 
-def test_one_line_at_a_time_and_inner_loops_count_for_it(terminal):
+def test_inner_progress_bar_stays_hidden_and_current_counts_for_the_outer(terminal):
     with terminal, bar("outer", 1, 100) as outer:
         outer(0, 10)
         with bar("inner", 1, 50) as inner:

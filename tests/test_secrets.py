@@ -108,7 +108,7 @@ def test_no_way_into_a_file_carries_a_secret():
         check_hidden(it)
 
 
-def test_what_cannot_be_saved_says_what_to_do_and_leaves_what_was_there(tmp_path):
+def test_unsaveable_state_raises_with_remedy_and_keeps_existing_checkpoint(tmp_path):
     ps.save({"a": torch.arange(3)}, f"{tmp_path}/a.pt")
     dataset = ps.MapDataset.from_objects(["s3://bucket/key"], store=STORE)
     lazy = ps.load(f"{tmp_path}/a.pt", lazy=True, store=STORE)

@@ -23,7 +23,7 @@ with {kind}() as server:
 """
 
 
-def test_a_bucket_keeps_what_it_is_given(bucket):
+def test_bucket_returns_the_stored_object(bucket):
     bucket.client.put_object(Bucket=bucket.name, Key="dir/key", Body=b"bytes")
     assert bucket.client.get_object(Bucket=bucket.name, Key="dir/key")["Body"].read() == b"bytes"
     assert bucket.url == f"s3://{bucket.name}/"

@@ -83,7 +83,7 @@ def test_many_are_looked_up_side_by_side_and_in_order(filled):
             assert [meta.size for meta in looking.result(30)] == list(range(40))
 
 
-def test_a_refused_look_is_no_missing_object():
+def test_forbidden_stat_existing_raises_instead_of_reporting_missing():
     with Scripted(lambda _received, send: send(reply(403)) or True) as server:
         source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Forbidden):
@@ -99,7 +99,7 @@ def test_nor_does_that_of_a_store_without_a_wire(tmp_path):
         _keeps_nothing(*open_source(url))
 
 
-def test_an_error_whose_causes_lead_in_a_circle_is_told_as_any_other():
+def test_error_with_circular_cause_chain_is_raised_normally():
     def refuse():
         error, cause = NotFound("none"), NotFound("because")
         error.__cause__, cause.__cause__ = cause, error
@@ -206,7 +206,7 @@ def _equal(one, other):
     assert one == other
 
 
-def test_it_travels_as_what_you_passed(source):
+def test_unpickled_source_keeps_the_given_store_options(source):
     source.put("key", b"bytes")
     again = pickle.loads(ForkingPickler.dumps(source))
     assert again._store == source._store
@@ -248,7 +248,7 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch):
 @pytest.mark.parametrize(
     ("virtual", "path", "host"), [("virtual", "/key", "bucket.localhost"), ("path", "/bucket/key", "localhost")]
 )
-def test_buckets_are_addressed_as_told(virtual, path, host):
+def test_addressing_option_selects_bucket_in_host_or_path(virtual, path, host):
     with Scripted(lambda _received, send: send(reply(200, content_length="5")) or True) as server:
         port = server.url.rpartition(":")[2]
         store = S3Options(endpoint=f"http://localhost:{port}", anonymous=True, addressing=virtual)
@@ -257,18 +257,18 @@ def test_buckets_are_addressed_as_told(virtual, path, host):
         assert (server.received[0].path, server.received[0].headers["host"]) == (path, f"{host}:{port}")
 
 
-def test_an_unreachable_endpoint_is_told_in_seconds():
+def test_unreachable_endpoint_raises_with_advice_to_check_endpoint():
     store = S3Options(endpoint="http://127.0.0.1:1", anonymous=True, retry=RetryOptions(first_contact_s=0.5))
     with pytest.raises(Unreachable, match=r"check endpoint=.*s3://bucket/key"):
         Source(parse("s3://bucket/"), store).head("key")
 
 
-def test_settings_that_cannot_work_are_told_at_once():
+def test_invalid_endpoint_raises_when_source_is_opened():
     with pytest.raises(ConfigError, match=r"S3Options\.endpoint"):
         open_source("s3://bucket/key", S3Options(endpoint="nonsense"))
 
 
-def test_deleting_tells_the_first_refusal():
+def test_delete_raises_refusal_and_starts_no_further_requests():
     def script(received, send):
         send(reply(403 if received.path.endswith("/7") else 204))
         return True
@@ -314,7 +314,7 @@ def test_an_interpreter_that_read_ends_quickly_and_quietly(bucket, source):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "500000\n", "")
 
 
-def test_a_child_has_engines_of_its_own(source):
+def test_forked_child_creates_its_own_engines(source):
     source.put("key", b"bytes")
     assert module._engines
 

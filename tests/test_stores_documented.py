@@ -123,17 +123,17 @@ def table():
     return "\n".join(lines) + "\n"
 
 
-def test_every_provider_says_how_it_is_known():
+def test_every_provider_is_listed_with_its_test_or_source():
     assert {*TESTED, *WRITTEN} == {*providers(), "Ceph"} == {*providers()}
 
 
 @pytest.mark.parametrize("test", sorted({each for tests in TESTED.values() for each in tests}))
-def test_what_counts_as_a_contract_test_is_one(test):
+def test_listed_contract_tests_derive_from_driver_contract(test):
     module, _, name = test.partition(":")
     assert issubclass(getattr(importlib.import_module(f"tests.{module}"), name), DriverContract)
 
 
-def test_the_page_says_what_the_providers_declare():
+def test_stores_page_matches_the_provider_declarations():
     shown = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0]
     assert shown == table(), "run python -m tests.test_stores_documented"
 

@@ -10,7 +10,7 @@ from penstock.tree import tree_map
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024  what users have
 
 
-def test_leaves_change_and_containers_stay_what_they_were():
+def test_tree_map_changes_leaves_and_keeps_container_types():
     tree = {"a": [1, "x", (2, None)], "b": Pair(3, [4.0]), "c": OrderedDict(d=5)}
     doubled = tree_map(lambda number: 2 * number, tree, int)
     assert doubled == {"a": [2, "x", (4, None)], "b": Pair(6, [4.0]), "c": OrderedDict(d=10)}
@@ -21,12 +21,12 @@ def test_leaves_change_and_containers_stay_what_they_were():
     assert tree_map(str, MappingProxyType({1: 2}), int) == {1: "2"}
 
 
-def test_a_dict_keeps_what_it_carries_beside_its_items():
+def test_tree_map_keeps_extra_attributes_of_dicts():
     state = OrderedDict(weight=1)
     state._metadata = {"": {"version": 1}}
     assert tree_map(str, state, int)._metadata == {"": {"version": 1}}
 
 
 @pytest.mark.parametrize("leaf", [None, 5, "text", b"bytes", {1, 2}, [], (), {}, object])
-def test_what_holds_none_stays_as_it_is(leaf):
+def test_tree_map_returns_equal_value_without_matching_leaves(leaf):
     assert tree_map(str, leaf, complex) == leaf

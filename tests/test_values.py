@@ -9,7 +9,7 @@ from penstock.errors import Unusable
 from penstock.values import ObjectMeta, Page, Place, Span, as_folder
 
 
-def test_a_span_is_open_ended_and_unpinned_unless_said():
+def test_span_defaults_to_open_end_without_version_pin():
     assert Span("key") == ("key", 0, None, "", False, 0, None)
     assert pickle.loads(pickle.dumps(Span("key", 1, 2, "e", whole=True))) == Span("key", 1, 2, "e", whole=True)
 
@@ -22,12 +22,12 @@ def test_values_are_frozen_and_travel(value):
 
 
 @pytest.mark.parametrize("place", [(1, 1, 0, 1), (-1, 1, 0, 1), (0, 1, 1, 1), (0, 0, 0, 1), (0, 1, 0, 0)])
-def test_there_is_no_such_place(place):
+def test_place_outside_valid_range_is_refused(place):
     with pytest.raises(Unusable, match="no such place"):
         Place(*place)
 
 
-def test_a_launcher_says_the_place(monkeypatch):
+def test_place_is_read_from_launcher_environment(monkeypatch):
     assert Place.from_environment() == Place(0, 1)
     monkeypatch.setenv("RANK", "2")
     with pytest.raises(Unusable, match="together"):

@@ -55,7 +55,7 @@ def test_a_day_in_the_life_of_an_object(place):
     assert list(ps.list(root, store=store)) == []
 
 
-def test_what_is_missing_is_not_found(place):
+def test_missing_object_raises_not_found_and_lists_empty(place):
     root, store = place
     for verb in (
         lambda: ps.open(f"{root}no", store=store),
@@ -121,7 +121,7 @@ def test_requests_of_a_small_file():
     [ps.open, ps.stat, ps.delete, lambda url: ps.copy(url, "memory://b/k"), lambda url: ps.copy("memory://b/k", url)],
     ids=["open", "stat", "delete", "copy-from", "copy-to"],
 )
-def test_a_bucket_is_no_object(verb):
+def test_bucket_url_is_refused_by_object_verbs(verb):
     with pytest.raises(InvalidURL, match="names a bucket"):
         verb("s3://bucket/")
     with pytest.raises(UnknownScheme, match="s3://"):
@@ -143,7 +143,7 @@ def test_listing_keeps_every_field_of_an_entry(monkeypatch):
 
 
 @pytest.mark.parametrize("pattern", ["*/x", "a?c", "x[01]"])
-def test_a_pattern_that_lists_nothing_is_told_of_glob(pattern):
+def test_list_with_unmatched_pattern_warns_about_glob(pattern):
     with pytest.warns(UserWarning, match=r"ps\.glob") as caught:
         assert [*ps.list(f"memory://patterns/{pattern}")] == []
     assert caught[0].filename == __file__
@@ -153,7 +153,7 @@ def test_a_pattern_that_lists_nothing_is_told_of_glob(pattern):
 
 
 @pytest.mark.parametrize("url", ["s3://b", "gs://B/x", "az://-/x"])
-def test_a_name_that_no_bucket_has_is_told_without_half_a_url(url):
+def test_invalid_bucket_name_error_shows_no_partial_url(url):
     with pytest.raises(InvalidURL, match=r"cannot be a (bucket|container)") as caught:
         ps.stat(url)
     assert "[" not in str(caught.value)

@@ -62,7 +62,7 @@ def test_an_escaped_key_is_found_alone(server, key):
     assert key in _found(server, glob.escape(key[:-1]) + "*")
 
 
-def test_what_it_yields_is_what_listing_yields(server):
+def test_glob_yields_the_same_entries_as_list(server):
     listed = {each.key: each for each in ps.list("s3://bucket/", store=server.store)}
     for each in ps.glob("s3://bucket/data/**", store=server.store):
         assert each == listed[each.key]
@@ -112,7 +112,7 @@ def test_no_request_before_the_first_object():
         (["s3://bucket/*"], PenstockError, "list"),
     ],
 )
-def test_what_is_no_pattern_is_refused_at_once(url, error, advice):
+def test_invalid_glob_pattern_is_refused_at_once(url, error, advice):
     with pytest.raises(error, match=advice):
         ps.glob(url)
 

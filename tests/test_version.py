@@ -8,7 +8,7 @@ import penstock as ps
 from penstock.version import VERSION
 
 
-def test_the_package_is_built_as_the_version_that_it_says_it_is():
+def test_package_version_matches_pyproject():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
     assert ps.__version__ == VERSION == project["version"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.grammar import docstrings, faults, messages
+from tests.grammar import docstrings, faults, messages, names_of_tests
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -111,6 +111,14 @@ def test_few_texts_of_the_code_have_to_be_read_twice(texts, most):
     assert len(odd) <= most * total, "\n".join(odd)
 
 
+def test_names_of_tests_are_read_once():
+    odd = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        names = names_of_tests(ast.parse(path.read_text("utf-8")))
+        odd += [f"{path.relative_to(ROOT)}:{name.line}: {found}" for name in names if (found := faults(name.words))]
+    assert not odd, "\n".join(odd)
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -126,9 +134,10 @@ def test_odd_beginnings_and_phrases_are_found(text, count):
 
 
 def test_docstrings_and_messages_of_a_module_are_found():
-    tree = ast.parse('"""A."""\ndef f(x):\n    """B."""\n    raise ValueError(f"no {x} here")\n')
+    tree = ast.parse('"""A."""\ndef f(x):\n    """B."""\n    raise ValueError(f"no {x} here")\ndef test_a_b(): ...\n')
     assert [each.words for each in docstrings(tree)] == ["A.", "B."]
     assert [each.words for each in messages(tree)] == ["no {} here"]
+    assert [each.words for each in names_of_tests(tree)] == ["a b"]
 
 
 def test_anchors_are_those_of_github():

@@ -49,6 +49,6 @@ def test_many_pages_and_folders(source, tmp_path):
 
 
 @pytest.mark.usefixtures("source")
-def test_the_benchmark_compares_what_arrived(capsys):
+def test_bulk_benchmark_without_other_tools_reports_every_penstock_run(capsys):
     bulk.main(["--objects", "20", "--rounds", "2", "--only"])
     assert capsys.readouterr().out.count("penstock") == 15

@@ -44,7 +44,7 @@ def test_both_checkouts_run_in_turn_and_nothing_is_left(tmp_path, capsys, monkey
     assert not [*tmp_path.iterdir()]
 
 
-def test_what_is_no_commit_is_told(tmp_path):
+def test_unknown_commit_is_reported_with_exit_code_1(tmp_path):
     command = [sys.executable, "-m", "benchmarks.pairs", "no-such-commit", "--folder", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 1

@@ -35,7 +35,7 @@ def test_the_order_is_measured_alone_and_without_a_server(tmp_path):
     assert all("| met |" in bar or "| **missed** by " in bar for bar in bars)
 
 
-def test_a_report_tells_the_median_and_the_bar_it_misses():
+def test_report_shows_the_median_and_the_missed_bar():
     rows = [{"name": "10,000 samples", "rounds": [{"sample_us": us, "first_s": 0.5, "beyond_mib": 1} for us in (1, 5)]}]
     section = {"name": "order", "title": "t", "columns": ORDER.columns, "rows": rows}
     report = render({**ABOUT, "conditions": [], "sections": [section]}, [])
@@ -44,7 +44,7 @@ def test_a_report_tells_the_median_and_the_bar_it_misses():
     assert "| order: 10,000 samples, time per sample | ≤ 2 µs | 3 (1 - 5) | **missed** by 50% |" in report
 
 
-def test_a_script_that_fails_is_told_with_its_words():
+def test_failing_script_ends_the_run_with_its_error_output():
     broken = Section("order", "t", "order", (("nothing", {"samples": -1}),), ())
     with pytest.raises(SystemExit, match=r"(?s)order, nothing, failed \(1\).*Unusable"):
         tabulate(broken, range(1))

@@ -141,7 +141,7 @@ def test_a_wrong_body_is_caught(tmp_path):
 
 @pytest.mark.usefixtures("_nginx")
 @pytest.mark.parametrize("port", ["plain", "tls"])
-def test_what_is_written_is_described_and_compared(tmp_path, port):
+def test_compare_checks_completed_uploads_and_detects_changed_bytes(tmp_path, port):
     load = Load("one", (16 << 20) + 5, 1)
     fill(tmp_path, [load])
     with serve(tmp_path) as server:
@@ -169,7 +169,7 @@ def test_what_is_written_is_described_and_compared(tmp_path, port):
 
 
 @pytest.mark.usefixtures("_nginx")
-def test_a_state_that_is_not_what_was_saved_is_caught(tmp_path):
+def test_changed_checkpoint_state_is_detected_on_load_and_save(tmp_path):
     load = Load("state", 4 << 20, 1, layouts=("000000.bin",))
     with forking():
         fill(tmp_path, [load])
@@ -194,7 +194,7 @@ def test_a_state_that_is_not_what_was_saved_is_caught(tmp_path):
 
 
 @pytest.mark.usefixtures("_nginx")
-def test_what_is_written_is_listed_copied_read_and_removed(tmp_path):
+def test_server_lists_copies_reads_and_deletes_written_objects(tmp_path):
     with serve(tmp_path) as server:
         connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=60)
 
@@ -217,7 +217,7 @@ def test_what_is_written_is_listed_copied_read_and_removed(tmp_path):
         connection.close()
 
 
-def test_a_peer_is_held_to_our_versions_but_for_what_it_pins():
+def test_peer_constraints_keep_our_versions_except_for_pinned_packages():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     (botocore,) = [line for line in lines if line.startswith("botocore==")]
     assert _constraints("s3fs==1 botocore==2").splitlines() == [line for line in lines if line != botocore]
@@ -246,7 +246,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
 
 
 @pytest.mark.usefixtures("_nginx")
-def test_a_server_has_ended_when_its_interrupted_run_goes_on(tmp_path, monkeypatch):
+def test_server_process_has_ended_after_an_interrupted_run(tmp_path, monkeypatch):
     """However long it takes: on a busy machine that is more than what ``Popen`` waits after a Ctrl-C."""
 
     class Impatient(subprocess.Popen):
@@ -283,7 +283,7 @@ def test_an_engine_of_others_that_fails_once_does_not_cost_the_run_and_ours_does
     assert asked == [requirement] * attempts
 
 
-def test_a_name_that_means_nothing_is_told():
+def test_unknown_condition_name_is_reported_with_the_known_names():
     done = subprocess.run([*COMMAND, "nonsense"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "nonsense" in done.stderr
@@ -329,7 +329,7 @@ def _sized(only, load):
         assert size == load["size"] or (load["photos"] and 60 << 10 < size < 80 << 10)
 
 
-def test_every_script_and_every_port_is_tried_here_and_what_runs_beside_a_busy_thread():
+def test_smoke_conditions_cover_every_script_port_and_busy_thread_script():
     def asked(chosen):
         ran = [(each, run) for each in chosen for run in each.runs]
         return {run.script for _, run in ran}, {each.port for each, _ in ran}, {r.script for c, r in ran if c.compute_s}

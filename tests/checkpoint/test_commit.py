@@ -102,7 +102,7 @@ def test_a_commit_replaces_the_checkpoint_that_it_names_and_no_other(place):
         CommittedCheckpoint(source, folder)
 
 
-def test_the_manifest_is_one_put_whatever_its_size():
+def test_manifest_is_written_with_a_single_conditional_put_at_any_size():
     with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         source, _ = open_source("s3://bucket/", replace(server.store, write=small_parts()))
@@ -152,7 +152,7 @@ def test_a_step_with_a_damaged_manifest_can_be_saved_again_or_deleted(place):
 
 
 @pytest.mark.parametrize("kind", ["heeded", "refused"])
-def test_who_restores_while_a_step_is_saved_again_gets_one_of_them_whole(kind, monkeypatch):
+def test_restore_during_a_repeated_save_returns_one_consistent_version(kind, monkeypatch):
     with FaultServer.start(Settings(conditions=kind, least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():

@@ -33,7 +33,7 @@ def _want(of, start, stop, tag=None):
     return Want(of, start, stop, np.zeros(stop - start, np.uint8), tag)
 
 
-def test_what_is_wanted_comes_in_order_from_every_store(bucket, seed):
+def test_gathered_ranges_arrive_in_requested_order_from_every_store(bucket, seed):
     rng = random.Random(seed)
     body = rng.randbytes(20 * MIB + 12_345)
     source, of = _store(f"{bucket.url}data", body, bucket.store)
@@ -69,7 +69,7 @@ def test_blocks_may_begin_anywhere(tmp_path, seed):
     assert all(bytes(each.memory) == body[each.start - 6 : each.stop - 6] for each in got)
 
 
-def test_other_versions_and_missing_objects_are_told(tmp_path):
+def test_changed_object_version_and_missing_object_raise_errors(tmp_path):
     source, of = _store(tmp_path / "data", bytes(100))
     missing = Object(of.key + "-not", "", 100, "file:///not", None)
     with pytest.raises(NotFound):

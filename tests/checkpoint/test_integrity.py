@@ -38,7 +38,7 @@ def _reader(path: Path, checksums: BlockChecksums) -> ChecksummedReader:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_was_written_is_read_however_it_is_cut(tmp_path, seed, size):
+def test_written_data_is_read_identically_in_any_pieces(tmp_path, seed, size):
     rng = random.Random(seed + size)
     data = rng.randbytes(size)
     path, checksums = _written(tmp_path, data, rng)

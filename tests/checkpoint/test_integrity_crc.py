@@ -12,7 +12,7 @@ from penstock.checkpoint import integrity
 
 
 @pytest.mark.parametrize("isal", [True, False])
-def test_it_is_what_zips_hold_in_one_go_and_in_pieces(monkeypatch, seed, isal):
+def test_crc32_matches_zlib_for_entire_data_and_for_pieces(monkeypatch, seed, isal):
     if not isal:
         monkeypatch.setitem(sys.modules, "isal", None)
     integrity.fast.cache_clear()

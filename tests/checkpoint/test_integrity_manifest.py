@@ -38,7 +38,7 @@ def _seal_of(body):
     return body[:-1] + b',"seal":"%s"}' % xxhash.xxh3_64_hexdigest(body[:-1]).encode()
 
 
-def test_it_is_read_as_it_was_written():
+def test_manifest_decodes_to_the_value_it_was_encoded_from():
     assert Manifest.decode(MANIFEST.encode(), URL) == MANIFEST
 
 
@@ -94,18 +94,18 @@ def test_a_hostile_one_is_refused(change):
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"7", b"{}", b"\xff", b"[" * 100_000], ids=lambda data: data[:8])
-def test_what_is_no_manifest_is_refused(data):
+def test_invalid_manifest_data_is_refused(data):
     with pytest.raises(CheckpointError):
         Manifest.decode(data, URL)
 
 
-def test_what_is_not_even_text_is_not_quoted():
+def test_error_for_undecodable_manifest_stays_below_400_characters():
     with pytest.raises(CheckpointError) as caught:
         Manifest.decode(b'{"penstock_checkpoint":"' + b"\xff" * 100_000, URL)
     assert len(str(caught.value)) < 400
 
 
-def test_one_of_more_than_a_stated_size_is_neither_read_nor_written():
+def test_manifest_above_the_value_limit_is_neither_read_nor_written():
     many = b'{"penstock_checkpoint":[' + b"[]," * (1 << 24)
     with pytest.raises(CheckpointError, match="more than 16,777,216 values"):
         Manifest.decode(many, URL)
@@ -129,17 +129,17 @@ def test_a_shape_counts_its_elements_as_far_as_63_bits_do(shape, count):
     assert elements(shape) == count
 
 
-def test_a_newer_one_says_what_to_do():
+def test_newer_manifest_version_error_names_a_newer_penstock():
     with pytest.raises(CheckpointError, match="newer Penstock"):
         Manifest.decode(_checksums({**DOCUMENT, "penstock_checkpoint": 2, "more": "fields"}), URL)
 
 
 @given(st.integers(0, 10**18 - 1))
-def test_a_steps_name_says_the_step_and_sorts_like_it(step):
+def test_step_folder_name_encodes_the_step_and_sorts_by_it(step):
     assert step_of(step_name(step)) == step
     assert (step_name(step) < step_name(10**11)) == (step < 10**11)
 
 
 @pytest.mark.parametrize("folder", ["", "7", "clock", "0000000000007", "-00000000007", "00000000000x", "٣" * 12])
-def test_another_folder_is_no_steps(folder):
+def test_folder_names_of_other_forms_yield_no_step(folder):
     assert step_of(folder) is None

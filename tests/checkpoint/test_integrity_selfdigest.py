@@ -17,7 +17,7 @@ def test_a_mark_is_of_all_but_itself():
     assert with_digest(TEXT.replace(b"1", b"2"), "the.mark")[1] != digest
 
 
-def test_what_never_had_one_is_let_through():
+def test_document_without_a_digest_is_accepted():
     assert stored_digest(b'{"a":1}', "the.mark", BESIDE) == ""
 
 
@@ -32,7 +32,7 @@ def test_what_never_had_one_is_let_through():
     ],
     ids=["text", "mark", "beside", "twice", "blank"],
 )
-def test_what_had_one_is_held_to_it(change):
+def test_changed_document_with_a_digest_is_refused(change):
     raw, _ = with_digest(TEXT, "the.mark")
     with pytest.raises(ValueError, match="digest does not match"):
         stored_digest(change(raw), "the.mark", BESIDE)

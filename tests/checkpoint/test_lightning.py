@@ -21,7 +21,7 @@ def _names(bucket):
 
 
 @pytest.mark.parametrize("url", ["bucket", "disk"])
-def test_what_is_saved_is_loaded_and_removed(bucket, tmp_path, url):
+def test_lightning_checkpoint_is_saved_loaded_and_removed(bucket, tmp_path, url):
     io = CheckpointIO(bucket.store)
     path = f"{bucket.url}run/a.ckpt" if url == "bucket" else tmp_path / "run/a.ckpt"
     io.save_checkpoint({"state": torch.arange(5)}, path)
@@ -76,7 +76,7 @@ class _Gated(CheckpointIO):
         super().save_checkpoint(*args, **kwargs)
 
 
-def test_what_is_superseded_goes_after_its_successor_is_there(bucket):
+def test_superseded_checkpoint_is_removed_only_after_its_successor_is_saved(bucket):
     gated = _Gated(bucket.store)
     io = AsyncCheckpointIO(gated)
     CheckpointIO(bucket.store).save_checkpoint({}, f"{bucket.url}run/old")
@@ -92,7 +92,7 @@ def test_what_is_superseded_goes_after_its_successor_is_there(bucket):
     io.teardown()
 
 
-def test_a_failure_in_the_background_is_told_and_costs_no_checkpoint(bucket):
+def test_background_save_failure_raises_on_next_call_and_keeps_old_checkpoint(bucket):
     CheckpointIO(bucket.store).save_checkpoint({}, f"{bucket.url}run/old")
     io = AsyncCheckpointIO(CheckpointIO(bucket.store))
     io.save_checkpoint({}, "s3://no-such-bucket-of-ours/run/new")

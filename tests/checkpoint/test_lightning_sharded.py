@@ -14,7 +14,7 @@ from penstock.errors import CheckpointError
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
-def test_a_checkpoint_of_something_else_is_no_trainer_s(bucket):
+def test_checkpoint_without_trainer_state_is_refused(bucket):
     writer = StorageWriter(f"{bucket.url}other", store=bucket.store)
     torch.distributed.checkpoint.save({"a": torch.zeros(2)}, storage_writer=writer, no_dist=True)
     with pytest.raises(CheckpointError, match="no trainer"):

@@ -74,7 +74,7 @@ def test_a_state_read_whole_costs_its_bytes_once():
         assert len(planned) <= at // (8 * MIB) + 8
 
 
-def test_small_wants_far_apart_have_requests_of_their_own_and_near_ones_share():
+def test_distant_small_ranges_use_separate_requests_and_near_ranges_share():
     apart = _wants(_object(100 * MIB, checksums=False), [(at * MIB, at * MIB + 10) for at in range(0, 100, 10)])
     assert [(run.start, run.stop) for run in runs(apart)] == [want[1:3] for want in apart]
     near = _wants(_object(100 * MIB, checksums=False), [(at * 1000, at * 1000 + 10) for at in range(100)])

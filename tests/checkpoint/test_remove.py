@@ -55,7 +55,7 @@ def test_a_folder_without_a_checkpoint_is_refused_and_stays(work, store):
 
 @pytest.mark.parametrize("layout", ["penstock", "torch"])
 @pytest.mark.parametrize("store", ["file", "memory"])
-def test_of_a_folder_the_checkpoint_goes_and_what_else_is_there_stays(tmp_path, caplog, store, layout):
+def test_removing_a_checkpoint_keeps_unrelated_files_in_its_folder(tmp_path, caplog, store, layout):
     url = f"{tmp_path}/here" if store == "file" else f"memory://{tmp_path.name}/{layout}"
     torch.distributed.checkpoint.save(
         {"a": torch.zeros(3)}, storage_writer=StorageWriter(f"{url}/sharded", layout=layout, spread=2), no_dist=True
@@ -86,7 +86,7 @@ def test_of_a_folder_the_checkpoint_goes_and_what_else_is_there_stays(tmp_path, 
         ([".metadata/workspace"], [".metadata/workspace"]),
     ],
 )
-def test_a_checkpoint_is_told_from_other_files_by_its_layout(names, stay):
+def test_checkpoint_files_are_separated_from_other_files_by_their_layout(names, stay):
     made, others = told_apart(names)
     assert others == stay
     assert sorted([*made, *others]) == sorted(names)
@@ -114,7 +114,7 @@ def test_a_url_that_went_through_pathlib_is_refused_by_name(path):
 
 
 @pytest.mark.parametrize("state", [torch.arange(3), [torch.zeros(1), 2], ("a", 1), 7])
-def test_what_is_saved_by_lightnings_plugin_is_what_is_loaded(tmp_path, state):
+def test_object_saved_by_lightning_plugin_loads_as_the_same_value(tmp_path, state):
     CheckpointIO().save_checkpoint(state, tmp_path / "a.ckpt")
     found = CheckpointIO().load_checkpoint(tmp_path / "a.ckpt")
     assert type(found) is type(state)

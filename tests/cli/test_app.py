@@ -19,7 +19,7 @@ finally:
 """
 
 
-def test_a_mistyped_command_is_told_the_right_one(penstock):
+def test_mistyped_command_error_suggests_the_correct_command(penstock):
     done = penstock("dmo")
     assert done.returncode == 2
     assert "Did you mean 'demo'?" in done.stderr
@@ -44,7 +44,7 @@ def test_a_command_is_built_alone_as_it_is_among_all():
         assert [each.opts for each in alone.commands[name].params] == [each.opts for each in command.params]
 
 
-def test_a_copy_imports_what_copies_and_no_other_command():
+def test_cp_imports_only_its_own_command_and_no_numpy():
     program = f"import sys; sys.argv = ['penstock', 'cp', '--help']\n{_HELP}"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = found.stderr.split()

@@ -15,7 +15,7 @@ def test_each_shows_an_example(command, penstock):
     assert ("--json" in done.stdout) == (command != "cat")
 
 
-def test_every_command_tells_in_json():
+def test_every_command_except_cat_and_demo_has_a_json_option():
     import typer
 
     from penstock.cli.app import build

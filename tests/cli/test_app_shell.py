@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import COMMAND
 
 
-def test_the_rule_of_the_destination_and_of_globs_is_told(penstock):
+def test_cp_help_explains_the_destination_rule_and_globs(penstock):
     text = penstock("cp", "-h", COLUMNS="1000").stdout
     assert "DEST is a folder, and each source keeps its own name in it, when DEST ends in /" in text
     assert "[abc] matches one of these characters" in text
@@ -29,14 +29,14 @@ def test_the_rule_of_the_destination_and_of_globs_is_told(penstock):
         (("cat", "--rnage"), "--range"),
     ],
 )
-def test_what_is_mistyped_is_told_the_right_one(penstock, words, meant):
+def test_mistyped_command_or_option_error_suggests_the_correct_name(penstock, words, meant):
     done = penstock(*words, COLUMNS="200")
     assert (done.returncode, done.stdout) == (2, "")
     assert meant in done.stderr
 
 
 @pytest.mark.parametrize("words", [("frobnicate",), ("--frobnicate",), ("ls", "-z"), ("cp", "--frobnicate", "a", "b")])
-def test_what_is_like_nothing_is_wrong_usage_all_the_same(penstock, words):
+def test_unknown_name_without_a_similar_match_is_a_usage_error(penstock, words):
     done = penstock(*words, COLUMNS="200")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"No such {'option' if words[-1] != 'frobnicate' else 'command'}" in done.stderr

@@ -28,14 +28,14 @@ def test_a_good_store_passes_every_step_and_is_left_as_it_was(bucket):
     assert not bucket.client.list_multipart_uploads(Bucket=bucket.name).get("Uploads")
 
 
-def test_a_store_that_ignores_conditions_is_told_and_still_works(careless):
+def test_store_ignoring_conditional_writes_is_warned_about_and_still_works(careless):
     found = told(examine("s3://bucket", careless.store))
     assert [name for name, outcome in found.items() if outcome == "warned"] == WRITTEN[1:3]
     assert found["read"] == found["delete"] == "passed"
     assert careless.objects("bucket") == {}
 
 
-def test_read_only_writes_nothing_and_reads_what_is_there(strict):
+def test_read_only_examination_sends_only_get_and_head_requests(strict):
     strict.put("bucket", "train/0.bin", bytes(range(256)) * 100)
     found = told(examine("s3://bucket/train/", strict.store, read_only=True))
     assert list(found) == [*REACHED, *READ]
@@ -58,7 +58,7 @@ def test_a_store_that_refuses_to_write_is_examined_no_further_and_asked_to_delet
     assert "AccessDenied" in last.detail
 
 
-def test_no_credentials_are_told_and_where_the_place_is_public_that_too(moto_server):
+def test_missing_credentials_are_reported_with_advice_for_public_buckets(moto_server):
     store = ps.S3Options(endpoint=moto_server.endpoint)
     moto_server.client().create_bucket(Bucket="public-place")
     *_, last = examine("s3://public-place", store)
@@ -69,7 +69,7 @@ def test_no_credentials_are_told_and_where_the_place_is_public_that_too(moto_ser
     assert "public" not in last.detail.replace("reads public data", "")
 
 
-def test_a_wrong_clock_and_a_wrong_secret_are_what_the_store_says(ceph_server):
+def test_wrong_secret_fails_the_list_step_with_the_store_error_code(ceph_server):
     store = replace(ceph_server.store, secret_key="wrong-wrong-wrong")
     found = {each.name: each for each in examine("s3://any-bucket", store)}
     assert found["list"].outcome == "failed"
@@ -83,7 +83,7 @@ def test_stores_without_a_network_have_no_host_and_no_credentials(url, tmp_path)
     assert {each.outcome for each in found} == {"passed"}, found
 
 
-def test_settings_that_cannot_work_are_a_finding_and_a_url_that_is_none_an_error():
+def test_unusable_settings_are_a_finding_and_an_invalid_url_raises():
     (settings,) = examine("s3://bucket", ps.S3Options(profile="nobody"))
     assert settings.outcome == "failed"
     assert "nobody" in settings.detail

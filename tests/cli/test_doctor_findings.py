@@ -16,7 +16,7 @@ def test_an_error_is_a_finding_and_an_unsupported_verb_is_skipped():
     assert (copied.outcome, copied.detail) == ("skipped", "the store cannot copy")
 
 
-def test_a_bug_and_ctrl_c_are_no_findings():
+def test_bugs_and_keyboard_interrupts_propagate_out_of_a_step():
     for kind in (ValueError, KeyboardInterrupt):
         with pytest.raises(kind), step("read"):
             raise kind

@@ -32,7 +32,7 @@ def test_all_is_well_on_a_plain_server():
     assert outcomes(found) == dict.fromkeys(("name resolution", "connection", "clock"), "passed")
 
 
-def test_a_name_that_is_none_and_a_port_where_nobody_listens():
+def test_unresolvable_host_and_closed_port_fail_with_advice():
     (named,) = network("http://nothing.invalid", PLAIN)
     assert named.outcome == "failed"
     assert "nothing.invalid" in named.detail
@@ -58,14 +58,14 @@ def test_a_certificate_is_verified_by_the_file_that_is_named(tmp_path):
     assert waved.name == "clock"
 
 
-def test_plain_http_behind_https_is_said():
+def test_https_endpoint_of_a_plain_http_server_fails_with_advice():
     with server() as there:
         *_, secured = network(there.url.replace("http:", "https:"), PLAIN)
     assert (secured.name, secured.outcome) == ("TLS", "failed")
     assert secured.detail.endswith("write http:// in endpoint= or X_ENDPOINT")
 
 
-def test_tls_behind_plain_http_is_said(tmp_path):
+def test_http_endpoint_of_a_tls_server_fails_with_advice(tmp_path):
     _, context = certified(tmp_path)
     with server(context) as there:
         *_, secured = network(there.url.replace("https:", "http:"), PLAIN)
@@ -73,7 +73,7 @@ def test_tls_behind_plain_http_is_said(tmp_path):
     assert secured.detail.endswith("write https:// in endpoint= or X_ENDPOINT")
 
 
-def test_a_certificate_for_another_host_is_no_question_of_its_authority(tmp_path):
+def test_certificate_host_mismatch_advises_on_the_endpoint_and_omits_ca_file(tmp_path):
     ca, context = certified(tmp_path)
     with server(context) as there:
         *_, secured = network(there.url.replace("127.0.0.1", "localhost"), replace(PLAIN, ca=str(ca)))
@@ -90,7 +90,7 @@ def test_a_certificate_for_another_host_is_no_question_of_its_authority(tmp_path
         (0, "passed", ""),
     ],
 )
-def test_a_clock_that_is_off_is_told_with_how_much(ahead_s, outcome, words):
+def test_clock_offset_is_failed_warned_or_passed_by_its_size(ahead_s, outcome, words):
     with server(ahead_s=ahead_s) as there:
         *_, clock = network(there.url, PLAIN)
     assert (clock.name, clock.outcome) == ("clock", outcome)

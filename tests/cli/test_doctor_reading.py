@@ -27,7 +27,7 @@ def test_other_bytes_than_were_written_are_a_failure(strict):
     assert looked.outcome == "failed"
 
 
-def test_a_store_that_heeds_no_version_and_names_none_with_its_bytes_is_a_failure():
+def test_version_step_fails_if_reads_ignore_conditions_and_lack_an_etag():
     def careless(received, send):
         if received.method == "HEAD":
             send(reply(200, etag='"one"', content_length="10"))

@@ -13,7 +13,7 @@ def opened(server):
     return open_source("s3://bucket", store)[0]
 
 
-def test_what_was_written_is_deleted_and_unfinished_uploads_are_freed(strict):
+def test_written_objects_are_deleted_after_all_steps_pass(strict):
     source = opened(strict)
     found = list(writing(source, "a/stem-"))
     assert {each.outcome for each in found} == {"passed"}, found
@@ -23,7 +23,7 @@ def test_what_was_written_is_deleted_and_unfinished_uploads_are_freed(strict):
     clear(source, "a/stem-")
 
 
-def test_an_upload_that_the_store_refuses_is_told_and_its_parts_are_freed(strict):
+def test_refused_upload_completion_is_reported_and_its_parts_are_freed(strict):
     source = opened(strict)
     strict.fail(*[FAULTS["denied"]] * 10, when=Match(verb="complete"))
     found = {each.name: each for each in writing(source, "stem-")}
@@ -39,7 +39,7 @@ def test_a_failed_write_ends_the_steps(strict):
     assert (written.name, written.outcome) == ("write", "failed")
 
 
-def test_a_deletion_that_is_refused_is_told(strict):
+def test_refused_deletion_is_reported_as_a_failed_step(strict):
     source = opened(strict)
     list(writing(source, "stem-"))
     strict.fail(*[FAULTS["denied"]] * 10, when=Match(verb="delete"))

@@ -84,7 +84,7 @@ def test_an_unknown_scheme_ends_with_2(penstock):
 
 
 @pytest.mark.parametrize("absent", ["typer", "rich"])
-def test_without_the_extra_it_says_what_to_install(absent):
+def test_missing_cli_extra_exits_with_2_and_names_the_install_command(absent):
     code = f"import sys; sys.modules[{absent!r}] = None; from penstock.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "ls", "/"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

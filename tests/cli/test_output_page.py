@@ -40,7 +40,7 @@ def test_a_page_is_replaced_with_its_mode_and_behind_a_link(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["link.html", "page.html"]
 
 
-def test_what_cannot_be_written_leaves_the_page_that_is_there(tmp_path):
+def test_failed_page_write_leaves_the_existing_page_unchanged(tmp_path):
     page = tmp_path / "page.html"
     page.write_text("before")
     with pytest.raises(UnicodeEncodeError):

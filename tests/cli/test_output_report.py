@@ -12,7 +12,7 @@ from penstock.errors import Damaged, Forbidden, NoSpace, NotFound, PenstockError
 RECORD = {"source": "s3://bucket/a", "dest": "file:///a"}
 
 
-def test_the_sums_count_what_was_done_and_what_was_not(capsys):
+def test_report_totals_count_done_and_skipped_objects_separately(capsys):
     report = Report("copied")
     report.add(RECORD, 1024, "copied")
     report.add(RECORD, 512, "copied")
@@ -37,7 +37,7 @@ def test_the_sums_count_what_was_done_and_what_was_not(capsys):
     ],
     ids=lambda value: "+".join(type(each).__name__ for each in value) if isinstance(value, list) else str(value),
 )
-def test_the_worst_error_gives_the_code_in_whatever_order_they_came(errors, code, capsys):
+def test_exit_code_is_that_of_the_worst_error_in_any_order(errors, code, capsys):
     for order in (errors, errors[::-1]):
         report = Report("deleted")
         for error in order:

@@ -18,7 +18,7 @@ from penstock.cli.output import harmless, harmless_lines, moment, readable
         (1 << 60, "1.02e+03 PiB"),
     ],
 )
-def test_a_size_is_told_in_the_largest_unit_it_fills(size_bytes, text):
+def test_size_is_printed_in_the_largest_unit_it_fills(size_bytes, text):
     assert readable(size_bytes) == text
 
 

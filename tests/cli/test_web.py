@@ -27,7 +27,7 @@ def test_files_are_listed_measured_and_copied(penstock, served, tmp_path, form):
     assert penstock("stat", f"{root}a%20b.txt").returncode == 0
 
 
-def test_what_cannot_be_done_is_said_and_no_query_is_shown(penstock, served, tmp_path):
+def test_failed_web_commands_never_print_the_query_string(penstock, served, tmp_path):
     (served.folder / "x").write_bytes(b"content")
     root = served.roots["bare"]
     for words in (

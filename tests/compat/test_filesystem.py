@@ -35,7 +35,7 @@ def test_objects_are_files_of_any_store(files, tmp_path, root):
     files.mkdir(root)
 
 
-def test_what_can_be_opened_is_a_checkpoint():
+def test_validate_checkpoint_id_accepts_only_openable_locations():
     assert ObjectFileSystem.validate_checkpoint_id("memory://files/x")
     assert not ObjectFileSystem.validate_checkpoint_id("s3://")
     assert not ObjectFileSystem.validate_checkpoint_id(3)

@@ -61,7 +61,7 @@ def test_columns_of_other_types_are_damage(columns, words):
         read(file_of(columns))
 
 
-def test_what_is_no_parquet_is_damage():
+def test_invalid_parquet_file_raises_damaged():
     for data in (b"", b"PAR1", b"PAR1 and then nothing PAR1", file_of({"path": ["a"] * 9})[:-9]):
         with pytest.raises(Damaged, match=r"s3://bucket/refs\.0\.parq"):
             read(data)

@@ -23,7 +23,7 @@ def _answer(region, pipe):
 
 @pytest.mark.parametrize("kind", [Region, Slot])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_worker_sees_what_its_parent_wrote_and_the_parent_what_the_worker_wrote(method, kind):
+def test_region_writes_are_shared_between_parent_and_worker(method, kind):
     region = kind(5)
     region.view[:] = b"hello"
     processes = multiprocessing.get_context(method)
@@ -76,7 +76,7 @@ def test_a_killed_process_lets_go_of_the_lock():
         worker.join()
 
 
-def test_a_plain_pickle_is_a_copy_of_its_own():
+def test_pickling_outside_process_start_makes_an_independent_copy():
     region = Region(3)
     copy = _travelled(region)
     copy.view[:] = b"abc"
@@ -89,7 +89,7 @@ def test_nothing_is_a_region_too():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_it_has_no_name_to_clean_up_and_its_descriptor_goes_with_it():
+def test_region_is_an_unlinked_memfd_closed_on_deletion():
     region = Region(1 << 20)
     descriptor = Path(f"/proc/self/fd/{region._descriptor}")
     assert str(descriptor.readlink()) == "/memfd:penstock (deleted)"
@@ -120,7 +120,7 @@ def _fill(slot, pipe):
     pipe.send(bytes(slot.view))
 
 
-def test_what_a_forked_child_allocates_is_not_its_parents():
+def test_slots_allocated_in_a_forked_child_do_not_alias_parent_slots():
     slot = Slot(8)
     processes = multiprocessing.get_context("fork")
     here, there = processes.Pipe()

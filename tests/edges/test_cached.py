@@ -134,7 +134,7 @@ READERS = [samples, iterable, unlisted, forked, arrays, flat, by_zarr, by_fsspec
 
 
 @pytest.mark.parametrize("reads", READERS, ids=lambda each: each.__name__)
-def test_what_was_read_once_costs_no_get_again(server, near, reads):
+def test_second_read_of_cached_object_sends_no_get_request(server, near, reads):
     before = len(server.seen("get", "cached"))
     reads(near)
     once = len(server.seen("get", "cached"))

@@ -159,7 +159,7 @@ READERS = {  # what goes back to the beginning while it writes: into memory, and
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_a_library_writes_is_read(name, opened):
+def test_file_written_by_a_library_is_read_back_by_it(name, opened):
     write_mode, write, read_mode, read, wanted = WRITERS[name]
     with opened(write_mode) as file:
         write(file)
@@ -168,7 +168,7 @@ def test_what_a_library_writes_is_read(name, opened):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_a_library_began_to_write_is_not_there(name, opened, server):
+def test_failed_library_write_leaves_no_object_in_the_bucket(name, opened, server):
     write_mode, write, *_ = WRITERS[name]
     before = server.objects("bucket")
     with pytest.raises(ZeroDivisionError), opened(write_mode) as file:
@@ -178,7 +178,7 @@ def test_what_a_library_began_to_write_is_not_there(name, opened, server):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_a_library_wrote_elsewhere_is_read(name, opened):
+def test_file_from_a_library_is_read_after_upload_as_bytes(name, opened):
     write, read, wanted = READERS[name]
     whole = io.BytesIO()
     write(whole)

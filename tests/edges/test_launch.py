@@ -53,7 +53,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-def test_a_program_ends_as_in_an_interpreter_of_its_own(write, name):
+def test_forked_program_exits_and_prints_like_a_fresh_interpreter(write, name):
     text, code, printed = ENDINGS[name]
     path = write(text)
     ended = run([path], [os.environ])
@@ -85,7 +85,7 @@ ABOUT = """
 """
 
 
-def test_a_program_finds_what_an_interpreter_of_its_own_would_give_it(write, tmp_path):
+def test_forked_program_gets_same_arguments_and_environment_as_fresh_interpreter(write, tmp_path):
     path, folder = write(ABOUT), tmp_path / "folder"
     folder.mkdir()
     variables = os.environ | {"ONLY": "this, é", "OMP_NUM_THREADS": "1"}
@@ -106,7 +106,7 @@ def test_a_program_finds_what_an_interpreter_of_its_own_would_give_it(write, tmp
     assert told == expected
 
 
-def test_a_program_lacks_what_it_does_not_import_whatever_others_did(write):
+def test_forked_program_lacks_modules_imported_only_by_other_programs(write):
     assert run([write("import torch.distributed.tensor")], [os.environ]).returncode == 0
     assert "AttributeError" in run([write("import torch; torch.distributed.tensor")], [os.environ]).stdout
 
@@ -177,7 +177,7 @@ LASTS = """
 """
 
 
-def test_programs_die_with_the_tests_whatever_ends_those(write, tmp_path):
+def test_forked_programs_die_when_the_test_process_is_killed(write, tmp_path):
     os.mkfifo(tmp_path / "told")
     script = "import os, sys; from tests.edges import launch; launch.run(sys.argv[1:], [os.environ])"
     command = [sys.executable, "-c", script, write(LASTS), tmp_path / "told"]

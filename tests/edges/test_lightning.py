@@ -62,14 +62,14 @@ def _interrupted(loaders, folder, saves, dies_at, **trainer):
 # Six batches make an epoch: the first dies within one, the second and fourth right after an epoch's last batch.
 @pytest.mark.parametrize("dies_at", [3, 6, 8, 12, 13])
 @pytest.mark.parametrize("make", [_map, _iterable])
-def test_a_training_goes_on_after_its_last_step(url, whole, tmp_path, make, dies_at):
+def test_killed_training_resumes_after_its_last_saved_step(url, whole, tmp_path, make, dies_at):
     loaders = iter([make(url), make(url)])
     assert _interrupted(loaders, tmp_path, EVERY_STEP, dies_at) == whole
 
 
 @pytest.mark.parametrize("dies_at", [3, 12])
 @pytest.mark.parametrize("workers", [(2, 2), (0, 2), (2, 0)])
-def test_another_number_of_workers_may_go_on(url, whole, tmp_path, workers, dies_at):
+def test_training_resumes_with_a_different_number_of_workers(url, whole, tmp_path, workers, dies_at):
     loaders = (_map(url, each) for each in workers)
     assert _interrupted(loaders, tmp_path, EVERY_STEP, dies_at) == whole
 
@@ -95,7 +95,7 @@ def test_gradients_of_several_batches_may_make_a_step(url, whole, tmp_path):
 
 
 @pytest.mark.parametrize("dies_at", [3, 6, 13])
-def test_a_training_measured_in_steps_goes_on_too(url, whole, tmp_path, dies_at):
+def test_training_limited_by_max_steps_resumes_after_its_last_step(url, whole, tmp_path, dies_at):
     loaders = (_map(url) for _ in range(2))
     steps = {"max_steps": 17, "max_epochs": -1}
     assert _interrupted(loaders, tmp_path, EVERY_STEP, dies_at, **steps) == whole[:17]
@@ -126,7 +126,7 @@ class _Sampled(Keeper):
 
 @pytest.mark.parametrize("saves", [EVERY_STEP, EVERY_EPOCH], ids=["step", "epoch"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_torch_s_loader_goes_on_through_its_batch_sampler(url, whole, tmp_path, workers, saves):
+def test_torch_dataloader_with_batch_sampler_resumes_from_checkpoint(url, whole, tmp_path, workers, saves):
     dataset = ps.MapDataset.from_prefix(url, transform=keys)
 
     def begin(dies_at=None):
@@ -138,7 +138,7 @@ def test_torch_s_loader_goes_on_through_its_batch_sampler(url, whole, tmp_path, 
     assert fit(*begin(), tmp_path, saves, resumes=tmp_path / "last.ckpt") == whole
 
 
-def test_a_loader_may_be_made_before_lightning_says_which_rank_it_is(url, monkeypatch):
+def test_loader_is_created_with_world_size_set_but_rank_unset(url, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")  # and no RANK, until there is a group
     _map(url)
 
@@ -148,7 +148,7 @@ def _merged(*ledgers):
     return [[*rows[0][:2], sorted(key for row in rows for key in row[2])] for rows in zip(*ledgers, strict=True)]
 
 
-def test_two_ranks_die_and_one_goes_on(url, tmp_path):
+def test_run_of_two_killed_ranks_resumes_on_a_single_rank(url, tmp_path):
     one = ps.MapDataset.from_prefix(url, transform=keys)
     whole = fit(Keeper(), ps.DataLoader(one, 2 * BATCH, shuffle=True), tmp_path / "whole", EVERY_STEP)
     folder = tmp_path / "ranks"

@@ -62,7 +62,7 @@ def _names(bucket, folder="run"):
 
 # The first dies within an epoch, the second right after an epoch's last batch.
 @pytest.mark.parametrize(("name", "dies_at"), [("SIGKILL", 8), ("SIGKILL", 12), ("SIGINT", 3)])
-def test_a_training_that_a_signal_ended_goes_on_from_the_bucket(opened, data, whole, name, dies_at):
+def test_training_ended_by_a_signal_resumes_from_the_bucket_checkpoint(opened, data, whole, name, dies_at):
     folder = f"{opened.url}run"
     run = program(Path(__file__).with_name("remote.py"), data, folder, dies_at, name, **opened.server.environment)
     assert run.returncode == (-signal.SIGKILL if name == "SIGKILL" else 1), run.stdout
@@ -83,14 +83,14 @@ def test_a_checkpoint_is_named_by_its_url(opened, data, whole):
     assert loaded.before == whole[:6]
 
 
-def test_there_is_no_last_checkpoint_before_the_first(opened, data, whole):
+def test_resume_from_last_starts_fresh_when_no_checkpoint_exists(opened, data, whole):
     model = Keeper()
     run = trainer(f"{opened.url}run", plugin=CheckpointIO(opened.store))
     run.fit(model, loader(data), ckpt_path="last")
     assert model.ledger == whole
 
 
-def test_a_store_that_does_not_answer_is_no_fresh_start(opened, data):
+def test_resume_from_missing_bucket_raises_instead_of_starting_fresh(opened, data):
     run = trainer("s3://no-such-bucket-of-ours/run", plugin=CheckpointIO(opened.store))
     with pytest.raises(NotFound):
         run.fit(Keeper(), loader(data), ckpt_path="last")
@@ -128,7 +128,7 @@ def test_a_fit_with_local_data_and_checkpoints_leaves_no_thread(data, tmp_path, 
     assert set(threading.enumerate()) == before
 
 
-def test_what_another_run_saved_is_left(opened, data):
+def test_checkpoints_of_another_run_are_kept_when_resuming_from_it(opened, data):
     plugin = CheckpointIO(opened.store)
     trainer(f"{opened.url}run", plugin=plugin, max_epochs=1).fit(Keeper(), loader(data))
     before = _names(opened)
@@ -146,7 +146,7 @@ def test_weights_alone_are_saved_and_loaded(opened, data):
     trainer(folder, plugin=plugin).validate(Keeper(), loader(data), ckpt_path=f"{folder}/last.ckpt")
 
 
-def test_a_training_ends_with_what_its_last_save_failed_with(opened, data):
+def test_training_raises_the_error_of_its_failed_last_async_save(opened, data):
     class Lost(CheckpointIO):
         def save_checkpoint(self, checkpoint, *_, **__):
             super().save_checkpoint(checkpoint, "s3://no-such-bucket-of-ours/x")
@@ -174,7 +174,7 @@ def _sharded(count, bucket, data, out, *fits):
 
 
 @pytest.mark.parametrize("how", ["shards", "whole"])
-def test_a_sharded_model_goes_on_from_the_bucket(small, data, tmp_path, how):
+def test_sharded_model_resumes_from_checkpoint_in_the_bucket(small, data, tmp_path, how):
     fits = [f"{small.url}all|5|{how}", f"{small.url}run|2|{how}", f"{small.url}run|4|{how}"]
     two = _sharded(2, small, data, tmp_path / "two", *fits, f"{tmp_path}/disk|1|shards")
     for (_, whole), first, (before, second), _ in two:
@@ -191,7 +191,7 @@ def test_a_sharded_model_goes_on_from_the_bucket(small, data, tmp_path, how):
         assert loss == pytest.approx(sum(rank[0][1][4] for rank in two) / 2, rel=1e-5)
 
 
-def test_a_strategy_that_knows_disks_only_is_refused(opened):
+def test_strategy_that_supports_only_local_disks_is_refused(opened):
     run = trainer(
         f"{opened.url}run", plugin=CheckpointIO(opened.store), strategy=strategies.ModelParallelStrategy(1, 1)
     )

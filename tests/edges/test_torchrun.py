@@ -81,7 +81,7 @@ def _shared(one, other):
     return all(left == right for left, right in zip(one, other, strict=False))
 
 
-def test_killed_ranks_go_on_as_other_ranks_and_no_sample_is_lost_or_repeated(job):
+def test_resume_on_different_rank_count_loses_and_repeats_no_sample(job):
     expected = job.expected()
     for epoch in range(EPOCHS):
         names = chain.from_iterable(expected[epoch * STEPS : (epoch + 1) * STEPS])

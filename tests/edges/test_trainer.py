@@ -34,7 +34,7 @@ def _environment(bucket):
     return bucket.server.environment | {"HF_HUB_OFFLINE": "1"}
 
 
-def test_a_killed_training_goes_on_where_nothing_is_but_the_bucket(bucket, whole, tmp_path):
+def test_killed_training_resumes_on_new_machine_from_bucket_alone(bucket, whole, tmp_path):
     run = ps.CheckpointManager(f"{bucket.url}run", keep_last=2, store=bucket.store)
     for dies_at, saved in ((5, [2, 4]), (11, [8, 10])):  # the second goes on from the first
         output = tmp_path / f"machine-{dies_at}"
@@ -91,7 +91,7 @@ def _number(sample):
     return torch.tensor([float(sample.read())])
 
 
-def test_accelerate_goes_on_with_model_optimizer_and_data_of_one_checkpoint(bucket):
+def test_accelerate_resumes_model_optimizer_and_data_from_one_checkpoint(bucket):
     for number in range(20):
         bucket.client.put_object(Bucket=bucket.name, Key=f"data/{number:02}", Body=str(number).encode())
     whole = list(_accelerated(bucket, ps.CheckpointManager(f"{bucket.url}none", store=bucket.store)))

@@ -63,7 +63,7 @@ class TestPositions:
         assert file.read(np.int32(2**31 - 1)) == DATA
 
     @pytest.mark.parametrize("wrong", [1.0, 0.5, "1", None, np.float64(3), np.ones(2)], ids=repr)
-    def test_what_is_no_whole_number_is_refused(self, wrong):
+    def test_non_integer_arguments_raise_type_error_and_keep_the_position(self, wrong):
         file = Held()
         file.read(3)
         calls = [lambda: file.seek(wrong), lambda: file.seek(0, wrong), lambda: file.peek(wrong)]
@@ -102,7 +102,7 @@ class TestBuffers:
         ids=["bytearray", "view", "cast", "numpy", "array"],
     )
     @pytest.mark.parametrize("verb", ["readinto", "readinto1"])
-    def test_whatever_has_memory_is_filled(self, make, size, verb):
+    def test_readinto_fills_any_writable_buffer_type(self, make, size, verb):
         buffer, file = make(size), Held()
         assert getattr(file, verb)(buffer) == size
         assert bytes(memoryview(buffer).cast("B")) == DATA[:size]
@@ -151,7 +151,7 @@ class TestLines:
     def test_lines_end_where_blocks_do_and_elsewhere(self, data):
         assert [*Held(data)] == [*io.BytesIO(data)]
 
-    def test_the_position_is_behind_the_line_whatever_is_done_in_between(self):
+    def test_position_follows_the_yielded_line_despite_interleaved_reads_and_seeks(self):
         file, model = Held(), io.BytesIO(DATA)
         for line, wanted in zip(file, model, strict=True):
             assert (line, file.tell()) == (wanted, model.tell())
@@ -220,7 +220,7 @@ class TestLines:
 
 
 class TestPeek:
-    def test_what_is_peeked_at_stays(self):
+    def test_peek_returns_next_bytes_without_moving_the_position(self):
         file = Held()
         for at in range(len(DATA) + 1):
             file.seek(at)
@@ -290,13 +290,13 @@ def _filled(file, size):
 
 
 class TestManners:
-    def test_it_says_what_it_is(self):
+    def test_file_reports_its_capabilities_and_mode(self):
         file = Held()
         assert (file.readable(), file.seekable(), file.writable(), file.isatty(), file.closed, file.mode) == (
             *(True, True, False, False, False, "rb"),
         )
 
-    def test_what_it_cannot_is_unsupported(self):
+    def test_unsupported_file_operations_raise_unsupported_operation(self):
         file = Held()
         calls = [
             *(
@@ -326,7 +326,7 @@ class TestManners:
             with pytest.raises(ValueError, match="closed"):
                 call()
 
-    def test_it_cannot_be_copied(self):
+    def test_copying_or_pickling_a_file_raises_type_error(self):
         for copying in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="open the URL"):
                 copying(Held())

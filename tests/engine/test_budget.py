@@ -7,7 +7,7 @@ from penstock.engine.budget import Budget
 
 
 @given(st.integers(1, 1000), st.integers(1, 10), st.lists(st.integers(0, 2000), max_size=40))
-def test_what_is_admitted_fits(limit_bytes, limit_items, sizes):
+def test_admitted_items_never_exceed_the_budget_limits(limit_bytes, limit_items, sizes):
     budget, held = Budget(limit_bytes, limit_items), []
     for size in sizes:
         before = (budget.items_held, budget.bytes_held)

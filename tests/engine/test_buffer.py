@@ -43,7 +43,7 @@ def test_borrowed_memory_is_the_caller_s():
     assert Buffer.borrow(wide).size == 32
 
 
-def test_what_cannot_be_written_is_refused():
+def test_borrowing_read_only_or_non_contiguous_memory_raises_type_error():
     with pytest.raises(TypeError):
         Buffer.borrow(b"read-only")
     with pytest.raises(TypeError):
@@ -109,7 +109,7 @@ def test_the_beginning_of_a_buffer_is_a_copy_where_it_is_little_of_it(size):
     assert bytes(buffer.view()) == expected, "and the buffer is used again"
 
 
-def test_memory_that_another_knows_is_never_handed_over():
+def test_cut_copies_memory_that_is_referenced_elsewhere():
     buffer = _filled(1 << 17)
     other = buffer.owner
     assert buffer.cut(100_000) is not other

@@ -60,7 +60,7 @@ def test_an_endpoint_has_one_form(text, form):
         ("hush@host", "credentials"),
     ],
 )
-def test_what_is_no_endpoint_is_refused_by_the_name_of_its_origin(text, says):
+def test_invalid_endpoint_error_names_its_origin_and_hides_secrets(text, says):
     with pytest.raises(ConfigError, match=says) as caught:
         normal(text, "AWS_ENDPOINT_URL")
     assert str(caught.value).startswith("AWS_ENDPOINT_URL ")
@@ -133,5 +133,5 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("address", PUBLIC + NOT_PUBLIC)
-def test_an_address_is_public_where_what_it_stands_for_is(address):
+def test_address_is_public_according_to_the_address_it_embeds(address):
     assert is_public(address) is (address in PUBLIC)

@@ -72,7 +72,7 @@ def test_modes_are_the_built_in_s_without_appending_and_changing(tmp_path):
         ("r", {"metadata": {}}, "ps.stat"),
     ],
 )
-def test_what_cannot_work_is_refused_before_any_request(mode, arguments, advice, url):
+def test_invalid_mode_or_argument_is_refused_before_any_request(mode, arguments, advice, url):
     with pytest.raises(ConfigError, match=advice) as caught:
         ps.open("s3://no-such-bucket/key", mode, store=ps.S3Options(endpoint="http://127.0.0.1:9"), **arguments)
     assert caught.value.url == "s3://no-such-bucket/key"
@@ -81,7 +81,7 @@ def test_what_cannot_work_is_refused_before_any_request(mode, arguments, advice,
 
 @pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
 @pytest.mark.parametrize(("encoding", "errors"), [(None, None), ("utf-16", "strict"), ("ascii", "backslashreplace")])
-def test_text_is_what_python_s_own_files_make_of_it(url, tmp_path, newline, encoding, errors):
+def test_text_mode_matches_builtin_open_for_encodings_and_newlines(url, tmp_path, newline, encoding, errors):
     text, path = "zwölf\r\n€\nein\rende", tmp_path / "model"
     how = {"encoding": encoding, "errors": errors, "newline": newline}
     with ps.open(url, "w", **how) as file, open(path, "w", **(how | {"encoding": encoding or "utf-8"})) as model:
@@ -119,7 +119,7 @@ def test_a_text_file_has_the_manners_of_python_s_own(url):
     assert _bytes(url) == "ü".encode()
 
 
-def test_undecodable_text_is_told(url):
+def test_undecodable_text_raises_unicode_decode_error(url):
     with ps.open(url, "wb") as file:
         file.write(b"\xff\xfe")
     with pytest.raises(UnicodeDecodeError), ps.open(url, "r") as file:
@@ -212,6 +212,6 @@ def test_metadata_goes_with_text(url):
     assert ps.stat(url).metadata["run"] == "7"
 
 
-def test_what_is_missing_is_not_found(url):
+def test_opening_a_missing_object_raises_not_found(url):
     with pytest.raises(NotFound):
         ps.open(f"{url}-missing", "r")

@@ -140,7 +140,7 @@ def test_a_verb_is_there_when_all_its_methods_are():
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
-def test_an_unsupported_verb_names_the_store_the_object_and_what_to_do(verb):
+def test_unsupported_verb_error_names_store_object_and_remedy(verb):
     class Nothing:
         def url(self, key):
             return f"nothing://store/{key}"
@@ -151,7 +151,7 @@ def test_an_unsupported_verb_names_the_store_the_object_and_what_to_do(verb):
     assert isinstance(caught.value, Unusable)
 
 
-def test_what_fits_one_request_is_written_where_there_are_no_uploads(monkeypatch):
+def test_object_within_one_request_is_written_to_store_without_multipart_uploads(monkeypatch):
     class SmallStore(readonly.ReadOnlyStore):
         def open(self, opening):
             return Small(opening.bucket), Threads(2)

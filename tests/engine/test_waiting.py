@@ -13,7 +13,7 @@ from tests.children import forked, python
 
 
 class TestWakeup:
-    def test_it_wakes_once_however_often_it_was_set(self):
+    def test_wakeup_set_several_times_wakes_only_once(self):
         wakeup = Wakeup()
         assert not wakeup.wait(0.0)
         for _ in range(3):
@@ -21,7 +21,7 @@ class TestWakeup:
         assert wakeup.wait(0.0)
         assert not wakeup.wait(0.0)
 
-    def test_it_wakes_who_waits(self):
+    def test_wakeup_set_wakes_a_waiting_thread(self):
         wakeup, woken = Wakeup(), Wakeup()
 
         def answer():
@@ -65,7 +65,7 @@ class TestWakeup:
         ended = python(script, str(seed), limit_s=60)
         assert ended.stdout == "over\n", ended.stderr
 
-    def test_a_wait_lasts_as_long_as_it_says(self):
+    def test_wait_without_wakeup_lasts_at_least_its_limit(self):
         for limit_s in (0.05, LOOK_S + 0.05):
             began = monotonic()
             assert not Wakeup().wait(limit_s)
@@ -189,7 +189,7 @@ def test_ctrl_c_ends_every_verb_within_a_second_where_a_store_never_answers():
     assert ended.stdout.startswith("over"), ended.stdout + ended.stderr
 
 
-def test_a_fork_waits_for_what_another_thread_imports(tmp_path, monkeypatch):
+def test_fork_waits_for_an_import_running_in_another_thread(tmp_path, monkeypatch):
     begun = tmp_path / "begun"
     (tmp_path / "imported_slowly.py").write_text(
         f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(1)\n"  # what it takes, nothing that is waited for

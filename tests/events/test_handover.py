@@ -50,7 +50,7 @@ def restore():
     told.append("restored")
 
 
-def test_a_spawned_process_restores_what_it_was_handed_and_a_pickle_for_elsewhere_does_not():
+def test_only_objects_pickled_for_a_spawned_process_carry_restore_hooks():
     stops = [carry(lambda: broken), carry(lambda: restore)]
     spawning = multiprocessing.get_context("spawn")
     queue = spawning.SimpleQueue()
@@ -65,7 +65,7 @@ def test_a_spawned_process_restores_what_it_was_handed_and_a_pickle_for_elsewher
     assert child.exitcode == 0
 
 
-def test_engines_call_what_waits_for_them():
+def test_begin_calls_registered_hooks_despite_a_failing_hook():
     begun = []
     stops = [when_fetching(broken), when_fetching(lambda: begun.append(1))]
     begin()

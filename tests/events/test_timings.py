@@ -48,7 +48,7 @@ class TestHosts:
             assert read_many(engine, [Span("key"), Span("key", -10)]) == [DATA, DATA[-10:]]
         assert since(before, server.url.partition("//")[2]).received_bytes == SIZE + 10
 
-    def test_throttling_and_other_failures_are_told_apart(self):
+    def test_throttled_responses_are_counted_separately_from_other_failures(self):
         def fault(received, _answer, send):
             refused = {1: 503, 2: 503, 3: 500}.get(received.number)
             if refused:
@@ -86,7 +86,7 @@ class TestHosts:
         assert since(before, "b").first_byte.count == 1
         assert "s3" not in measured().keys() - before.keys()  # other tests may have had requests that never left
 
-    def test_what_was_counted_before_is_left_out_though_its_host_is_folded_into_the_others(self):
+    def test_earlier_counts_are_excluded_even_if_their_host_was_merged_into_others(self):
         idle = Timings("idle-host")
         idle.carried("http://idle/", 5)
         before = counted()
@@ -215,7 +215,7 @@ class TestSlowest:
         }
         assert all(each.elapsed_s > 0 for each in found.values())
 
-    def test_one_that_is_made_later_sees_only_what_comes_later(self):
+    def test_later_recorder_receives_only_later_slow_reads(self):
         first = Slowest(1)
         slow(SlowRequest(9.0, "early", 0, 1, 200, 0.0))
         second = Slowest(1)
@@ -224,7 +224,7 @@ class TestSlowest:
         slow(SlowRequest(1.0, "late", 0, 1, 200, 0.0))
         assert [first.found()[0].url, second.found()[0].url] == ["early", "late"]
 
-    def test_no_read_is_slow_once_nobody_watches(self):
+    def test_deleting_the_last_recorder_ends_measurement_of_slow_reads(self):
         def child():
             held, timings = Slowest(1), Timings("s3")
             assert timings.answered(Response(200), "http://h/x", 1, monotonic() - 100) >= 100

@@ -127,7 +127,7 @@ def test_requests_name_the_operation_they_belong_to(server, source, ledger, name
     assert ids
 
 
-def test_an_operation_without_an_error_is_done_and_its_requests_say_what_they_carried(source, ledger):
+def test_successful_operations_end_as_done_and_their_requests_report_byte_counts(source, ledger):
     source.put("put", b"12345")
     assert source.read(Span("put", 0, 5)) == b"12345"
     ledger.check()
@@ -170,7 +170,7 @@ def test_a_request_that_is_tried_again_keeps_its_id(server, source, ledger):
     assert ends[0].error.startswith("Throttled: ")
 
 
-def test_ctrl_c_ends_what_was_under_way_as_cancelled(server, source, ledger):
+def test_ctrl_c_ends_running_operations_as_cancelled(server, source, ledger):
     """The server is silent: without the interrupt this would take 20 s."""
     server.fail(FAULTS["stall"], when=Match(verb="get"))
     main = threading.main_thread().ident
@@ -196,7 +196,7 @@ def test_the_users_own_error_is_named_and_its_text_is_not(source, ledger):
     assert [event.error for event in ledger.of(OperationEnded)] == ["ValueError"]
 
 
-def test_what_began_before_the_listener_came_may_end_unannounced_and_nothing_else_changes(source):
+def test_operations_started_before_subscription_emit_no_events_to_a_late_listener(source):
     ahead = source.lookahead(iter([Span(key, 0, 10) for key in KEYS]))
     next(ahead)
     late = Ledger()
@@ -295,11 +295,11 @@ with FaultServer.start() as server:
 """
 
 
-def test_an_interpreter_that_exits_ends_what_is_open_as_cancelled():
+def test_interpreter_exit_ends_open_operations_as_cancelled():
     done = python(SCRIPT + EXITING)
     assert done.stdout == "['OperationEnded cancelled', 'RequestEnded cancelled']\n", done.stderr
 
 
-def test_an_io_thread_that_dies_ends_what_it_carried():
+def test_dying_io_thread_ends_its_open_operations_as_failed():
     done = python(SCRIPT + BROKEN)
     assert done.stdout == "Bug\n['OperationEnded failed', 'RequestEnded failed']\n", done.stderr

@@ -47,7 +47,7 @@ COPIES = (["sync"], ["cp", "-r"], ["mv", "-r"])
 
 
 @pytest.mark.parametrize("words", COPIES, ids=" ".join)
-def test_two_keys_that_a_disk_takes_for_one_name_are_told_and_the_first_stays(disk, bucket, tmp_path, words):
+def test_case_insensitive_disk_reports_colliding_keys_and_keeps_the_first_file(disk, bucket, tmp_path, words):
     for key in ("in/A", "in/a", "in/b", "in/x/\u00e9", "in/x/\u00c9"):
         bucket.put(bucket.bucket, key, key.encode())
     (tmp_path / "out").mkdir()
@@ -64,7 +64,7 @@ def test_two_keys_that_a_disk_takes_for_one_name_are_told_and_the_first_stays(di
     assert "in/a" in bucket.objects(bucket.bucket)
 
 
-def test_a_disk_that_tells_cases_apart_gets_both(bucket, tmp_path):
+def test_case_sensitive_disk_receives_both_keys_that_differ_in_case(bucket, tmp_path):
     for key in ("A", "a"):
         bucket.put(bucket.bucket, key, key.encode())
     assert ps.sync(bucket.root, tmp_path / "out", store=bucket.store).copied == 2

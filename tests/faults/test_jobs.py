@@ -88,7 +88,7 @@ def test_an_index_that_is_killed_leaves_the_old_catalog_or_the_whole_new_one(sto
         to.write_bytes(stale)
 
 
-def test_a_warming_that_is_killed_leaves_a_cache_that_reads_rightly_and_goes_on(store, tmp_path, seed):
+def test_killed_warm_leaves_a_valid_cache_and_can_be_resumed(store, tmp_path, seed):
     cached = replace(store, cache=ps.CacheOptions(path=str(tmp_path / "near"), size_bytes=64 << 20))
 
     def work():

@@ -83,7 +83,7 @@ def write(tree, items):
         (tree / name).write_bytes(body)
 
 
-def test_a_killed_sync_to_a_store_goes_on_and_deletes_nothing_outside(server, tmp_path, seed):
+def test_killed_sync_to_a_store_resumes_and_deletes_nothing_outside_its_prefix(server, tmp_path, seed):
     tree, data = tmp_path / "tree", names(seed)
     write(tree, data.items())
     server.make("uphill")
@@ -111,7 +111,7 @@ def test_a_killed_sync_to_a_store_goes_on_and_deletes_nothing_outside(server, tm
     assert [len(server.seen(verb)) for verb in ("put", "part", "delete")] == count
 
 
-def test_a_killed_sync_to_files_goes_on_and_leaves_none_half_written(server, tmp_path, seed):
+def test_killed_sync_to_files_resumes_and_leaves_no_partial_file(server, tmp_path, seed):
     data, tree = names(seed), tmp_path / "tree"
     seen = {name: {body, b"old"} for name, body in data.items()}
     server.make("downhill")

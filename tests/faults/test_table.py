@@ -45,7 +45,7 @@ def test_every_fault_has_its_rows():
     assert [fault for fault in FAULTS if fault in ALWAYS] == list(ALWAYS)
 
 
-def test_the_page_is_what_the_tests_say():
+def test_faults_page_matches_the_generated_page():
     if WRITE:
         PAGE.write_text(page(), "utf-8")
     assert PAGE.read_text("utf-8") == page(), "PENSTOCK_WRITE_DOCS=1 pytest tests/faults/test_table.py writes it anew"

@@ -89,7 +89,7 @@ def test_headers_of_any_kind_are_read_or_refused(verb, seed):
 
 
 @pytest.mark.parametrize("length", ["²", "-1", "9" * 19, "9" * 30, "9" * 5000, "5, 5", "", "0x5"])
-def test_a_length_that_is_none_is_no_size(length):
+def test_invalid_content_length_raises_an_error(length):
     with Scripted(lambda _received, send: send(reply(200, content_length=length, etag='"e"'))) as server:
         source, _ = open_source("s3://bucket/", ps.S3Options(endpoint=server.url, **STORE))
         with pytest.raises(PenstockError) as caught:

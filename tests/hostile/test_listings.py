@@ -112,7 +112,7 @@ def test_uploads_without_end_are_damaged():
             list(source.unfinished(prefix))
 
 
-def test_what_is_true_is_listed_deleted_and_moved():
+def test_truthful_server_allows_listing_deletion_and_upload():
     """The server of these tests can be believed where it does not lie."""
     with hostile(OURS | OTHERS) as server:
         assert [each.key for each in ps.list("s3://bucket/run/", store=server.store)] == sorted(OURS)
@@ -124,7 +124,7 @@ def test_what_is_true_is_listed_deleted_and_moved():
 
 
 @pytest.mark.ceph
-def test_uploads_of_ceph_are_in_an_order_of_its_own(ceph_server):
+def test_all_unfinished_uploads_on_ceph_are_listed_despite_its_order(ceph_server):
     client, name = ceph_server.client(), "uploads-in-order"
     client.create_bucket(Bucket=name)
     keys = ["a", "a-b", "a/b", "a+", "ab", "b"]
@@ -150,7 +150,7 @@ def test_uploads_of_ceph_are_in_an_order_of_its_own(ceph_server):
     ],
     ids=lambda each: each.__name__ if isinstance(each, type) else each[-50:].decode(),
 )
-def test_what_is_no_listing_is_never_an_empty_bucket(answer, error):
+def test_invalid_listing_response_raises_instead_of_showing_an_empty_bucket(answer, error):
     """A manager that found no step would start a run over, in silence."""
     with hostile(OURS, list=lambda _answer, _received: answer, uploads=lambda _answer, _received: answer) as server:
         manager = CheckpointManager("s3://bucket/run", store=server.store)

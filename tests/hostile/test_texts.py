@@ -92,7 +92,7 @@ def _check(error, server):
         "secret_key-xyzzy-that-was-told",
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(words):
+def test_text_resembling_a_secret_is_hidden_in_error_messages(words):
     conceal("secret_key-xyzzy-that-was-told")
     for error in (
         fault(7, words),
@@ -120,7 +120,7 @@ def test_other_words_stay_as_they_are():
 @pytest.mark.parametrize(
     "value", ["²", "9" * 5000, "86401", "-1", "nan", "inf", "1e9", "Mon, 1 Jan 99999999999 0:0:0 GMT"]
 )
-def test_a_retry_after_that_is_nonsense_is_none(value):
+def test_invalid_retry_after_header_is_ignored(value):
     assert S3_CODES.refusal(Response(503, {"retry-after": value}), "read", "").error.retry_after_s is None
 
 

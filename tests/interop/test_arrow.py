@@ -43,7 +43,7 @@ def _ranges(server):
     return [seen.headers.get("range") for seen in server.seen() if seen.method == "GET"]
 
 
-def test_it_reads_what_is_asked_for_and_no_more(server):
+def test_random_file_requests_only_the_ranges_it_reads(server):
     with _opened(server) as file:
         assert (file.readable(), file.seekable(), file.writable(), file.mode) == (True, True, False, "rb")
         assert (file.seek(-100, 2), file.read(1000)) == (len(DATA) - 100, DATA[-100:])
@@ -63,7 +63,7 @@ def test_a_small_file_is_one_request(server):
     assert _ranges(server) == [None]
 
 
-def test_an_empty_file_is_none(server):
+def test_reading_an_empty_file_sends_no_request(server):
     with _opened(server, b"") as file:
         assert file.read() == b""
     assert _ranges(server) == []
@@ -117,7 +117,7 @@ def test_columns_of_a_second_row_group_are_taken_for_all_row_groups(server, parq
     other.close()
 
 
-def test_what_was_expected_in_vain_is_not_expected_again(server, parquet):
+def test_prefetch_stops_after_its_reads_were_unused(server, parquet):
     """A filter leaves out nine row groups of ten."""
     file, read = _opened(server, parquet), set()
     metadata = pq.ParquetFile(pa.PythonFile(file), pre_buffer=False).metadata
@@ -147,7 +147,7 @@ def test_columns_that_are_not_wanted_are_given_up(server, parquet):
     assert len(_ranges(server)) - before <= 2 * COLUMNS
 
 
-def test_what_only_looks_like_parquet_is_read(server):
+def test_file_with_false_parquet_footer_is_read_as_plain_bytes(server):
     data = DATA[:-8] + (100).to_bytes(4, "little") + b"PAR1"
     with _opened(server, data) as file:
         file.seek(-200, 2)

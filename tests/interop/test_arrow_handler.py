@@ -89,7 +89,7 @@ class TestTables:
         with files.open_input_stream("bucket/a.csv.gz") as file:
             assert pyarrow.csv.read_csv(file).num_rows == 1000
 
-    def test_what_fails_is_not_there(self, files, server):
+    def test_failed_or_dropped_arrow_write_publishes_nothing(self, files, server):
         with pytest.raises(ZeroDivisionError):
             ds.write_dataset(
                 pa.RecordBatchReader.from_batches(TABLE.schema, _failing()),
@@ -115,7 +115,7 @@ class TestFiles:
         for key in ("a/x.txt", "a/b/y.txt", "a/b/c/z.txt", "top.txt", "empty/"):
             server.put("bucket", key, key.encode() if not key.endswith("/") else b"")
 
-    def test_files_and_directories_are_told_apart(self, files, asked):
+    def test_file_info_distinguishes_files_from_directories(self, files, asked):
         paths = ["bucket/a/x.txt", "bucket/a", "bucket/a/", "bucket", "bucket/no", "bucket/top.tx", "bucket/empty"]
         found = files.get_file_info(paths)
         assert [info.path for info in found] == paths
@@ -126,7 +126,7 @@ class TestFiles:
         assert (found[0].size, bool(found[0].mtime), found[1].size) == (7, True, None)
         assert asked(lambda: files.get_file_info(["bucket/a/x.txt"])) == ["HEAD"]
 
-    def test_what_is_written_over_is_looked_at_again(self, files):
+    def test_file_info_is_refreshed_after_copy_move_and_delete(self, files):
         for write in (
             lambda: files.copy_file("bucket/a/b/y.txt", "bucket/a/x.txt"),
             lambda: files.move("bucket/a/b/c/z.txt", "bucket/a/x.txt"),
@@ -178,7 +178,7 @@ class TestFiles:
         files.create_dir("bucket/made")
         assert sorted(server.objects("bucket")) == ["empty/", "moved.txt", "new/x.txt"]
 
-    def test_what_is_missing_is_not_found(self, files):
+    def test_missing_object_raises_not_found_in_every_call(self, files):
         for call in (
             lambda: files.open_input_file("bucket/no"),
             lambda: files.open_input_stream("bucket/no"),
@@ -191,7 +191,7 @@ class TestFiles:
                 call()
             assert "s3://bucket/no" in str(caught.value)
 
-    def test_what_cannot_be_is_refused(self, files):
+    def test_unsupported_operations_and_invalid_urls_are_refused_with_advice(self, files):
         for call, error, advice in (
             (lambda: files.open_append_stream("bucket/x"), Unsupported, "not appended to"),
             (lambda: files.open_input_file("bucket"), InvalidURL, "names a bucket"),
@@ -234,7 +234,7 @@ class TestFiles:
             read = [threads.submit(lambda: files.open_input_file("bucket/top.txt").read()) for _ in range(50)]
         assert {each.result() for each in read} == {b"top.txt"}
 
-    def test_it_crosses_processes(self, files):
+    def test_filesystem_is_picklable_and_works_in_a_forked_child(self, files):
         again = pickle.loads(pickle.dumps(filesystem("memory")))
         assert again == filesystem("memory")
         assert again != filesystem("file")

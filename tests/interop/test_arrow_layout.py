@@ -32,7 +32,7 @@ def test_chunks_are_found(metadata):
         assert layout.place(*_range(metadata, group, 1, 3)) == (group, (1, 2, 3))
 
 
-def test_what_is_no_chunk_is_none(metadata):
+def test_range_without_exact_column_chunks_has_no_place_in_the_layout(metadata):
     layout, (start, stop) = Layout(metadata), _range(metadata, 1, 2)
     for other in ((start, stop - 1), (start + 1, stop), (start - 1, stop), (0, 4), (stop, stop), (0, 10**9)):
         assert layout.place(*other) is None
@@ -48,7 +48,7 @@ def test_the_same_columns_elsewhere(metadata):
     assert [*layout.ahead(GROUPS, [(3,)])] == [*layout.ahead(0, [])] == []
 
 
-def test_one_row_group_has_no_others():
+def test_file_with_one_row_group_has_no_place_in_the_layout():
     file = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), file)
     assert Layout(pq.read_metadata(file)).place(4, 30) is None

@@ -22,7 +22,7 @@ def test_each_is_given_out_so_many_times():
     assert [recent.get("a"), recent.get("a"), recent.get("a")] == [2, 2, None]
 
 
-def test_what_is_forgotten_is_gone():
+def test_forgotten_entry_is_absent():
     recent = Recent(9)
     recent.keep("a", 1)
     recent.forget("a")

@@ -80,7 +80,7 @@ def test_two_loops_share_a_source(source):
     assert found == [[[key.encode() for key in KEYS]] * 3] * 2
 
 
-def test_the_loop_goes_on_while_a_read_is_under_way(source, monkeypatch):
+def test_pending_read_does_not_block_the_event_loop(source, monkeypatch):
     gate = threading.Event()
     _hold(monkeypatch, gate)
 
@@ -95,7 +95,7 @@ def test_the_loop_goes_on_while_a_read_is_under_way(source, monkeypatch):
     assert asyncio.run(main()) == b"001"
 
 
-def test_what_takes_long_is_looked_at_as_long_as_it_does(source, monkeypatch):
+def test_long_reads_are_polled_until_they_finish(source, monkeypatch):
     gate, looks = threading.Event(), SimpleQueue()
     _hold(monkeypatch, gate)
     monkeypatch.setattr("penstock.interop.awaiting.LOOK_S", 0.001)
@@ -150,7 +150,7 @@ def test_a_loop_that_was_closed_meanwhile_harms_no_one(source, monkeypatch):
     gc.collect()
 
 
-def test_a_source_that_is_closed_ends_what_is_awaited():
+def test_closing_the_source_cancels_an_awaited_read():
     refused = ps.S3Options(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b", region="us-east-1")
     source, key = open_source("s3://bucket/key", refused)
 
@@ -191,7 +191,7 @@ def test_events_of_a_coroutine_belong_to_its_operation(source):
     assert kinds["OperationEnded"].outcome == "done"
 
 
-def test_it_works_after_a_fork_and_in_a_spawned_process(bucket):
+def test_async_read_works_in_forked_and_spawned_children(bucket):
     source, key = open_source(f"{bucket.url}k", bucket.store)
     source.put(key, b"data")
     assert asyncio.run(read(source, Span(key, 0, 4))) == b"data"

@@ -53,7 +53,7 @@ def _name(error):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.__name__)
-def test_it_has_every_protocol(protocol):
+def test_store_implements_every_obspec_protocol(protocol):
     methods = {name: method for name, method in vars(protocol).items() if not name.startswith("_")}
     assert methods
     for name, wanted in methods.items():
@@ -219,7 +219,7 @@ class TestChanges:
         assert sorted(server.objects("bucket")) == ["run/moved", "running"]
 
 
-def test_errors_have_the_names_that_obspec_knows(do):
+def test_errors_have_obspec_exception_names(do):
     for name, args in (("head", ()), ("get", ()), ("copy", ("to",)), ("get_ranges", ())):
         with pytest.raises(NotFound) as caught:
             do(name, "no", *args, **({"starts": [0], "ends": [2]} if name == "get_ranges" else {}))

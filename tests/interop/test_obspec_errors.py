@@ -7,7 +7,7 @@ from penstock.errors import Bug, Changed, Forbidden, NotFound, PenstockError, Th
 from penstock.interop.obspec import named, renamed
 
 
-def test_what_was_said_stays():
+def test_error_renamed_for_obspec_keeps_its_message_and_attributes():
     error = NotFound("not there", url="s3://bucket/a", attempts=3, elapsed_s=1.5)
     error.code = "NoSuchKey"
     other = named(error)
@@ -27,7 +27,7 @@ def test_names(kind, name):
 
 
 @pytest.mark.parametrize("kind", [Throttled, Bug, KeyboardInterrupt])
-def test_what_obspec_has_no_name_for_stays(kind):
+def test_exception_without_obspec_name_keeps_its_type(kind):
     with pytest.raises(kind) as caught, renamed():
         raise kind("x")
     assert type(caught.value) is kind

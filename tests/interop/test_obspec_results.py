@@ -24,6 +24,6 @@ def test_no_ranges(wrong):
         bounds(wrong, 10)
 
 
-def test_what_a_store_does_not_say():
+def test_missing_etag_and_modification_time_get_defaults():
     found = described(ObjectMeta("root/a", 3), "a")
     assert (found["path"], found["e_tag"], found["last_modified"].timestamp()) == ("a", None, 0)

@@ -85,7 +85,7 @@ class TestNames:
         assert str(path / "c" / "d") == f"s3://bucket/{model / 'c' / 'd'}" == str(path.joinpath("c", "d"))
 
     @pytest.mark.parametrize("key", ODD)
-    def test_keys_are_what_was_written(self, key):
+    def test_path_keeps_its_key_exactly_as_given(self, key):
         path = ps.Path(f"s3://bucket/{key}")
         assert str(path) == f"s3://bucket/{key}" == path.as_uri()
         assert pickle.loads(pickle.dumps(path)) == path
@@ -105,7 +105,7 @@ class TestNames:
         assert len({first, second, ps.Path("gs://bucket/a/b"), ps.Path("s3://bucket/a/b", store="other")}) == 3
         assert min(second, ps.Path("s3://bucket/a")).name == "a"
 
-    def test_a_path_below_another_one(self):
+    def test_relative_to_returns_the_remainder_or_raises_for_another_base(self):
         path = ps.Path("s3://bucket/a/b//c.txt")
         for base in ("s3://bucket/a", "s3://bucket/a/", ps.Path("s3://bucket/a")):
             relative = path.relative_to(base)
@@ -133,7 +133,7 @@ class TestNames:
         assert str(ps.Path("x/y")) == f"file://{tmp_path}/x/y"
         assert ps.Path(tmp_path / "x").name == "x"
 
-    def test_what_is_no_path_is_refused(self):
+    def test_invalid_paths_and_names_are_refused(self):
         for call, error in (
             (lambda: ps.Path(""), InvalidURL),
             (lambda: ps.Path("s4://bucket/a"), UnknownScheme),
@@ -151,7 +151,7 @@ class TestNames:
             with pytest.raises(error):
                 call()
 
-    def test_what_stores_have_not(self):
+    def test_path_operations_without_store_equivalent_raise_an_error(self):
         path = ps.Path("s3://bucket/a")
         for call in (path.owner, path.readlink, lambda: path.chmod(0o600), lambda: path.symlink_to("b"), path.cwd):
             with pytest.raises(NotImplementedError):
@@ -162,7 +162,7 @@ class TestNames:
 
 
 class TestWhatIsThere:
-    def test_files_and_directories_are_told_apart(self, root, asked):
+    def test_path_distinguishes_files_from_directories(self, root, asked):
         kinds = {
             name: ((p := root / name).exists(), p.is_file(), p.is_dir()) for name in ("a.txt", "deep", "no", "mark")
         }
@@ -181,7 +181,7 @@ class TestWhatIsThere:
         with pytest.raises(NotFound):
             (root / "no").stat()
 
-    def test_a_store_that_cannot_be_asked_is_no_answer(self, server):
+    def test_denied_request_raises_instead_of_reporting_a_missing_path(self, server):
         store = replace(server.store, retry=ps.RetryOptions(patience_s=0.01, first_contact_s=0.01))
         path = ps.Path("s3://bucket/a", store=store)
         for ask in (path.exists, path.is_file, path.is_dir):

@@ -47,7 +47,7 @@ def test_every_path_leads_to_its_bucket(key):
     assert path == "bucket/"
 
 
-def test_what_is_joined_lies_below():
+def test_joined_name_stays_below_its_base_and_absolute_names_are_refused():
     assert joined("b/", "a", "", ".", "c//d", "e/") == "b/a/c//d/e/"
     assert joined("s3://b/x/", "y") == "s3://b/x/y"
     for wrong in ("/a", "s3://b/c"):

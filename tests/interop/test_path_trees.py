@@ -51,7 +51,7 @@ def test_matches_are_files_and_directories(source):
         [*path.matches(source, "d", "/")]
 
 
-def test_a_tree_goes_when_it_is_meant_to(source):
+def test_nonempty_tree_is_removed_only_recursively(source):
     with pytest.raises(OSError, match="not empty") as caught:
         path.remove_tree(source, "d", recursive=False)
     assert caught.value.errno == errno.ENOTEMPTY

@@ -76,7 +76,7 @@ def test_bytes_that_differ_are_found_in_the_first_piece_that_does(here, server, 
     assert not same_bytes(job, there)
 
 
-def test_an_etag_that_is_no_digest_proves_nothing_and_both_are_read(here, server):
+def test_etag_without_digest_proves_nothing_and_both_objects_are_read(here, server):
     file, meta, data = here
     odd = 7 * MIB + 1  # no tool's
     store, found = stored(server, "k", data, odd)

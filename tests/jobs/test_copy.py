@@ -88,14 +88,14 @@ def test_a_source_that_was_written_since_is_not_deleted(job):
     assert job.source.head("a").size == 5
 
 
-def test_a_small_object_costs_its_size_and_a_long_one_what_a_stream_holds():
+def test_copy_costs_the_size_of_a_small_object_or_one_stream_buffer():
     assert [cost_bytes(ObjectMeta("a", size)) for size in (0, 8 * MIB)] == [0, 8 * MIB]
     assert cost_bytes(ObjectMeta("a", 8 * MIB + 1)) == cost_bytes(ObjectMeta("a", 1 << 40)) == 128 * MIB
 
 
 @pytest.mark.parametrize("size", [16 * MIB, 16 * MIB + 1, 40 * MIB, 200 * MIB + 7])
 @pytest.mark.parametrize("part_bytes", [5 * MIB, 12 * MIB, 16 * MIB, 32 * MIB])
-def test_a_long_object_arrives_whole_whatever_its_parts(tmp_path, size, part_bytes, seed):
+def test_large_object_is_copied_completely_for_any_part_size(tmp_path, size, part_bytes, seed):
     data = random.Random(seed).randbytes(MIB + 1) * (size // MIB + 1)
     path = tmp_path / "long"
     path.write_bytes(memoryview(data)[:size])

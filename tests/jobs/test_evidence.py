@@ -68,7 +68,7 @@ def test_a_file_is_compared_with_the_md5_of_an_object(up, pair):
 
 
 @pytest.mark.parametrize("up", [True, False])
-def test_where_there_is_no_md5_the_time_that_was_kept_decides(up, pair, tmp_path):
+def test_stored_modification_time_decides_without_an_md5(up, pair, tmp_path):
     job, found = pair(up=up, theirs=b"12345678", mine=b"12345678", mtime="1234.567891")
     os.utime(tmp_path / "file", ns=(1234567891000, 1234567891000))
     job = replace(job, meta=job.source.head(job.meta.key))

@@ -53,12 +53,12 @@ def test_the_rules_in_their_order(here, there, rule, found):
     assert verdict(here, there, rule) == found
 
 
-def test_an_etag_is_an_md5_or_says_nothing():
+def test_content_tag_is_empty_unless_the_etag_is_an_md5():
     assert content_tag(ONE.upper()) == ONE
     assert [content_tag(each) for each in ("", f"{ONE}-2", "0x8DC", ONE[:-1])] == [""] * 4
 
 
-def test_an_etag_of_parts_says_how_many_and_sizes_that_make_as_many_are_guessed():
+def test_multipart_etag_gives_the_part_count_and_candidate_part_sizes():
     assert [parts_tag(each) for each in (f"{ONE}-12", ONE, "", "0x8DC-2", f"{ONE}-x", f"{ONE}-")] == [12, 0, 0, 0, 0, 0]
     mib = 1 << 20
     assert part_sizes(100 * mib, 7, 16 * mib) == [15 * mib, 16 * mib]
@@ -71,7 +71,7 @@ def test_times_are_one_to_six_digits():
     assert not same_time(1.7e9, 1.7e9 + 1e-5)
 
 
-def test_two_listings_side_by_side_pair_what_has_one_key(seed):
+def test_merged_listings_pair_entries_with_the_same_key(seed):
     draw = random.Random(seed)
     letters = ["a", "b", "/", "-", "é", "日", "\U0001f642", "\udcff"]
     for _ in range(200):

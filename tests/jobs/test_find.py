@@ -47,7 +47,7 @@ def names(root, **wanted):
         ({"kind": "folder", "larger_bytes": 2000}, ["x/"]),
     ],
 )
-def test_what_is_wanted_is_found(root, wanted, found):
+def test_find_returns_exactly_the_matching_entries(root, wanted, found):
     assert names(root, **wanted) == found
 
 
@@ -83,6 +83,6 @@ def test_markers_and_folders_of_a_store():
         ({"size": 3}, TypeError),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(wanted, error):
+def test_invalid_find_criteria_are_refused_immediately(wanted, error):
     with pytest.raises(error):
         ps.find("memory://markers/m", **wanted)

@@ -50,7 +50,7 @@ def test_roots_home_and_the_working_directory_are_not_deleted(penstock, tree, ur
     assert left(tree) == before
 
 
-def test_what_lies_below_is_deleted(penstock, tree):
+def test_rm_deletes_a_directory_below_the_working_directory(penstock, tree):
     assert penstock("rm", "-r", "below").returncode == 0
     assert left(tree) == ["elsewhere/kept", "here/file"]
 
@@ -74,7 +74,7 @@ def test_a_glob_that_is_not_everything_is_moved_from_the_working_directory(penst
     assert [name for name in left(tree) if name.startswith("here/")] == rest
 
 
-def test_a_link_is_deleted_and_not_what_it_leads_to(penstock, tree):
+def test_rm_deletes_a_symlink_but_not_its_target(penstock, tree):
     (tree / "dangling").symlink_to("nowhere")
     (tree / "to-file").symlink_to("elsewhere/kept")
     done = penstock("rm", "-r", "../link", "../dangling", "../to-file")
@@ -83,7 +83,7 @@ def test_a_link_is_deleted_and_not_what_it_leads_to(penstock, tree):
     assert not (tree / "link").is_symlink()
 
 
-def test_a_tree_with_links_loses_the_files_and_not_what_the_links_lead_to(penstock, tree):
+def test_recursive_rm_deletes_the_files_of_a_tree_but_not_symlink_targets(penstock, tree):
     (tree / "here" / "below" / "out").symlink_to("../../elsewhere")
     (tree / "here" / "below" / "file2").symlink_to("../../elsewhere/kept")
     assert penstock("rm", "-r", "below").returncode == 0
@@ -143,13 +143,13 @@ def test_links_on_the_way(tmp_path, base, key, found):
     assert link_on_the_way(root + base, root + key) == (found and f"/{root}{found}")
 
 
-def test_names_that_are_no_utf_8_are_printed_as_they_are(tmp_path):
+def test_file_names_with_invalid_utf_8_are_printed_unchanged(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).touch()
     done = subprocess.run([*COMMAND, "ls", f"{tmp_path}/"], capture_output=True, check=True)
     assert done.stdout == f"file://{tmp_path}/".encode() + b"caf\xe9\n"
 
 
-def test_one_store_under_two_names_is_refused_where_they_overlap(tmp_path, monkeypatch):
+def test_overlapping_paths_of_one_store_under_two_names_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "penstock.toml").write_text("[profiles.names]\nurl = 'memory://two-names/base/'\n")
     direct, other = open_source("memory://two-names/")[0], open_source("memory://third-name/")[0]
@@ -169,7 +169,7 @@ def test_one_store_under_two_names_is_refused_where_they_overlap(tmp_path, monke
         check_names([(source, prefix)], target, key)
 
 
-def test_what_is_in_a_file_s_way_is_named(tmp_path):
+def test_path_that_blocks_writing_a_file_is_reported(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder" / "below").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "file")

@@ -28,18 +28,18 @@ def test_each_line_is_there_as_soon_as_it_is_added(trees, tmp_path):
     assert [json.loads(line)["status"] for line in path.read_text().splitlines()] == ["copied", "failed"]
 
 
-def test_no_file_is_no_report(trees):
+def test_ledger_without_file_accepts_outcomes_and_writes_no_report(trees):
     with ledger(None, trees) as add:
         add(Outcome("a", "b", 0, "copied"))
 
 
 @pytest.mark.parametrize("place", ["in/report", "out/deep/report", "out/../in/report"])
-def test_it_lies_in_neither_tree(trees, tmp_path, place):
+def test_report_inside_a_source_or_destination_tree_is_refused(trees, tmp_path, place):
     with pytest.raises(Unusable, match="one of the trees"), ledger(tmp_path / place, trees):
         pass
 
 
-def test_what_cannot_be_written_is_said(trees, tmp_path):
+def test_unwritable_report_raises_an_error(trees, tmp_path):
     with pytest.raises(Unusable, match="cannot write the report"), ledger(tmp_path / "no" / "report", trees):
         pass
     with pytest.raises(NoSpace, match="cannot write the report"), ledger("/dev/full", trees) as add:

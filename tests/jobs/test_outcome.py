@@ -8,7 +8,7 @@ from penstock.errors import NotFound
 from penstock.jobs.outcome import Outcome, Synced, as_line
 
 
-def test_a_line_has_what_there_is_to_say():
+def test_json_line_of_an_outcome_reports_its_note_and_error():
     assert json.loads(as_line(Outcome("a", "b", 1, "copied"))) == {
         "source": "a",
         "dest": "b",

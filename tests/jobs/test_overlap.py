@@ -80,7 +80,7 @@ def test_two_names_of_a_bucket_keep_the_source(names, turned, prefix, base):
     assert before <= set(keys(mine))
 
 
-def test_what_filters_leave_out_of_the_source_is_kept(names):
+def test_sync_to_a_bucket_alias_is_refused_and_keeps_filtered_files(names):
     mine, its = names
     fill(mine, sub_sub_b=b"b", sub_skipped=b"s", sub_sub_keep=b"k")
     with pytest.raises(Unusable, match="under another name"):
@@ -106,7 +106,7 @@ def test_twins_in_other_folders_are_deleted_where_the_trees_lie_apart(names):
     assert keys(f"{mine}to/") == ["to/a", "to/c/d", "to/old/b"]
 
 
-def test_a_sieve_holds_what_was_added_and_hardly_anything_else():
+def test_sieve_holds_all_added_entries_and_almost_no_others():
     sieve = Sieve()
     for number in range(10_000):
         sieve.add(ObjectMeta(f"folder/{number}", number))

@@ -37,7 +37,7 @@ def found(origins, keys):
 
 
 @given(origins=st.lists(ORIGINS, min_size=1, max_size=3), keys=KEYS, dest=INTO, lone=DESTINATIONS)
-def test_every_object_has_a_place_of_its_own_or_a_reason(origins, keys, dest, lone):
+def test_every_planned_object_has_a_unique_destination_or_a_reason(origins, keys, dest, lone):
     dest = lone if len(origins) == 1 and origins[0].kind != "glob" else dest
     listed = list(found(origins, keys))
     steps = list(plan(origins, listed, dest))
@@ -77,7 +77,7 @@ def test_into_keeps_the_name_and_as_replaces_it(origin, key, into, new):
         ("t/" + "é" * 128, "256 bytes"),
     ],
 )
-def test_a_hostile_key_is_refused_as_a_file_and_says_why(key, why):
+def test_hostile_key_is_refused_as_file_name_with_a_reason(key, why):
     tree = Origin(S3, "t/", "tree")
     (step,) = plan([tree], [(tree, ObjectMeta(key, 1))], Destination(FILE, "home/", into=True))
     assert why in step.fault

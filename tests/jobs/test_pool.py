@@ -28,7 +28,7 @@ def calling(function):
     return work
 
 
-def test_every_job_comes_back_once_with_what_came_of_it(source):
+def test_every_job_is_returned_once_with_its_result_or_error(source):
     source.put("there", b"x")
 
     async def work(job):
@@ -45,7 +45,7 @@ def test_every_job_comes_back_once_with_what_came_of_it(source):
         assert isinstance(result, NotFound) if job % 3 == 0 else result == job * 2
 
 
-def test_what_is_no_error_of_penstock_s_comes_back_as_a_bug_with_its_cause():
+def test_unexpected_exception_is_returned_as_a_bug_with_its_cause():
     async def work(_):
         return 1 / 0
 
@@ -100,7 +100,7 @@ def test_64_tasks_are_under_way_and_after_some_hundred_256(source):
     assert max(peaks) == 256
 
 
-def test_leaving_early_tells_those_at_it_and_begins_no_other():
+def test_closing_early_signals_running_jobs_and_starts_no_more():
     stop, done = Event(), []
 
     def work(job):
@@ -134,14 +134,14 @@ def test_leaving_early_calls_requests_off_and_unwinds_every_task(source):
     assert [each.key for each in source.page("").entries] == ["0"], "what was waited for goes no further"
 
 
-def test_what_is_called_off_before_it_began_is_cancelled():
+def test_jobs_stopped_before_their_start_are_cancelled():
     stop = Event()
     stop.set()
     results = [result for _, result in run_jobs(range(3), calling(lambda job: job), lambda _: 1, stop)]
     assert [type(result) for result in results] == [Cancelled] * 3
 
 
-def test_requests_that_cannot_be_sent_fail_each_for_itself_and_others_go_on(source, monkeypatch):
+def test_unsendable_requests_fail_separately_and_other_jobs_complete(source, monkeypatch):
     source.put("there", b"x")
     other, _ = open_source("memory://of-the-others/")
     send = Batch.send
@@ -164,7 +164,7 @@ def test_requests_that_cannot_be_sent_fail_each_for_itself_and_others_go_on(sour
     assert len({id(each) for each in failures}) == 50, "texts are added to errors: no two share one"
 
 
-def test_a_source_of_jobs_that_fails_ends_what_is_under_way(source):
+def test_failing_job_iterator_raises_and_ends_running_jobs(source):
     def jobs():
         yield from range(20)
         raise NotFound("the listing broke off")

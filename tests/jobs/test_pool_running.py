@@ -12,7 +12,7 @@ from penstock.jobs import steps
 from penstock.jobs.pool import Tasks
 
 
-def test_what_is_received_comes_between_the_ends_of_tasks_up_to_the_first_error():
+def test_received_messages_arrive_between_finished_tasks_until_the_first_error():
     news = SimpleQueue()
 
     def receive():
@@ -41,7 +41,7 @@ def test_what_is_received_comes_between_the_ends_of_tasks_up_to_the_first_error(
     assert news.get(timeout=30) == "unheard", "after an error nothing is received"
 
 
-def test_an_error_that_nobody_raises_on_purpose_is_a_bug_and_comes_too():
+def test_unexpected_exception_while_receiving_is_returned_as_a_bug():
     tasks = Tasks(Event())
     tasks.follow("post", lambda: 1 / 0)
     ((job, error),) = tasks.ended()
@@ -49,7 +49,7 @@ def test_an_error_that_nobody_raises_on_purpose_is_a_bug_and_comes_too():
     tasks.close()
 
 
-def test_closing_does_not_wait_for_what_is_to_be_received():
+def test_close_does_not_wait_for_a_pending_receive():
     held = Event()
 
     def receive():

@@ -69,7 +69,7 @@ def test_few_jobs_and_large_ones_stay_in_this_process():
         assert {result[1] for job, result in ended if job % 100 != 99} == {os.getpid()}
 
 
-def test_a_sink_hears_of_what_workers_do(tmp_path):
+def test_json_lines_sink_receives_events_of_all_worker_processes(tmp_path):
     """Each process has a file of its own, and writes it to its end."""
     (tmp_path / "in").mkdir()
     for number in range(MANY):
@@ -103,7 +103,7 @@ def test_memory_is_bounded_over_all_of_them():
         at_once -= 1
 
 
-def test_a_worker_that_is_killed_fails_what_it_was_at_and_the_others_go_on(tmp_path):
+def test_killed_worker_fails_only_its_own_jobs_and_others_continue(tmp_path):
     here, killing = os.getpid(), tmp_path / "killing"
 
     async def work(job):
@@ -141,7 +141,7 @@ def test_a_worker_that_breaks_is_a_bug_and_no_hang(capfd):
     assert "cannot pickle" in capfd.readouterr().err
 
 
-def test_leaving_early_ends_them_soon_and_nobody_goes_on(tmp_path):
+def test_closing_early_ends_workers_quickly_and_no_job_continues(tmp_path):
     stop = Event()
 
     def blocks(job):
@@ -238,7 +238,7 @@ def alive(pid):
         return False
 
 
-def test_one_that_does_not_leave_is_killed(monkeypatch):
+def test_worker_that_ignores_its_end_request_is_killed(monkeypatch):
     monkeypatch.setattr(pool, "_GRACE_S", 0.2)
 
     async def stuck(_):

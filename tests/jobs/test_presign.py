@@ -79,7 +79,7 @@ def test_every_dialect_takes_signed_addresses_and_no_others(dialect):
 
 
 @pytest.mark.parametrize("dialect", SCHEMES)
-def test_an_address_ends_when_it_says(dialect, monkeypatch):
+def test_presigned_url_expires_at_the_reported_time(dialect, monkeypatch):
     with FaultServer.start(Settings(dialect=dialect)) as server:
         server.put("bucket", "k", b"data")
         now = time.time()
@@ -143,7 +143,7 @@ def test_no_address_outlives_its_credentials():
     assert signed.note == ""
 
 
-def test_a_session_token_whose_end_is_not_known_is_told():
+def test_session_token_with_unknown_expiry_adds_a_note():
     store = ps.S3Options(endpoint="http://127.0.0.1:9", access_key="k", secret_key="s", session_token="t")
     assert "session token" in ps.presign("s3://bucket/k", store=store).note
 
@@ -170,7 +170,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("way", REFUSED)
-def test_what_signs_nothing_is_refused_with_what_would(way):
+def test_presign_without_signing_support_is_refused_with_advice(way):
     url, store, said = REFUSED[way]
     with pytest.raises(Unsupported, match=said) as caught:
         ps.presign(url, store=store)

@@ -37,7 +37,7 @@ def test_a_name_with_wildcards_is_the_object_of_just_this_name_before_it_is_a_gl
     assert keys(select_objects(f"{place}a?/x", STORE)) == ["ac/x"]
 
 
-def test_a_tree_takes_recursive_and_what_is_both_takes_a_slash(place):
+def test_recursive_flag_selects_a_tree_and_slash_resolves_ambiguity(place):
     with pytest.raises(Unusable, match="-r takes all"):
         select(f"{place}dir", STORE, recursive=False)
     with pytest.raises(Unusable, match=r"both/ for the tree"):
@@ -48,14 +48,14 @@ def test_a_tree_takes_recursive_and_what_is_both_takes_a_slash(place):
 
 
 @pytest.mark.parametrize("word", ["nothing", "di", "nothing/", "no*"])
-def test_nothing_there_is_told_at_the_latest_by_the_first_entry(place, word):
+def test_missing_source_raises_no_later_than_first_entry(place, word):
     with pytest.raises(NotFound, match="nothing there"):
         select(f"{place}{word}", STORE, recursive=True).entries()
     with pytest.raises(Unusable, match="names a bucket"):
         select_objects(place, STORE)
 
 
-def test_a_destination_is_a_folder_by_its_slash_or_by_what_goes_there_and_never_by_what_is_there(place):
+def test_trailing_slash_or_multiple_sources_make_the_destination_a_folder(place):
     one, glob = Origin("file:///", "a", "object"), Origin("file:///", "", "glob", glob="*")
     _, named = destination(f"{place}new", STORE, [one])
     assert (named.key, named.into) == ("new", False)
@@ -76,7 +76,7 @@ def test_a_local_path_loses_its_dots_and_the_links_on_its_way_and_keeps_its_last
     assert resolved("..") == ""
 
 
-def test_what_is_no_object_in_a_local_tree_is_told_with_its_kind(tmp_path):
+def test_non_object_entries_in_local_tree_are_reported_with_kind(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real/file").touch()
     (tmp_path / "to-file").symlink_to("real/file")
@@ -91,12 +91,12 @@ def test_what_is_no_object_in_a_local_tree_is_told_with_its_kind(tmp_path):
     }
 
 
-def test_only_a_local_path_is_told_that_s3_was_perhaps_meant():
+def test_s3_scheme_hint_is_given_only_for_local_paths():
     assert "s3:// in front" in elsewhere("file:///bucket/key")
     assert elsewhere("s3://bucket/key") == ""
 
 
-def test_what_is_left_out_is_found_without_a_look_at_each_file(tmp_path, monkeypatch):
+def test_left_out_entries_are_found_without_stat_of_regular_files(tmp_path, monkeypatch):
     for name in ("a/x", "b/c/y", "z"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def test_what_is_left_out_is_found_without_a_look_at_each_file(tmp_path, monkeyp
     assert {Path(path).name for path in looked} == {"link"}
 
 
-def test_a_file_whose_kind_cannot_be_asked_for_is_told_of_and_the_others_are_looked_at(tmp_path, monkeypatch):
+def test_entry_with_unreadable_kind_is_reported_and_others_are_checked(tmp_path, monkeypatch):
     """Some network file systems tell no kind in a listing, and the look that is then made may fail."""
 
     class Untold:

@@ -48,7 +48,7 @@ def test_an_object_without_a_type_gets_the_options_and_its_writing_is_an_event(s
     assert (told.url, told.size_bytes, told.etag) == (source.url("a"), 4, etag)
 
 
-def test_what_blocks_is_called_on_another_thread_and_its_errors_come_back():
+def test_blocking_call_runs_on_another_thread_and_raises_its_errors():
     async def work():
         with pytest.raises(NotFound):
             await steps.blocking(_raise, NotFound("no"))

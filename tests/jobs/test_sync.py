@@ -126,7 +126,7 @@ def test_within_a_bucket_the_server_copies(faulty, tree):
     assert ps.sync(f"{faulty.root}/a", f"{faulty.root}/b", store=faulty.store).unchanged == len(NAMES)
 
 
-def test_what_changed_is_copied_and_what_is_too_much_is_deleted_last(faulty, tree, tmp_path):
+def test_changed_objects_are_copied_and_extra_objects_deleted_last(faulty, tree, tmp_path):
     store, dest = faulty.store, f"{faulty.root}/t"
     ps.sync(tree, dest, store=store)
     for name in ("t/old", "t/x/old", "tt", "outside"):
@@ -203,7 +203,7 @@ def test_a_source_listing_that_fails_half_way_deletes_nothing(faulty):
     assert len([each for each in faulty.seen() if each.verb == "list"]) > seen
 
 
-def test_a_failure_keeps_what_would_be_deleted_and_the_rest_is_copied(faulty, tree, tmp_path):
+def test_failed_copy_skips_deletion_and_copies_the_rest(faulty, tree, tmp_path):
     store, dest = faulty.store, f"{faulty.root}/t"
     faulty.put(faulty.bucket, "t/old", b"old")
     faulty.fail(FAULTS["denied"], when=Match(verb="put", key="t/x.y"))
@@ -221,7 +221,7 @@ def test_a_failure_keeps_what_would_be_deleted_and_the_rest_is_copied(faulty, tr
     assert ps.sync(tree, dest, delete=True, store=store).deleted == 1
 
 
-def test_what_changes_between_the_look_and_the_deletion_stays_and_is_told(faulty, tree, monkeypatch):
+def test_destination_object_changed_before_deletion_is_kept_and_raises(faulty, tree, monkeypatch):
     store, dest = faulty.store, f"{faulty.root}/t"
     ps.sync(tree, dest, store=store)
     faulty.put(faulty.bucket, "t/old", b"old")
@@ -239,7 +239,7 @@ def test_what_changes_between_the_look_and_the_deletion_stays_and_is_told(faulty
     assert faulty.objects(faulty.bucket)["t/old"] == b"new"
 
 
-def test_a_source_that_changes_between_the_look_and_the_copy_is_told(faulty, tmp_path, monkeypatch):
+def test_source_changed_before_copy_raises_and_writes_no_file(faulty, tmp_path, monkeypatch):
     faulty.put(faulty.bucket, "a/k", b"first")
     from penstock.jobs import sync as module
 
@@ -296,7 +296,7 @@ def test_by_content_a_newer_copy_of_other_bytes_is_replaced(faulty, tree):
     assert faulty.objects(faulty.bucket)["t/x.y"] == (tree / "x.y").read_bytes()
 
 
-def test_contents_that_no_etag_tells_are_compared_and_copied_once(server, tree, tmp_path):
+def test_checksum_sync_compares_content_and_copies_only_differences(server, tree, tmp_path):
     store, other = replace(server.store, write=PARTS), replace(server.store, write=ps.WriteOptions())
     dest = f"{server.root}/t"
     ps.sync(tree, dest, store=store)
@@ -337,7 +337,7 @@ def test_every_store_is_made_equal_in_both_directions_and_once(place, tree, tmp_
             assert (again.copied, again.deleted, again.unchanged) == (0, 0, len(NAMES))
 
 
-def test_a_directory_in_a_file_s_place_and_the_other_way_are_told_or_replaced(tree, tmp_path):
+def test_file_directory_conflict_raises_without_delete_and_is_replaced_with_it(tree, tmp_path):
     out = tmp_path / "out"
     ps.sync(tree, out)
     (tree / "x.y").unlink()
@@ -361,7 +361,7 @@ def test_a_directory_in_a_file_s_place_and_the_other_way_are_told_or_replaced(tr
     assert ps.sync(tree, out, delete=True).unchanged == len(contents(tree))
 
 
-def test_a_directory_that_holds_what_is_not_deleted_stays(tree, tmp_path):
+def test_directory_with_excluded_files_is_kept_and_raises(tree, tmp_path):
     out = tmp_path / "out"
     (out / "x.y" / "kept").mkdir(parents=True)
     (out / "x.y" / "kept" / "a.log").write_bytes(b"kept")
@@ -427,7 +427,7 @@ def test_markers_of_folders_survive_files_that_have_none(faulty, tree):
 
 
 class TestRefusals:
-    def test_one_tree_in_the_other(self, tree, tmp_path, monkeypatch):
+    def test_local_source_and_destination_inside_each_other_are_refused(self, tree, tmp_path, monkeypatch):
         (tmp_path / "alias").symlink_to(tree)
         monkeypatch.chdir(tree)
         for source, dest in (
@@ -441,7 +441,7 @@ class TestRefusals:
             with pytest.raises(Unusable, match="lie in one another"):
                 ps.sync(source, dest)
 
-    def test_one_prefix_in_the_other_by_any_name(self, faulty, tmp_path, monkeypatch):
+    def test_nested_prefixes_are_refused_under_any_url_form(self, faulty, tmp_path, monkeypatch):
         faulty.put(faulty.bucket, "a/b/k", b"data")
         for name, value in faulty.environment.items():
             monkeypatch.setenv(name, value)
@@ -483,7 +483,7 @@ class TestRefusals:
         done = ps.sync(tree, faulty.root, delete=True, whole_bucket=True, store=faulty.store)
         assert (done.copied, done.deleted) == (len(NAMES), 1)
 
-    def test_profile_of_a_prefix_is_no_whole_bucket(self, tree, tmp_path, monkeypatch):
+    def test_prefix_profile_allows_delete_and_bucket_profile_requires_flag(self, tree, tmp_path, monkeypatch):
         (tmp_path / "home").mkdir()
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         text = """
@@ -531,7 +531,7 @@ def test_nothing_is_replaced_through_a_link_below_the_destination(tree, tmp_path
     assert (tmp_path / "elsewhere" / "y" / "z" / "empty").is_dir()
 
 
-def test_a_link_to_a_directory_in_a_file_s_place_loses_nothing_of_what_it_leads_to(tree, tmp_path):
+def test_directory_link_in_place_of_file_raises_and_keeps_its_target(tree, tmp_path):
     (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x.y").symlink_to(tmp_path / "elsewhere")
@@ -564,14 +564,14 @@ def test_a_directory_that_is_renamed_while_it_is_listed_deletes_nothing(again, t
 
 
 @pytest.mark.parametrize("place", [None, 3])
-def test_what_is_no_url_is_refused_as_everywhere(place, tmp_path):
+def test_sync_argument_of_invalid_type_raises_invalid_url(place, tmp_path):
     for source, dest in ((place, tmp_path), (tmp_path, place)):
         with pytest.raises(InvalidURL, match="a URL is text or a path"):
             ps.sync(source, dest)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
-def test_several_processes_copy_what_differs_and_tell_of_each_once(faulty, tmp_path, forks):
+def test_sync_processes_copy_and_report_each_difference_once(faulty, tmp_path, forks):
     for number in range(1200):
         path = tmp_path / "in" / f"{number % 5}" / f"{number}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -625,7 +625,7 @@ def _aside(folder, number, age_s):
     return path
 
 
-def test_what_killed_writers_left_for_a_day_is_removed_and_nothing_younger_or_alive(tree, tmp_path, monkeypatch):
+def test_only_stale_temporary_files_of_dead_writers_are_removed(tree, tmp_path, monkeypatch):
     ps.sync(tree, tmp_path / "out")
     day_s = 24 * 3600
     old = [_aside(tmp_path / "out" / folder, 1, day_s + 60) for folder in (".", "x")]
@@ -665,7 +665,7 @@ def test_a_writer_that_was_killed_holds_its_file_no_longer(tree, tmp_path):
     assert not left.exists()
 
 
-def test_a_dry_run_tells_of_what_is_in_the_way_as_the_run_does(tree, tmp_path):
+def test_dry_run_reports_the_same_conflicts_as_the_real_run(tree, tmp_path):
     (tmp_path / "out" / "zero").mkdir(parents=True)
     (tmp_path / "out" / "x").write_text("a file")
     told = []

@@ -24,7 +24,7 @@ def test_a_slash_at_the_end_makes_no_difference(tmp_path):
     assert mirror("memory://m", "memory://n/").base == ""
 
 
-def test_one_clock_is_one_server_s_or_this_machine_s(tmp_path):
+def test_mirror_clock_is_shared_within_one_server_or_local_machine(tmp_path):
     (tmp_path / "in").mkdir()
     one, two = (ps.S3Options(endpoint=f"http://127.0.0.1:{port}", anonymous=True) for port in (1, 2))
     assert mirror("s3://abc/x", "s3://def/x", one).one_clock
@@ -41,7 +41,7 @@ def test_markers_are_deleted_only_where_the_source_could_have_them(tmp_path):
     assert [across.deletable(each) for each in (marker, base, full)] == [True, False, True]
 
 
-def test_what_a_store_cannot_do_is_said_before_anything_is_done(tmp_path):
+def test_unsupported_or_missing_mirror_endpoint_raises_at_creation(tmp_path):
     (tmp_path / "in").mkdir()
     with pytest.raises(Unsupported, match="cannot write"):
         mirror(tmp_path / "in", "https://example.com/x")

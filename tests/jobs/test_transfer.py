@@ -43,7 +43,7 @@ def test_an_outcome_for_each_object(tree, tmp_path):
     assert not (tree / "a").exists()
 
 
-def test_what_is_not_usable_is_an_error_before_anything_is_done(tree, tmp_path):
+def test_unusable_source_raises_before_any_transfer(tree, tmp_path):
     with pytest.raises(Unusable, match="-r takes"):
         run([tree], tmp_path / "out")
     with pytest.raises(NotFound):
@@ -117,7 +117,7 @@ def test_a_failure_in_another_process_is_one_object_s_and_stops_where_it_is_to(m
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 @pytest.mark.parametrize("url", ["memory://several-processes/", "fsspec+memory://several-processes/"])
-def test_what_lies_in_this_process_is_copied_by_it(url, many, tmp_path, forks):
+def test_in_process_store_is_copied_without_forking(url, many, tmp_path, forks):
     how = How(recursive=True, processes=3)
     for here, there in ((f"{many}/", url), (url, f"{tmp_path}/back/")):
         with closing(transfer([here], there, how, StoreOptions())) as found:
@@ -127,7 +127,7 @@ def test_what_lies_in_this_process_is_copied_by_it(url, many, tmp_path, forks):
 
 
 @pytest.mark.parametrize("place", names(), indirect=True)
-def test_every_store_tells_a_copy_from_its_source(place, tmp_path):
+def test_listed_objects_move_to_and_from_every_store(place, tmp_path):
     """A listing and a HEAD tell one time of change; what was listed is moved, down and up."""
     for name in ("a", "x/b"):
         place.put(f"in/{name}", name.encode())

@@ -81,7 +81,7 @@ def test_a_prefix_a_catalog_a_dataset_and_a_loader_warm_the_same_objects(server,
     assert gets(server) == COUNT + 1
 
 
-def test_what_was_replaced_is_read_again(server, near):
+def test_replaced_object_is_fetched_again_by_warm(server, near):
     store = near()
     ps.warm(url(server), store=store)
     server.put(server.bucket, "a/é 003", b"another")
@@ -89,7 +89,7 @@ def test_what_was_replaced_is_read_again(server, near):
     assert bytes(ps.MapDataset.from_prefix(url(server), store=store)[3].data) == b"another"
 
 
-def test_what_fails_does_not_stop_the_rest(server, near):
+def test_failed_object_does_not_stop_warming_the_rest(server, near):
     server.fail(FAULTS["denied"], when=Match(verb="get", key="a/é 007", times=None))
     done = ps.warm(url(server), store=near())
     assert counts(done) == (COUNT, 0, 0, 0, 1)
@@ -98,7 +98,7 @@ def test_what_fails_does_not_stop_the_rest(server, near):
     assert counts(ps.warm(url(server), store=near())) == (1, COUNT, 0, 0, 0)
 
 
-def test_what_is_gone_is_counted_and_a_bucket_that_is_gone_is_an_error(server, near):
+def test_missing_object_is_counted_and_missing_bucket_raises(server, near):
     store = near(mode="ttl", ttl_s=math.inf)
     dataset = ps.MapDataset.from_objects([url(server, "a/é 001"), url(server, "a/none")], store=store)
     assert counts(ps.warm(dataset)) == (1, 0, 1, 0, 0)
@@ -109,7 +109,7 @@ def test_what_is_gone_is_counted_and_a_bucket_that_is_gone_is_an_error(server, n
         ps.warm(url(server, "none/"), store=store)
 
 
-def test_what_does_not_fit_is_left_out_and_nothing_goes_for_it(server, near):
+def test_objects_beyond_cache_size_are_left_out_without_eviction(server, near):
     for number in range(12):
         server.put(server.bucket, f"large/{number:02}", bytes([number]) * MIB)
     store = near(size_bytes=8 * MIB)
@@ -166,7 +166,7 @@ def test_a_large_object_without_a_version_is_found_by_the_read_that_needs_it(ser
     assert gets(server) == before
 
 
-def test_what_is_there_takes_no_room_again(server, near):
+def test_cached_objects_take_no_additional_cache_space(server, near):
     for number in range(6):
         server.put(server.bucket, f"large/{number:02}", bytes([number]) * MIB)
     store = near(size_bytes=8 * MIB)
@@ -174,7 +174,7 @@ def test_what_is_there_takes_no_room_again(server, near):
     assert counts(ps.warm(url(server, "large/"), store=store)) == (2, 4, 0, 0, 0)
 
 
-def test_a_disk_that_fails_meanwhile_is_no_success(server, near, monkeypatch):
+def test_cache_write_failure_counts_objects_as_left_out(server, near, monkeypatch):
     def refuse(*_ignored):
         raise OSError(errno.ENOSPC, "full")
 
@@ -186,7 +186,7 @@ def test_a_disk_that_fails_meanwhile_is_no_success(server, near, monkeypatch):
     assert done.fetched + done.left_out == COUNT + 1
 
 
-def test_an_interrupted_warming_goes_on_where_it_was(server, near):
+def test_interrupted_warming_resumes_with_cached_objects(server, near):
     done, store = Warmed(), near()
 
     def count(_objects, _bytes):
@@ -200,7 +200,7 @@ def test_an_interrupted_warming_goes_on_where_it_was(server, near):
     assert again.fetched + again.present == COUNT + 1
 
 
-def test_worker_processes_find_what_was_warmed(server, near):
+def test_worker_processes_read_warmed_objects_without_requests(server, near):
     dataset = ps.MapDataset.from_prefix(url(server), store=near())
     ps.warm(dataset)
     before = gets(server)
@@ -213,7 +213,7 @@ def keys(samples):
     return [sample.key for sample in samples if bytes(sample.data) is not None]
 
 
-def test_what_cannot_be_warmed_is_refused_with_the_remedy(server, near, monkeypatch):
+def test_unsupported_warm_argument_is_refused_with_advice(server, near, monkeypatch):
     monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
     with pytest.raises(Unusable, match=r"no cache: pass store=ps\.StoreOptions"):
         ps.warm(url(server), store=server.store)
@@ -228,7 +228,7 @@ def test_what_cannot_be_warmed_is_refused_with_the_remedy(server, near, monkeypa
     assert gets(server) == 0
 
 
-def test_a_store_beside_what_has_its_own_is_refused(server, near):
+def test_store_argument_beside_a_dataset_with_its_own_store_is_refused(server, near):
     """It would be ignored: the cache of another store would stay empty without a word."""
     dataset = ps.MapDataset.from_prefix(url(server), store=near())
     for what in (dataset, ps.DataLoader(dataset, batch_size=4), dataset.batched(4)):

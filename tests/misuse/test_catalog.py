@@ -76,7 +76,7 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("write", "error", "word"), MISUSES, ids=[f"{i}-{m[2]}" for i, m in enumerate(MISUSES)])
-def test_it_is_refused_with_a_word(place, write, error, word):
+def test_invalid_catalog_call_raises_with_expected_message(place, write, error, word):
     with pytest.raises(error) as caught:
         write(place)
     assert word in str(caught.value)

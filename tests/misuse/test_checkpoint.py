@@ -57,7 +57,7 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("write", "kind", "word"), MISUSES, ids=[f"{i}-{m[2]}" for i, m in enumerate(MISUSES)])
-def test_the_error_says_what_to_do_and_nothing_is_lost(run, write, kind, word):
+def test_invalid_checkpoint_call_raises_and_loses_no_data(run, write, kind, word):
     with pytest.raises(kind, match=word):
         write(run)
     assert run.restore() == {"kept": True}

@@ -67,7 +67,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "code", "word"), MISUSES, ids=[words.replace(LONG, "LONG") for words, *_ in MISUSES])
-def test_it_is_refused_with_a_word(here, ordered, words, code, word):
+def test_invalid_command_fails_without_traceback_or_new_files(here, ordered, words, code, word):
     done = ordered(words.split(" "), dict(os.environ) | {"COLUMNS": "200", "AWS_EC2_METADATA_DISABLED": "true"})
     assert (done.returncode, word in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr

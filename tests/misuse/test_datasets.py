@@ -151,7 +151,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_with_a_word_on_what_to_do(catalog, folder, name):
+def test_invalid_dataset_call_raises_with_advice(catalog, folder, name):
     misuse, kind, word = REFUSED[name]
     with pytest.raises(kind) as caught:
         misuse(catalog, folder)
@@ -237,7 +237,7 @@ LOADERS = {
 
 @pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize("kind", [Doubled, Together, Both, BatchOfItems, ItemOfBatch, Further, Again, Longer, Method])
-def test_what_a_subclass_overrides_is_what_every_loader_reads(catalog, kind, loader):
+def test_loaders_use_the_subclass_override_of_each_read_method(catalog, kind, loader):
     dataset = kind.from_catalog(catalog, **({} if kind is Method else {"transform": number}))
     seen = torch.cat([torch.as_tensor(batch) for batch in LOADERS[loader](dataset)]).tolist()
     factor = 1 if (kind, loader) == (Together, "by index") else 2  # what reads one sample is not overridden

@@ -115,7 +115,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_with_a_word_on_what_to_do(catalog, name):
+def test_invalid_loader_call_raises_with_advice(catalog, name):
     misuse, kind, word = REFUSED[name]
     with pytest.raises(kind) as caught:
         misuse(catalog)
@@ -170,7 +170,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_read(catalog):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_samples_that_fit_in_no_tensor_say_what_to_do(catalog, workers):
+def test_uncollatable_samples_error_suggests_collate_fn_list(catalog, workers):
     made = ps.DataLoader(ps.MapDataset.from_catalog(catalog, transform=growing), 4, num_workers=workers)
     with pytest.raises(RuntimeError) as caught:
         list(made)

@@ -18,7 +18,7 @@ def server():
         yield server
 
 
-def test_https_at_a_port_without_tls_says_to_write_http(moto_server):
+def test_https_endpoint_without_tls_error_suggests_http(moto_server):
     store = ps.S3Options(endpoint=moto_server.endpoint.replace("http:", "https:"), access_key="a", secret_key="b")
     with pytest.raises(
         ConfigError, match=r"answers without TLS: write http:// in endpoint= or AWS_ENDPOINT_URL, or its port"
@@ -27,7 +27,7 @@ def test_https_at_a_port_without_tls_says_to_write_http(moto_server):
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/train/nope", "s3://missing/train/nope"])
-def test_a_missing_key_or_bucket_names_the_url_and_what_to_check(server, url):
+def test_missing_key_or_bucket_error_names_url_and_settings(server, url):
     text = (
         r"no such key, or no such bucket: check both, and endpoint= or AWS_ENDPOINT_URL, region= or AWS_REGION \["
         + re.escape(url)
@@ -36,14 +36,14 @@ def test_a_missing_key_or_bucket_names_the_url_and_what_to_check(server, url):
         ps.stat(url, store=server.store)
 
 
-def test_a_refused_head_says_that_a_missing_key_looks_the_same(server):
+def test_forbidden_head_mentions_missing_key_as_possible_cause(server):
     server.fail(FAULTS["denied"], when=Match(verb="head"))
     with pytest.raises(Forbidden, match="without one to list, a missing key is 403, too") as refused:
         ps.stat("s3://bucket/train/nope", store=server.store)
     assert refused.value.url == "s3://bucket/train/nope"
 
 
-def test_a_bucket_without_its_scheme_is_told_to_be_a_local_path(tmp_path, monkeypatch):
+def test_url_without_scheme_is_reported_as_a_local_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound, match=r"'bucket/train/' has no scheme, so it is a path of this machine"):
         ps.MapDataset.from_prefix("bucket/train/")

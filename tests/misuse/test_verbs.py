@@ -89,7 +89,7 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("write", "error", "word"), MISUSES, ids=[f"{i}-{m[2]}" for i, m in enumerate(MISUSES)])
-def test_it_is_refused_with_a_word(place, tmp_path, write, error, word):
+def test_invalid_verb_call_raises_and_changes_no_files(place, tmp_path, write, error, word):
     with pytest.raises(error) as caught:
         write(place)
     assert word in str(caught.value)
@@ -97,7 +97,7 @@ def test_it_is_refused_with_a_word(place, tmp_path, write, error, word):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["fifo", "here", "kept"]
 
 
-def test_what_is_named_like_a_glob_or_a_prefix_is_deleted_where_it_is_there(place):
+def test_delete_accepts_existing_keys_with_glob_characters_or_trailing_slash(place):
     for name in ("folder/", "folder/*", "what?"):
         with ps.open(place + name, "wb"):
             pass

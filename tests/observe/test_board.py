@@ -42,7 +42,7 @@ def test_counts_of_children_are_added_and_stay_when_they_have_ended(tmp_path, na
     assert not board.folder.exists()
 
 
-def test_a_killed_child_keeps_what_it_wrote_last(tmp_path, name):
+def test_killed_child_keeps_its_last_written_counts(tmp_path, name):
     source, keys, board = source_of(tmp_path), keys_of(tmp_path), Board(name)
     before = counted(board)
 
@@ -59,7 +59,7 @@ def test_a_killed_child_keeps_what_it_wrote_last(tmp_path, name):
     board.close()
 
 
-def test_the_folder_is_this_users_alone_and_nobody_can_have_made_it(name):
+def test_board_folder_is_private_and_existing_folder_is_refused(name):
     board = Board(name)
     assert board.folder.stat().st_mode & 0o777 == 0o700
     with pytest.raises(FileExistsError):
@@ -71,7 +71,7 @@ def test_the_folder_is_this_users_alone_and_nobody_can_have_made_it(name):
 @pytest.mark.parametrize(
     "text", ["", "[]", "null", '{"a": 3}', '{"hosts": {"a": ["x"]}}', '{"hosts": {"a": [1]}}', "{"]
 )
-def test_a_file_that_is_none_of_ours_counts_nothing(name, text):
+def test_malformed_count_file_adds_nothing_to_the_board(name, text):
     board = Board(name)
     before = counted(board)
     (board.folder / f"{os.getpid()}-x.json").write_text(text)

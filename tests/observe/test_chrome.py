@@ -35,7 +35,7 @@ def test_a_trace_has_requests_and_operations_and_replaces_the_one_before(tmp_pat
     assert requests[0]["ts"] + requests[0]["dur"] <= operation["ts"] + operation["dur"]
 
 
-def test_requests_that_overlap_have_rows_of_their_own(tmp_path):
+def test_overlapping_requests_get_separate_trace_rows(tmp_path):
     writer = ChromeTrace(tmp_path / "trace.json").open(first=True)
 
     def shown(at, event):
@@ -109,7 +109,7 @@ def test_a_killed_process_leaves_all_but_the_bracket(tmp_path):
     assert len([each for each in json.loads(path.read_text() + "]") if each["ph"] == "X"]) == 10
 
 
-def test_a_file_that_is_no_trace_is_not_touched(tmp_path):
+def test_existing_non_trace_file_is_refused_and_unchanged(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("mine")
     with pytest.raises(Unusable, match="is not a trace"):

@@ -42,7 +42,7 @@ def test_only_errors_of_ours_are_shown_with_their_text(error, text):
     assert sentence(event) == f"Retried s3://b/k error={text} attempt=1 delay_s=0.5"
 
 
-def test_a_sentence_leaves_out_what_is_empty():
+def test_event_sentence_omits_empty_fields():
     event = OperationEnded("s3://b/k", 3, 0, "read", "done", 1 / 3)
     assert sentence(event) == "OperationEnded s3://b/k id=3 parent=0 kind=read outcome=done elapsed_s=0.333333"
     assert "error=" not in sentence(RequestEnded("u", 1, 0, "read", 1, "done", 200, 0, 5, 0.1, 0.2))

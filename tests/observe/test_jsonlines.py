@@ -43,7 +43,7 @@ def test_a_full_disk_loses_records_and_no_read(tmp_path, caplog):
     assert "No space left on device" in caplog.text
 
 
-def test_a_file_that_nobody_reads_holds_no_read_up_and_is_abandoned(tmp_path):
+def test_unread_fifo_blocks_no_read_and_close_times_out(tmp_path):
     source, keys, pipe = source_of(tmp_path), keys_of(tmp_path), tmp_path / "pipe"
     os.mkfifo(pipe)
     observed = to(JsonLines(pipe))

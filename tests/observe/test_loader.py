@@ -40,7 +40,7 @@ def slow(clock, count, seconds, first=0.0):
 @pytest.mark.parametrize(
     ("read_s", "step_s", "gain", "waiting"), [(0.9, 0.1, 10.0, 0.9), (0.0, 0.5, 1.0, 0.0), (0.25, 0.25, 2.0, 0.5)]
 )
-def test_the_gain_is_what_the_loop_waits_after_a_warm_up(clock, read_s, step_s, gain, waiting):
+def test_headroom_gain_measures_waiting_after_warm_up(clock, read_s, step_s, gain, waiting):
     measured = headroom(slow(clock, 1000, read_s, first=500.0))
     seen = []
     for batch in measured:

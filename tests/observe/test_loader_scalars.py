@@ -38,7 +38,7 @@ RATES = ["batches_per_s", "samples_per_s", "bytes_per_s"]
 NAMES = ["utilisation", "waiting_s", *RATES, "requests", "retries", "errors", "skipped", "cached"]
 
 
-def test_numbers_are_of_what_came_since(clock):
+def test_scalars_are_differences_since_the_previous_take(clock):
     loader = Loader(batches=5, waiting_s=9)
     scalars = Scalars(loader, "")
     loader.batches, loader.samples, loader.waiting_s, loader.computing_s = 7, 64, 10, 3
@@ -77,7 +77,7 @@ def test_tensorboard_and_wandb_take_them():
     assert logged == [{f"penstock/{name}": 0.0 for name in NAMES} | {"loss": 0.5}]
 
 
-def test_what_a_writer_raises_is_logged_at_most_every_30_seconds(clock, caplog):
+def test_scalar_writer_errors_are_logged_at_most_every_30_seconds(clock, caplog):
     def broken(*_):
         raise OSError("the server is away")
 

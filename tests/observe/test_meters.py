@@ -50,7 +50,7 @@ def test_counts_by_host_and_quantiles_since_the_last_collection(tmp_path, reader
     assert collected(reader) == {}
 
 
-def test_a_forked_child_tells_nothing_through_its_parents_instruments(tmp_path, reader):
+def test_forked_child_reports_nothing_through_parent_instruments(tmp_path, reader):
     source, keys = source_of(tmp_path), keys_of(tmp_path)
     end = observe(MeterProvider([reader], shutdown_on_exit=False).get_meter("tests"), "mine")
     read_one(source, keys[0])

@@ -58,7 +58,7 @@ def test_without_providers_of_the_program_new_ones_export_by_otlp(collector, mon
     assert {"/v1/traces", "/v1/metrics"} <= set(collector.posted)
 
 
-def test_only_what_is_asked_for_is_made():
+def test_only_requested_otel_providers_are_created():
     traces = found("http://127.0.0.1:1", traces=True, metrics=False)
     assert traces.metrics is None
     traces.close()

@@ -87,7 +87,7 @@ def test_an_exporter_that_breaks_breaks_no_read(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"traces": False, "metrics": False}, {"setup": dict, "endpoint": "http://h"}, {"setup": 5}]
 )
-def test_what_records_nothing_or_two_places_is_refused(options):
+def test_opentelemetry_sink_without_signals_or_with_conflicting_setup_is_refused(options):
     with pytest.raises(Unusable, match="OpenTelemetry"):
         OpenTelemetry(**options)
 

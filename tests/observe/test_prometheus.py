@@ -108,7 +108,7 @@ def test_the_metrics_may_join_the_programs_own(tmp_path):
     assert "penstock" not in prometheus_client.generate_latest().decode()
 
 
-def test_a_port_that_is_taken_is_told_and_leaves_nothing(port):
+def test_prometheus_port_in_use_raises_os_error(port):
     with to(Prometheus(port)), pytest.raises(OSError, match="in use"):
         to(Prometheus(port))
 
@@ -134,7 +134,7 @@ def test_a_port_that_does_not_exist_is_refused(port):
 
 
 @pytest.mark.parametrize("word", ["prometheus:0.0.0.0", "prometheus:here", "prometheus:99999"])
-def test_a_word_without_a_port_is_refused_with_what_to_write(word):
+def test_prometheus_word_without_valid_port_raises_config_error(word):
     with pytest.raises(ConfigError, match=r"port"):
         named_sinks(word)
 

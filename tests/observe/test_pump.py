@@ -46,7 +46,7 @@ def test_records_come_in_order_with_their_time_and_the_writer_is_closed_once():
     assert (pump.written, pump.dropped, pump.lost, writer.closed) == (10_000, 0, 0, 1)
 
 
-def test_a_writer_whose_capture_fails_has_the_records_and_is_told_of(caplog):
+def test_failed_capture_is_logged_and_records_are_still_written(caplog):
     class Odd(Collected):
         def capture(self, event):
             if event.count == 1:
@@ -63,7 +63,7 @@ def test_a_writer_whose_capture_fails_has_the_records_and_is_told_of(caplog):
     assert "the sink: its capture failed with ValueError" in caplog.text
 
 
-def test_without_a_record_there_is_no_thread():
+def test_pump_without_records_starts_no_thread():
     before, writer = threading.active_count(), Collected()
     pump = Pump(writer, "a sink")
     assert threading.active_count() == before
@@ -73,7 +73,7 @@ def test_without_a_record_there_is_no_thread():
     assert writer.closed == 1
 
 
-def test_a_stuck_sink_drops_what_its_queue_cannot_hold_and_holds_nobody_up(monkeypatch, caplog):
+def test_stuck_sink_drops_records_beyond_its_queue_without_blocking(monkeypatch, caplog):
     monkeypatch.setattr(room, "_QUEUED", 100)
     writer = Stuck()
     pump = Pump(writer, "the sink")

@@ -41,7 +41,7 @@ def test_processes_that_append_at_once_cut_no_line(tmp_path):
     assert all(len(set(line.split())) == 1 and len(line.split()) == 3000 for line in lines)
 
 
-def test_what_a_full_disk_has_cut_off_goes_first(monkeypatch, tmp_path):
+def test_record_cut_by_full_disk_is_completed_before_new_records(monkeypatch, tmp_path):
     file, write = AppendedFile(str(tmp_path / "file")), os.write
     file.write(b"one\n")
     room = [2]

@@ -41,7 +41,7 @@ def ended(number, attempt, outcome, error=""):
     return RequestEnded(URL, number, 1, "read", attempt, outcome, 503 if error else 200, 7, 5, 0.1, 0.2, error, "h:80")
 
 
-def test_requests_lie_in_their_operation_and_say_what_came_of_them(tracer, exporter):
+def test_request_spans_nest_in_their_operation_and_record_outcome(tracer, exporter):
     spans = Spans(tracer, "penstock")
     spans.write([
         Record(1000, OperationStarted(URL, 1, 0, "read")),
@@ -75,7 +75,7 @@ def test_requests_lie_in_their_operation_and_say_what_came_of_them(tracer, expor
     }
 
 
-def test_what_comes_late_dropped_or_not_at_all_leaves_no_span_open(tracer, exporter, monkeypatch):
+def test_late_dropped_or_missing_events_leave_no_open_span(tracer, exporter, monkeypatch):
     monkeypatch.setattr(room, "_KEPT", 3)
     spans = Spans(tracer, "penstock")
     spans.write([Record(1, ended(9, 1, "done")), Record(2, OperationEnded(URL, 8, 0, "read", "done", 1))])

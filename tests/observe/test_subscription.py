@@ -52,7 +52,7 @@ def test_a_sink_without_events_makes_no_record():
 
 
 @pytest.mark.parametrize("sinks", [(), (JsonLines,), ("events.jsonl",), (None,)])
-def test_what_is_no_sink_is_refused(sinks):
+def test_invalid_sink_argument_is_refused(sinks):
     with pytest.raises(Unusable, match="sink"):
         to(*sinks)
 
@@ -138,7 +138,7 @@ def test_a_child_that_reads_nothing_opens_nothing():
         assert status() == 0
 
 
-def test_the_interpreters_exit_writes_what_is_left_ends_included(tmp_path):
+def test_interpreter_exit_writes_pending_events_and_operation_ends(tmp_path):
     path = tmp_path / "events.jsonl"
     script = """
         import sys

@@ -68,7 +68,7 @@ def test_defaults_nest_and_other_dollars_stay(text, wanted):
         ("${1}", "name of a variable"),
     ],
 )
-def test_what_cannot_be_expanded_says_why(text, says):
+def test_unexpandable_text_raises_with_the_reason(text, says):
     with pytest.raises(Unset) as refused:
         expand(text, {"EMPTY": ""}.get)
     assert says in str(refused.value)

@@ -8,7 +8,7 @@ import pytest
 from penstock.options.private import HiddenMapping
 
 
-def test_it_is_a_copy_that_cannot_change():
+def test_hidden_mapping_is_an_immutable_copy():
     items = {"a": "hush", "b": ["list"]}
     hidden = HiddenMapping(items)
     items["a"] = "other"
@@ -18,7 +18,7 @@ def test_it_is_a_copy_that_cannot_change():
         hidden["a"] = "other"
 
 
-def test_equal_ones_hash_alike_whatever_their_values_are():
+def test_equal_hidden_mappings_have_equal_hashes():
     one, two = HiddenMapping({"a": {}, "b": 1}), HiddenMapping({"b": 1, "a": {}})
     assert one == two == {"a": {}, "b": 1}
     assert hash(one) == hash(two)
@@ -30,6 +30,6 @@ def test_its_repr_shows_names_alone():
     assert repr(HiddenMapping({})) == "<nothing>"
 
 
-def test_it_is_copied_and_pickled_whole():
+def test_hidden_mapping_survives_copy_and_pickle():
     hidden = HiddenMapping({"a": "x"})
     assert pickle.loads(pickle.dumps(hidden)) == copy.deepcopy(hidden) == hidden

@@ -51,7 +51,7 @@ def test_nothing_given_changes_nothing(under):
 
 
 @drawn(OPTIONS)
-def test_what_was_given_is_known_after_a_pickle_a_copy_and_a_replacement(made):
+def test_given_options_survive_pickle_copy_and_replace(made):
     for again in (
         pickle.loads(pickle.dumps(made)),
         pickle.loads(ForkingPickler.dumps(made)),
@@ -98,7 +98,7 @@ def test_a_default_that_was_given_counts_in_every_class(kind, name, other):
         assert getattr(getattr(overlaid(under, over), part), name) == default
 
 
-def test_tls_is_verified_where_a_program_says_so_whatever_the_profile(tmp_path, monkeypatch):
+def test_explicit_tls_verify_overrides_profile_and_survives_pickle(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "mine.toml"))
     (tmp_path / "mine.toml").write_text(
         "[profiles.p]\nurl='s3://bucket/'\ntransport = { verify = false, idle_s = 9 }\n"

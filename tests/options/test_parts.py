@@ -24,7 +24,7 @@ def test_quantities_are_positive(kind, name, value):
 
 
 @pytest.mark.parametrize("words", ["job\r\nx-amz-acl: public-read", "job\0", "jöb"])
-def test_what_follows_in_the_user_agent_is_no_other_header(words):
+def test_invalid_user_agent_extra_raises_config_error(words):
     with pytest.raises(ConfigError, match="printable ASCII"):
         TransportOptions(user_agent_extra=words)
 

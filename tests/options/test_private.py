@@ -44,7 +44,7 @@ class Unslotted(S3Options):
     [Slotted(password="xyzzy"), Slotted(keys=("xyzzy",)), Unslotted(password=b"xyzzy")],
     ids=["text", "several", "bytes, without slots"],
 )
-def test_a_third_partys_options_keep_their_secrets_without_a_word_of_its_own(secret):
+def test_third_party_options_hide_secrets_by_default(secret):
     assert "xyzzy" not in f"{secret!r} {secret} {[secret]}"
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         with pytest.raises(Unusable, match=r"with a secret in it \((password|keys)\) is pickled for worker processes"):
@@ -53,7 +53,7 @@ def test_a_third_partys_options_keep_their_secrets_without_a_word_of_its_own(sec
     assert copy.deepcopy(secret) is secret
 
 
-def test_what_a_third_party_declares_public_or_cannot_be_a_secret_is_shown_and_pickled():
+def test_public_or_nonsecret_third_party_options_are_shown_and_pickled():
     plain = Slotted(project="climate", timeout_s=2.5, retry=RetryOptions(patience_s=3))
     assert "project='climate', timeout_s=2.5)" in repr(plain)
     assert pickle.loads(pickle.dumps(plain)) == plain
@@ -85,7 +85,7 @@ def test_values_of_another_kind_are_refused_and_not_shown(make, words):
     assert "12345" not in str(failure.value)
 
 
-def test_numbers_of_numpy_and_paths_are_what_they_look_like():
+def test_numpy_numbers_and_paths_are_accepted_as_option_values():
     assert ps.ReadOptions(ahead_items=np.int64(5)).ahead_items == 5
     assert ps.RetryOptions(patience_s=np.float32(5), base_s=1).base_s == 1
     assert ps.TransportOptions(ca_file=Path("/etc/ca.pem")).verify

@@ -29,7 +29,7 @@ def test_two_sources_or_none_that_can_be_one_are_refused(options, says):
     assert says in str(refused.value)
 
 
-def test_one_source_is_taken_beside_a_profile_of_aws():
+def test_credential_source_is_accepted_beside_an_aws_profile():
     assert ps.S3Options(credentials=function, profile="minio").credentials is function
     assert ps.S3Options(anonymous=True, profile="minio").anonymous
     assert "hush" not in repr(ps.S3Options(credentials_process=("x", "--password=hush")))

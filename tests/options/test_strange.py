@@ -31,12 +31,12 @@ from penstock.errors import ConfigError
         "another store's word",
     ],
 )
-def test_what_was_meant_is_said(make, said):
+def test_misplaced_or_misspelled_option_error_suggests_correct_usage(make, said):
     with pytest.raises(ConfigError, match=said):
         make()
 
 
 @pytest.mark.parametrize("kind", [ps.CacheOptions, ps.NodeOptions, ps.S3Options, ps.TransportOptions])
-def test_a_value_without_a_name_is_told_to_have_one(kind):
+def test_positional_option_value_raises_and_suggests_a_keyword(kind):
     with pytest.raises(ConfigError, match=rf"{kind.__name__} takes options by name: write {kind.__name__}\(\w+=…\)"):
         kind("folder")

@@ -40,7 +40,7 @@ def test_a_circle_is_refused_wherever_it_closes(length, back):
     assert f"file: {length - 1}.extends" in str(refused.value)
 
 
-def test_a_profile_that_is_missing_is_told_with_the_nearest_name():
+def test_missing_profile_error_suggests_the_nearest_name():
     tables = {"train": made("train", {}, "bse"), "base": made("base", {})}
     with pytest.raises(ConfigError, match=r"file: train.extends: no profile 'bse': did you mean 'base'"):
         chain("train", tables.get, tables.keys)
@@ -65,13 +65,13 @@ def at(keys):
         ("s3://bucket", "profiles.data is a table: [profiles.data]"),
     ],
 )
-def test_what_is_no_profile_says_where_and_what_instead(content, says):
+def test_invalid_profile_error_gives_location_and_correction(content, says):
     with pytest.raises(ConfigError) as refused:
         table("data", content, at, "/home")
     assert says in str(refused.value)
 
 
-def test_a_table_is_flat_and_knows_where_each_value_stands():
+def test_profile_table_is_flat_and_records_value_locations():
     found = table("data", {"url": "u", "extends": "b", "read": {"ahead_items": 3}}, at, "/home")
     assert {key: each.raw for key, each in found.values.items()} == {"url": "u", "extends": "b", "read.ahead_items": 3}
     assert found.values["read.ahead_items"] == Value(3, "penstock.toml:7: profiles.data.read.ahead_items", "/home")

@@ -60,7 +60,7 @@ def made(kind, lookup={}.get, **raw):
         ("named", {"x-a": "b"}, {"x-a": "b"}),
     ],
 )
-def test_a_value_becomes_what_its_field_is(name, raw, wanted):
+def test_option_value_is_converted_to_its_field_type(name, raw, wanted):
     found = getattr(made(Odd, **{name: raw}), name)
     assert found == wanted
     assert type(found) is type(wanted)
@@ -88,7 +88,7 @@ def test_a_value_becomes_what_its_field_is(name, raw, wanted):
         ("text", "${NOPE}", "f.toml:1: text: the variable NOPE is not set"),
     ],
 )
-def test_what_a_field_cannot_be_says_where_and_what(name, raw, says):
+def test_invalid_option_value_error_gives_location_and_expected_type(name, raw, says):
     with pytest.raises(ConfigError) as refused:
         made(Odd, **{name: raw})
     assert says in str(refused.value)
@@ -125,7 +125,7 @@ def test_options_that_contradict_themselves_name_the_value():
         made(ps.TransportOptions, connections=0)
 
 
-def test_parts_are_tables_of_their_own():
+def test_option_parts_are_separate_tables():
     retry = ps.RetryOptions(attempts=2)
     assert typed(Odd, {}, {}.get, retry=retry).retry is retry
     with pytest.raises(ConfigError, match="retry is a separate table, beside options"):

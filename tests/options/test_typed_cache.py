@@ -9,13 +9,13 @@ from penstock.options.typed import cache_folder, cache_options, with_cache
 NEAR = {"PENSTOCK_CACHE": "/near"}
 
 
-def test_without_options_and_variable_there_is_no_cache():
+def test_cache_is_disabled_without_options_or_variable():
     assert cache_options(None, {}) is None
     assert cache_options(None, {"PENSTOCK_CACHE_SIZE": "1 GiB"}) is None
 
 
 @pytest.mark.parametrize("word", ["", "0", "off", "No", "FALSE"])
-def test_a_variable_that_says_no_is_no_cache_and_takes_none_away(word):
+def test_false_cache_variable_creates_no_cache_and_keeps_explicit_cache(word):
     assert cache_options(None, {"PENSTOCK_CACHE": word}) is None
     assert cache_options(ps.CacheOptions(path="/own"), {"PENSTOCK_CACHE": word}) == ps.CacheOptions(path="/own")
 

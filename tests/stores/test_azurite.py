@@ -79,7 +79,7 @@ class TestWays:
         assert len(list(ps.list(filled.url, store=public))) == SAMPLES
         assert ps.open(f"{filled.url}train/003.bin", store=public).read() == b"\3" * 4
 
-    def test_a_wrong_key_says_what_to_check(self, container):
+    def test_wrong_account_key_error_advises_checking_the_key_variable(self, container):
         wrong = ps.AzureOptions(account="devstoreaccount1", endpoint=container.account.endpoint, account_key="AAAA")
         # Azure itself says AuthenticationFailed.
         with pytest.raises(Denied, match=r"AuthorizationFailure.*AZURE_STORAGE_ACCOUNT_KEY"):

@@ -91,7 +91,7 @@ def test_lasting_keys_and_no_keys_are_loaded_once(clock):
         assert lasting.loads == 1
 
 
-def test_others_go_on_with_valid_keys_while_one_thread_renews(held, scripted, clock):
+def test_other_threads_use_valid_credentials_while_one_thread_renews(held, scripted, clock):
     held.refresh_if_due()
     clock[0] += 3400
     scripted.entered.clear()
@@ -221,13 +221,13 @@ def test_a_child_forked_while_a_thread_renews_does_not_hang(held, scripted, cloc
     os.close(reader)
 
 
-def test_the_clock_is_the_wall_s_unless_said_otherwise():
+def test_explicit_keys_never_expire_with_the_default_clock():
     held = RefreshingCredentials(source(S3Options(access_key="a", secret_key="b")))
     assert held.current().access_key == "a"
     assert held._state.due == math.inf
 
 
-def test_it_does_not_travel_to_another_process():
+def test_refreshing_credentials_cannot_be_pickled():
     with pytest.raises(TypeError, match="lock"):
         pickle.dumps(RefreshingCredentials(source(S3Options(anonymous=True), {})))
 
@@ -255,7 +255,7 @@ def test_many_refusals_of_the_old_credentials_load_others_once(held, scripted, c
     assert scripted.loads == 3, "a later one is of the new ones"
 
 
-def test_it_says_whether_there_is_something_to_load(held, clock):
+def test_due_reports_pending_first_load_expiry_and_invalidation(held, clock):
     assert held.due()
     held.current()
     assert not held.due()
@@ -267,7 +267,7 @@ def test_it_says_whether_there_is_something_to_load(held, clock):
     assert held.due()
 
 
-def test_what_becomes_of_a_renewal_is_logged_and_no_secret_with_it(held, scripted, clock, caplog):
+def test_renewal_outcomes_are_logged_without_secrets(held, scripted, clock, caplog):
     with caplog.at_level("INFO", "penstock"):
         held.refresh_if_due()
         assert caplog.messages == []

@@ -37,7 +37,7 @@ def test_pages_together_are_everything_once(keys, prefix, delimiter, size):
     assert all(len(page.entries) + len(page.prefixes) <= size for page in pages)
 
 
-def test_a_call_says_whether_it_blocks():
+def test_direct_call_records_its_blocks_flag():
     assert direct.direct(lambda: 1).request.blocks
     assert not direct.direct(lambda: 1, blocks=False).request.blocks
 

@@ -40,7 +40,7 @@ def says(said) -> tuple[str, ...]:
     ],
     ids=range(8),
 )
-def test_what_a_process_prints_is_read(said, found):
+def test_credentials_printed_by_a_process_are_parsed(said, found):
     keys = printed(says(said), os.environ, Credentials)
     assert (keys, keys.expires_at) == (found, found.expires_at)
     assert keys.found_in == f"the credentials process {Path(sys.executable).name!r}"
@@ -83,7 +83,7 @@ def test_the_environment_is_the_one_that_was_named():
     ],
     ids=range(13),
 )
-def test_a_process_that_fails_is_told_without_its_output(command, told):
+def test_failed_credential_process_is_reported_without_its_output(command, told):
     with pytest.raises(Unauthenticated) as refused:
         printed(command, os.environ, Credentials)
     assert told in str(refused.value)

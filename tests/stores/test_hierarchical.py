@@ -69,7 +69,7 @@ def test_a_file_in_the_middle_of_a_prefix_is_refused_not_listed_as_nothing(tree,
         _keys(f"{tree}a.txt/b", place)
 
 
-def test_folders_are_no_objects(tree, place):
+def test_folder_is_treated_as_missing_object(tree, place):
     with pytest.raises(NotFound, match="this is a folder"):
         ps.stat(f"{tree}a", store=place.store)
     ps.delete(f"{tree}a", store=place.store)

@@ -111,7 +111,7 @@ def test_commands_reach_a_store_by_its_environment(place, penstock):
 
 
 @everywhere
-def test_doctor_passes_and_tells_the_conditions_that_a_store_does_not_heed(place, request):
+def test_doctor_passes_and_reports_unsupported_write_conditions(place, request):
     heeds = EMULATORS[request.node.callspec.params["place"]].heeds
     found = {each.name: each for each in examine(f"{place.url}runs", place.store)}
     outcomes = {name: each.outcome for name, each in found.items()}

@@ -56,7 +56,7 @@ def test_objects_are_written_in_one_request_and_in_parts(locked, store):
     assert sorted(locked.versions()) == ["large", "small"], "a deleted object's version is kept"
 
 
-def test_the_md5_of_what_is_written_after_the_refusal_is_not_computed_on_the_io_thread(locked, store, monkeypatch):
+def test_md5_after_first_refusal_is_computed_outside_the_io_thread(locked, store, monkeypatch):
     computed = []
 
     class Seen(checksums.WithMD5):

@@ -133,20 +133,20 @@ def test_entry_points_are_read_for_unknown_schemes_alone(monkeypatch):
         ({"penstock-shelf": "penstock_shelf:Tray"}, r"'penstock-shelf', says that its schemes are board"),
     ],
 )
-def test_what_is_wrong_with_an_entry_point_names_its_distribution(installed, distributions, says):
+def test_broken_entry_point_error_names_its_distribution(installed, distributions, says):
     for distribution, value in distributions.items():
         installed(distribution, shelf=value)
     with pytest.raises(ConfigError, match=says):
         parse("shelf://one/x")
 
 
-def test_an_unknown_scheme_is_told_which_are_installed_and_which_is_near(installed):
+def test_unknown_scheme_error_lists_installed_schemes_and_nearest_match(installed):
     installed("penstock-shelf", shelf="penstock_nowhere:Shelf", board="penstock_nowhere:Shelf")
     with pytest.raises(UnknownScheme, match=r"s3://, .*board://, shelf:// and.*mean shelf://"):
         parse("shelv://one/x")
 
 
-def test_what_is_installed_later_is_found(installed):
+def test_distribution_installed_after_failed_lookup_is_found(installed):
     with pytest.raises(UnknownScheme):
         parse("shelf://one/x")
     installed("penstock-shelf", shelf="penstock_shelf:Shelf")
@@ -166,7 +166,7 @@ def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
 
 
 @pytest.mark.parametrize("wrong", [{}, {"region": "r"}, 3])
-def test_a_store_that_is_no_options_is_refused_by_every_verb(wrong):
+def test_invalid_store_argument_raises_config_error(wrong):
     with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
         ps.stat("s3://bucket/key", store=wrong)
 

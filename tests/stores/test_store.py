@@ -68,7 +68,7 @@ def test_another_providers_options_are_refused_by_the_name_of_the_right_class():
     assert PLAIN.take(StoreOptions()) == StoreOptions()
 
 
-def test_what_is_no_options_at_all_is_refused():
+def test_store_argument_of_wrong_type_is_refused():
     for wrong in ({"region": "r"}, {}, "profile", S3Options):
         with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
             S3.take(wrong)
@@ -96,7 +96,7 @@ def test_buckets_are_named_by_a_pattern_and_refused_in_words():
     assert Short().bucket_fault("a" * 100) == f"{'a' * 80!r} cannot be a bucket: three letters"
 
 
-def test_a_library_that_is_missing_is_told_with_what_to_install():
+def test_missing_library_error_names_the_extra_to_install():
     class Nowhere(Plain):
         def open(self, _opening):
             import penstock_nowhere  # noqa: F401

@@ -38,7 +38,7 @@ KNOWN = ", ".join(f"{scheme}://" for scheme in loaded())
         ("/mirror/http://host/x", Location("file", "", "mirror/http://host/x")),
     ],
 )
-def test_a_key_is_what_follows_the_bucket_literally(url, location):
+def test_key_is_the_literal_text_after_the_bucket(url, location):
     assert parse(url) == location
     assert parse(location.url) == location
 
@@ -127,7 +127,7 @@ def test_s3_holds_1024_bytes_of_key_and_not_one_more():
         ("\\\\host\\share", "Windows"),
     ],
 )
-def test_what_cannot_be_a_url_is_refused_with_the_remedy(url, says):
+def test_invalid_url_is_refused_with_remedy(url, says):
     with pytest.raises(InvalidURL, match=says):
         parse(url)
 
@@ -164,14 +164,14 @@ def test_credentials_in_a_url_are_refused_and_never_echoed(url):
         ("mem://m/key", "did you mean memory://?"),
     ],
 )
-def test_a_near_miss_is_told_what_was_meant(url, meant):
+def test_near_miss_scheme_error_suggests_the_known_scheme(url, meant):
     with pytest.raises(UnknownScheme) as caught:
         parse(url)
     assert meant in str(caught.value)
     assert f"{KNOWN} and local paths" in str(caught.value)
 
 
-def test_a_far_miss_is_told_what_is_known_and_nothing_more():
+def test_unrelated_scheme_error_lists_only_known_schemes():
     with pytest.raises(UnknownScheme) as caught:
         parse("quux://bucket/key")
     assert str(caught.value) == f"unknown scheme 'quux': Penstock knows {KNOWN} and local paths"

@@ -33,13 +33,13 @@ class Known(DriverContract):
         ("test_only_the_version_that_is_named_is_replaced", ("put",), "writes over whatever is there"),
     ],
 )
-def test_what_a_store_is_known_not_to_do_is_skipped_and_nothing_else_is(promise, arguments, reason):
+def test_contract_test_is_skipped_only_for_declared_limitations(promise, arguments, reason):
     with pytest.raises(pytest.skip.Exception, match=reason):
         getattr(Known(), promise)(trial_of(Careless), *arguments)
     with pytest.raises(NOTICED):
         getattr(DriverContract(), promise)(trial_of(Careless), *arguments)
 
 
-def test_a_store_keeps_every_promise_unless_it_says_otherwise():
+def test_store_setting_defaults_to_every_promise_kept():
     assert (Setting.checks_digests, Setting.keeps_metadata, Setting.holds_copies) == (True, True, True)
     assert set(Setting.heeds) == {"put", "complete"}

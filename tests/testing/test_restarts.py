@@ -180,13 +180,13 @@ def by_torch(catalog, workers: int, every: int = 1):
     ("made", "workers", "every"),
     [(sampled, 0, 1), (sampled, 1, 1), (sampled, 2, 3), (formed, 0, 1), (formed, 1, 1), (by_torch, 0, 1)],
 )
-def test_torchdatas_loader_goes_on_from_its_own_state(catalog, made, workers, every):
+def test_torchdata_loader_resumes_from_its_own_state(catalog, made, workers, every):
     few = catalog[: COUNT if not workers else 10]
     check_restarts(lambda: made(few, workers, every)[1], epochs=1 if workers else 2, limit_bytes=None)
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-def test_what_elastic_state_makes_of_torchdatas_state_is_as_good_as_ours(catalog):
+def test_elastic_states_of_different_torchdata_loaders_are_interchangeable(catalog):
     few = catalog[:10]
     check_restarts(lambda: Elastic(sampled(few, 0)), epochs=1, alike=[lambda: Elastic(formed(few, 2))])
 
@@ -265,7 +265,7 @@ class ReadsAhead(Countdown):
         yield from islice(whole, len(whole))
 
 
-def test_the_check_finds_a_state_that_counts_what_was_prefetched():
+def test_restart_check_detects_state_that_counts_prefetched_items():
     with pytest.raises(AssertionError, match="another layout has other batches or states"):
         check_restarts(Countdown, alike=[ReadsAhead])
     with pytest.raises(AssertionError, match="came differently"):

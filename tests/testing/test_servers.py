@@ -31,7 +31,7 @@ def test_requests_are_recorded_as_they_came_with_their_connection():
     assert (first.connection, second.connection, third.connection, server.connections) == (1, 2, 1, 2)
 
 
-def test_what_a_request_carries_is_in_no_repr():
+def test_received_request_repr_shows_no_body_or_header():
     with Scripted(lambda _received, send: send(reply(200)) or False) as server:
         client = _connected(server)
         client.request("PUT", "/", b"secret-body", {"Authorization": "secret-key"})
@@ -41,7 +41,7 @@ def test_what_a_request_carries_is_in_no_repr():
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_connection_ends_when_the_script_says_so(keeps):
+def test_script_return_value_decides_if_connection_stays_open(keeps):
     with Scripted(lambda _received, send: send(reply(200)) or keeps) as server:
         with socket.create_connection((urlsplit(server.url).hostname, urlsplit(server.url).port), 60) as client:
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -51,7 +51,7 @@ def test_a_connection_ends_when_the_script_says_so(keeps):
         assert len(server.received) == 1 + keeps
 
 
-def test_who_is_connected_is_hung_up_on_when_the_block_ends():
+def test_open_connections_are_closed_when_server_block_ends():
     with Scripted(lambda _received, send: send(reply(200)) or True) as server:
         address = (urlsplit(server.url).hostname, urlsplit(server.url).port)
         client = socket.create_connection(address, 60)

@@ -52,7 +52,7 @@ def test_rows_are_one_run_and_columns_are_cut_into_runs_that_fit():
     assert columns[0].stop - columns[0].start > 15 * MIB
 
 
-def test_what_lies_far_apart_is_read_alone():
+def test_distant_runs_are_read_in_separate_boxes():
     found = list(boxes((100, 1_000_000), (0, 7), (100, 10), 4, 16 * MIB))
     assert [(box.start, box.stop) for box in found] == [
         (row * 4_000_000 + 28, row * 4_000_000 + 68) for row in range(100)

@@ -67,7 +67,7 @@ def test_a_small_file_takes_little_memory(data):
     assert peak < 3_000_000 + 150 * len(data)
 
 
-def test_what_torch_writes_is_made_again_and_each_thing_once():
+def test_torch_metadata_is_rebuilt_with_shared_objects_kept_shared():
     shape = torch.Size([4])
     chunk = ChunkStorageMetadata(torch.Size([0]), shape)
     tensor = TensorStorageMetadata(TensorProperties(torch.bfloat16), shape, [chunk])

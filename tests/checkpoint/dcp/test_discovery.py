@@ -23,7 +23,7 @@ def test_a_damaged_manifest_is_not_passed_over_for_a_ranks_own(tmp_path):
         load({"w": torch.zeros(3)}, tmp_path)
 
 
-def test_what_a_folder_holds_is_told_by_its_markers_and_their_objects(tmp_path):
+def test_existing_checkpoints_are_found_by_their_markers_with_named_objects(tmp_path):
     save({"w": torch.ones(3)}, tmp_path)
     dcp.save({"w": torch.ones(3)}, storage_writer=dcp.FileSystemWriter(tmp_path), no_dist=True)
     source, folder = opened(tmp_path, None)
@@ -33,7 +33,7 @@ def test_what_a_folder_holds_is_told_by_its_markers_and_their_objects(tmp_path):
     assert existing(source, folder, look=False).objects == set()
 
 
-def test_what_a_damaged_marker_names_is_none_and_the_marker_is_told_all_the_same(tmp_path):
+def test_damaged_markers_are_listed_without_any_objects(tmp_path):
     (tmp_path / "checkpoint.json").write_text("{}")
     (tmp_path / ".metadata").write_bytes(b"\x80")
     source, folder = opened(tmp_path, None)

@@ -42,7 +42,7 @@ def test_a_target_that_is_not_as_stored_is_filled_stage_by_stage_each_in_its_pla
 
 
 @pytest.mark.parametrize("layout", ["penstock", "torch"])
-def test_an_object_that_is_shorter_than_what_is_read_from_it_is_named_before_anything_is_read(tmp_path, layout):
+def test_truncated_object_is_named_before_any_tensor_is_filled(tmp_path, layout):
     save({"w": torch.ones(500)}, tmp_path, layout=layout)
     (data,) = (path for path in tmp_path.rglob("*") if path.suffix in (".data", ".distcp"))
     data.write_bytes(data.read_bytes()[:-1])
@@ -59,7 +59,7 @@ def test_a_part_costs_its_own_bytes(tmp_path):
     assert 32 * MIB <= sum(sizes_read(lambda: load({"w": torch.zeros(rows, columns)}, tmp_path))) <= 33 * MIB
 
 
-def test_small_tensors_share_requests_in_whatever_order_they_are_asked_for(tmp_path):
+def test_small_tensors_share_requests_in_any_order(tmp_path):
     state = {f"w{number:03}": torch.full((20_000,), float(number)) for number in range(100)}
     save(dict(reversed(state.items())), tmp_path)  # torch loads in the order of names
     target = {name: torch.zeros(20_000) for name in state}
@@ -67,7 +67,7 @@ def test_small_tensors_share_requests_in_whatever_order_they_are_asked_for(tmp_p
     assert all(torch.equal(target[name], state[name]) for name in state)
 
 
-def test_resharding_reads_only_the_rows_that_a_rank_gets_and_what_surrounds_its_columns(tmp_path):
+def test_resharding_reads_only_the_rank_rows_and_fills_columns_correctly(tmp_path):
     script = """
     import sys, warnings, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
     from torch.distributed.device_mesh import init_device_mesh

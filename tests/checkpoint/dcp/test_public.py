@@ -17,7 +17,7 @@ def test_the_public_names_are_the_storage_s_and_no_others():
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_torch_takes_both_for_storages_of_its_own(tmp_path):
+def test_torch_accepts_both_storage_classes_for_save_and_load(tmp_path):
     assert issubclass(dcp.StorageReader, torchs.StorageReader)
     assert issubclass(dcp.StorageWriter, torchs.StorageWriter)
     torchs.save({"a": torch.arange(3)}, storage_writer=dcp.StorageWriter(tmp_path), no_dist=True)

@@ -24,7 +24,7 @@ class Mine:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("thing", [Mine(), dt.date(2026, 1, 2)], ids=["class", "date"])
-def test_what_would_run_code_is_loaded_only_when_it_is_trusted(tmp_path, layout, thing):
+def test_value_that_would_run_code_loads_only_with_weights_only_false(tmp_path, layout, thing):
     save({"thing": thing, "w": torch.ones(3)}, tmp_path, layout=layout)
     with pytest.raises(CheckpointException, match="'thing' has more than weights: pass weights_only=False") as raised:
         load({"thing": None, "w": torch.zeros(3)}, tmp_path)
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_changed_and_not_missi
     assert isinstance(raised.value.__cause__, NotFound)
 
 
-def test_ranks_that_see_two_versions_are_told(tmp_path):
+def test_ranks_with_different_checkpoint_versions_raise_changed(tmp_path):
     plans = []
     for seed in (1, 2):
         save({"n": seed}, tmp_path, overwrite=True)

@@ -46,7 +46,7 @@ def _content():
 
 
 @pytest.mark.parametrize("paths", [PATHS, None])
-def test_what_is_said_comes_back(paths):
+def test_encoded_metadata_decodes_to_the_same_value_in_order(paths):
     content = json.loads(json.dumps(encode(Metadata(STATE, paths), PLACED)))
     found = decode(content, OBJECTS, "s3://bucket/checkpoint.json")
     assert found == Metadata(STATE, paths, PLACED)
@@ -84,7 +84,7 @@ def test_what_is_said_comes_back(paths):
         (["paths", "w"], "w"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(path, value):
+def test_invalid_record_value_is_refused_with_the_manifest_url(path, value):
     content = at = _content()
     for step in path[:-1]:
         at = at[step]

@@ -79,7 +79,7 @@ def test_every_kind_of_tensor_comes_back_bit_for_bit(tmp_path, layout):
 
 
 @pytest.mark.parametrize("spread", [0, 3])
-def test_torch_reads_what_is_written_for_it_and_what_torch_wrote_is_read(tmp_path, spread):
+def test_torch_layout_is_readable_by_torch_and_torch_files_by_penstock(tmp_path, spread):
     state = _kinds()
     save_as_ranks([state, {"other": torch.rand(5)}], tmp_path / "ours", layout="torch", spread=spread)
     found = _blank(state)
@@ -93,7 +93,7 @@ def test_torch_reads_what_is_written_for_it_and_what_torch_wrote_is_read(tmp_pat
     assert _same(load(_blank(state), tmp_path / "alone"), state)
 
 
-def test_who_reads_while_it_is_replaced_gets_the_old_or_the_new_or_is_told(bucket):
+def test_concurrent_reader_gets_old_or_new_version_or_an_error(bucket):
     url, stop, seen = f"{bucket.url}run", threading.Event(), []
     save({"a": torch.zeros(3000), "b": torch.zeros(3000), "n": 0}, url, store=bucket.store)
 
@@ -123,7 +123,7 @@ def test_who_reads_while_it_is_replaced_gets_the_old_or_the_new_or_is_told(bucke
     assert len(objects) == 2
 
 
-def test_a_runs_manager_knows_checkpoints_saved_as_its_steps(tmp_path):
+def test_run_manager_handles_distributed_checkpoints_saved_as_its_steps(tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     for step in (10, 20):
         save_as_ranks(two_ranks(step), tmp_path / f"run/{step:012d}")

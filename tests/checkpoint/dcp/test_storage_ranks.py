@@ -36,7 +36,7 @@ def test_four_ranks_save_and_two_load_every_state_on_every_server(bucket, tmp_pa
     _run(2, "load", bucket.url, tmp_path, **environment)
 
 
-def test_processes_of_their_own_save_for_two_ranks(moto_server, tmp_path):
+def test_separate_processes_save_for_two_ranks(moto_server, tmp_path):
     """Each is an interpreter that imports everything, so one server is enough: ranks save to the others themselves."""
     bucket = f"test-{uuid.uuid4().hex}"
     moto_server.client().create_bucket(Bucket=bucket)
@@ -44,7 +44,7 @@ def test_processes_of_their_own_save_for_two_ranks(moto_server, tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_what_four_ranks_saved_others_load_otherwise_sharded(saved, count):
+def test_checkpoint_of_four_ranks_loads_with_other_shardings(saved, count):
     _run(count, "load", f"{saved}/", saved)
 
 

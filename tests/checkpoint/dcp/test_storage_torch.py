@@ -112,7 +112,7 @@ def test_an_optimizer_that_has_not_stepped_takes_the_moments(pair):
         assert one["step"] == two["step"]
 
 
-def test_things_that_are_stateful_are_asked_and_told(pair):
+def test_stateful_objects_save_and_load_through_their_state_methods(pair):
     save, load = pair
     counter = _Counter(0)
     save({"counter": _Counter(7), "plain": 3})
@@ -120,7 +120,7 @@ def test_things_that_are_stateful_are_asked_and_told(pair):
     assert (counter.count, state["counter"], state["plain"]) == (14, counter, 3)
 
 
-def test_what_is_nested_is_named_by_its_path_or_left_whole(pair):
+def test_nested_state_is_restored_with_its_structure(pair):
     save, load = pair
     state = {"a": {"b": [torch.ones(2), {"c": torch.zeros(3), "n": 1}], "t": (torch.full((2,), 5.0), "x")}, "0": 2}
     save(state)
@@ -137,7 +137,7 @@ def test_planners_that_do_not_flatten_load_each_other(pair):
     assert (found["t"].tolist(), found["u"].tolist()) == ([0, 1, 2], [1, 1])
 
 
-def test_a_part_is_loaded_and_what_is_not_there_is_refused_unless_it_may_be_absent(pair):
+def test_subset_loads_and_missing_key_is_refused_unless_allowed(pair):
     save, load = pair
     save({"a": torch.ones(2), "b": torch.ones(3), "n": 1})
     assert load({"b": torch.zeros(3)})["b"].tolist() == [1, 1, 1]
@@ -170,7 +170,7 @@ def test_tensors_of_no_size_and_no_dimension_and_not_in_order_come_back(pair):
     assert targets["turned"].stride() == (1, 5)
 
 
-def test_what_is_no_tensor_comes_back(pair):
+def test_non_tensor_values_are_restored_unchanged(pair):
     save, load = pair
     state = {"text": "é", "number": 2.5, "none": None, "flag": True, "bytes": b"\0x", "file": io.BytesIO(b"kept")}
     save(state)
@@ -186,7 +186,7 @@ def test_a_state_without_anything_is_saved_and_loaded(pair):
     assert load({}) == {}
 
 
-def test_keys_alone_load_what_was_saved(tmp_path):
+def test_loading_by_keys_alone_restores_the_saved_state(tmp_path):
     for at, writer in {"theirs": FileSystemWriter, "ours": StorageWriter}.items():
         state = {"model": {"a": torch.ones(2), "b": torch.zeros(1)}, "n": 4}
         dcp.save(state, storage_writer=writer(tmp_path / at), no_dist=True)
@@ -204,7 +204,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("options", WRITERS, ids=str)
-def test_whatever_way_torch_lays_its_files_out_they_are_loaded(tmp_path, options):
+def test_every_torch_file_layout_option_is_loaded(tmp_path, options):
     state = {f"t{number}": torch.full((100, number), float(number)) for number in range(6)} | {"n": 3}
     dcp.save(state, storage_writer=FileSystemWriter(tmp_path, **options), no_dist=True)
     found = {name: torch.zeros_like(each) if isinstance(each, torch.Tensor) else 0 for name, each in state.items()}
@@ -241,7 +241,7 @@ def test_a_checkpoint_with_stream_extensions_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("writer", [StorageWriter, _torchs])
-def test_a_checkpoint_that_is_there_is_replaced_only_when_told(tmp_path, writer):
+def test_existing_checkpoint_is_replaced_only_with_overwrite(tmp_path, writer):
     dcp.save({"n": 1}, storage_writer=writer(tmp_path), no_dist=True)
     with pytest.raises(CheckpointException) as raised:
         dcp.save({"n": 2}, storage_writer=writer(tmp_path), no_dist=True)
@@ -253,7 +253,7 @@ def test_a_checkpoint_that_is_there_is_replaced_only_when_told(tmp_path, writer)
 
 
 @pytest.mark.parametrize("writer", [StorageWriter, _torchs, FileSystemWriter])
-def test_metadata_says_where_it_is_and_which_save_and_load_this_is(tmp_path, writer):
+def test_metadata_contains_checkpoint_save_and_load_ids(tmp_path, writer):
     for name in "ab":
         dcp.save({"n": 1}, storage_writer=writer(tmp_path / name), no_dist=True)
     reader = StorageReader(tmp_path / "a")
@@ -283,7 +283,7 @@ def test_a_checkpoint_of_a_torch_that_wrote_less_is_loaded(tmp_path):
     assert str(state) == str({"a": torch.ones(2), "n": 1})
 
 
-def test_an_item_that_is_gone_or_cut_is_no_item(tmp_path):
+def test_missing_or_truncated_item_file_raises_a_penstock_error(tmp_path):
     dcp.save({"a": torch.ones(2)}, storage_writer=FileSystemWriter(tmp_path), no_dist=True)
     (file,) = Path(tmp_path).glob("*.distcp")
     whole = file.read_bytes()

@@ -40,7 +40,7 @@ def _metadata(**info):
     return Metadata(STATE, {"w": ("w",)}, {INDEX: _StorageInfo(**said)})
 
 
-def test_what_is_written_comes_back_and_torch_reads_it():
+def test_encoded_metadata_round_trips_and_torch_unpickles_it():
     data = encode(Metadata(STATE, {"w": ("w",)}), {INDEX: ItemLocation("ab/__0_0.distcp", 3, 4)})
     assert pickle.loads(data).storage_data == {INDEX: _StorageInfo("ab/__0_0.distcp", 3, 4)}
     found = decode(data, URL, weights_only=True)
@@ -48,7 +48,7 @@ def test_what_is_written_comes_back_and_torch_reads_it():
     assert (found.state_dict_metadata, found.planner_data) == (STATE, {"w": ("w",)})
 
 
-def test_what_torch_wrote_before_its_version_2_3_is_read():
+def test_metadata_written_before_torch_2_3_is_decoded():
     """Properties of tensors were another class then, metadata had no storage_meta, and places no extensions."""
     properties = sharded.TensorProperties(torch.float16)
     stored = TensorStorageMetadata(properties, torch.Size([4]), STATE["w"].chunks)
@@ -72,7 +72,7 @@ class Hostile:
         return os.mkdir, ("hostile",)
 
 
-def test_what_it_names_is_not_run_unless_it_is_trusted(tmp_path, monkeypatch):
+def test_code_named_in_metadata_runs_only_with_weights_only_false(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     metadata = _metadata()
     metadata.planner_data = {"w": Hostile()}
@@ -96,7 +96,7 @@ def test_places_outside_of_the_checkpoint_are_refused(info):
         decode(pickle.dumps(_metadata(**info)), URL, weights_only=True)
 
 
-def test_what_is_no_metadata_is_refused_and_so_are_extensions():
+def test_invalid_metadata_and_stream_extensions_are_refused():
     for data in (b"", b"\x80", pickle.dumps([]), pickle.dumps(_metadata())[:-20], pickle.dumps(Metadata({}))):
         with pytest.raises(CheckpointError, match=URL):
             decode(data, URL, weights_only=True)
@@ -104,7 +104,7 @@ def test_what_is_no_metadata_is_refused_and_so_are_extensions():
         decode(pickle.dumps(_metadata(transform_descriptors=["stream.zstd"])), URL, weights_only=True)
 
 
-def test_what_is_wrong_with_it_is_told_in_few_words():
+def test_error_for_oversized_metadata_values_stays_below_400_characters():
     laughs = ["x"]
     for _ in range(60):
         laughs = [laughs, laughs]
@@ -142,7 +142,7 @@ def test_an_item_is_the_tensor_that_torch_would_load(tensor):
         assert found.stride() == expected.stride()
 
 
-def test_a_flipped_byte_of_an_item_is_found_and_other_things_are_no_tensors():
+def test_flipped_item_byte_is_detected_and_non_tensor_items_are_refused():
     data = _file(torch.arange(100_000))
     assert torch.equal(load_item(io.BytesIO(data), URL), torch.arange(100_000))
     data[len(data) // 2] ^= 1

@@ -24,7 +24,7 @@ class Mine:
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("kind", ["sparse", "quantized", "dtype", "planner"])
-def test_what_the_layout_cannot_hold_is_refused_before_anything_is_there(tmp_path, kind):
+def test_unsupported_state_is_refused_and_no_manifest_is_written(tmp_path, kind):
     planner = None
     if kind == "sparse":
         state = {"w": torch.eye(3).to_sparse()}
@@ -53,7 +53,7 @@ def test_what_the_layout_cannot_hold_is_refused_before_anything_is_there(tmp_pat
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_who_loses_a_race_for_a_place_leaves_nothing(tmp_path, monkeypatch, layout):
+def test_loser_of_a_save_race_leaves_no_objects(tmp_path, monkeypatch, layout):
     finish = StorageWriter.finish
 
     def raced(*args, **named):
@@ -143,7 +143,7 @@ def test_a_failed_background_save_is_raised_where_it_is_waited_for(tmp_path):
         saving.result(30)
 
 
-def test_the_manifest_is_what_the_page_says(tmp_path):
+def test_manifest_matches_the_documented_format(tmp_path):
     writer = StorageWriter(tmp_path)
     writer.extra = {"step": 7}
     dcp.save({"w": torch.rand(2, 3), "n": {"m": 1}}, storage_writer=writer, no_dist=True)

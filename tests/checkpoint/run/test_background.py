@@ -25,7 +25,7 @@ def server():
         yield server
 
 
-def test_what_is_saved_is_what_was_there_and_training_goes_on(server):
+def test_async_save_keeps_values_of_the_call_while_training_continues(server):
     store = replace(server.store, transport=ps.TransportOptions(stall_timeout_s=1))
     run = ps.CheckpointManager("s3://bucket/run/", store=store)
     weights = torch.zeros(100_000)
@@ -99,7 +99,7 @@ def _program(text, folder):
     return program(folder / "program.py", folder / "run", limit_s=100)
 
 
-def test_the_process_ends_once_what_is_under_way_is_there(tmp_path):
+def test_process_exits_after_pending_saves_and_reports_unseen_failures(tmp_path):
     done = _program(SCRIPT, tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert ps.CheckpointManager(tmp_path / "run").restore()["weights"].sum() == 3_000_000
@@ -183,6 +183,6 @@ class Position:
         self.array = state["array"]
 
 
-def test_a_url_is_no_manager(tmp_path):
+def test_async_checkpointer_refuses_a_url_instead_of_a_manager(tmp_path):
     with pytest.raises(Unusable, match=r"got a str; write AsyncCheckpointer\(CheckpointManager\(url\)\)"):
         ps.AsyncCheckpointer(str(tmp_path))

@@ -48,7 +48,7 @@ def test_a_folder_comes_back_as_it_was_on_every_store(bucket, written, tmp_path)
     assert [each.name for each in (tmp_path / "bare").iterdir()] == ["machine"]
 
 
-def test_a_step_is_replaced_only_when_told(written, tmp_path):
+def test_step_folder_is_replaced_only_with_overwrite(written, tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     run.save_folder(4, written)
     with pytest.raises(AlreadyExists):
@@ -60,7 +60,7 @@ def test_a_step_is_replaced_only_when_told(written, tmp_path):
     assert _files(tmp_path / "back") == _files(written)
 
 
-def test_what_is_there_is_never_mixed_with_what_comes_back(written, tmp_path):
+def test_restore_into_an_existing_path_is_refused_and_changes_nothing(written, tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     run.save_folder(4, written)
     before = _files(written)
@@ -107,7 +107,7 @@ def test_a_machine_that_dies_while_a_folder_comes_back_has_no_half_of_it(written
     assert _files(target) == _files(written)
 
 
-def test_a_state_is_no_folder_and_a_folder_no_state(written, tmp_path):
+def test_state_step_and_folder_step_cannot_be_restored_as_each_other(written, tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     with pytest.raises(NotFound, match="no checkpoint"):
         run.restore_folder(tmp_path / "back")
@@ -138,7 +138,7 @@ def _pipe(folder):
 
 
 @pytest.mark.parametrize("add", [_bytes, _dangling, _linked_folder, _pipe])
-def test_what_cannot_be_kept_is_named_before_anything_is_sent(written, tmp_path, add):
+def test_unsupported_file_is_named_before_anything_is_sent(written, tmp_path, add):
     add(written)
     with pytest.raises(Unusable, match=r"caf|link|pipe"):
         ps.CheckpointManager(tmp_path / "run").save_folder(1, written)
@@ -178,7 +178,7 @@ def test_any_name_that_a_store_can_hold_is_kept(bucket, tmp_path):
     assert not list(ps.list(bucket.url, store=bucket.store))
 
 
-def test_a_name_that_is_too_long_for_the_store_is_told_before_anything_is_sent(moto_server, written):
+def test_object_key_too_long_for_the_store_is_refused_before_sending(moto_server, written):
     deep = written.joinpath(*["d" * 200] * 5)
     deep.mkdir(parents=True)
     (deep / "file").write_bytes(b"x")
@@ -209,7 +209,7 @@ def test_of_a_hostile_folder_nothing_is_written_anywhere(tmp_path, names):
     assert not list((tmp_path / "back").iterdir())
 
 
-def test_a_folder_without_files_is_none(tmp_path):
+def test_missing_or_empty_folder_is_refused(tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     with pytest.raises(NotFound, match="folder does not exist"):
         run.save_folder(1, tmp_path / "none")

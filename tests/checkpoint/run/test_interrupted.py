@@ -192,7 +192,7 @@ class _Falls:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_an_exception_of_the_states_own_leaves_what_is_there(server, bucket, url, overwrite):
+def test_exception_raised_by_the_state_leaves_existing_steps_unchanged(server, bucket, url, overwrite):
     run = manager(url)
     run.save(1, state(1))
     before = server.objects(bucket)
@@ -213,7 +213,7 @@ def _numbers(name, times, seed):
 
 
 @pytest.mark.parametrize(("name", "times"), MISHAPS)
-def test_whatever_goes_wrong_with_a_request_the_newest_whole_step_is_restored(server, bucket, url, name, times, seed):
+def test_newest_complete_step_is_restored_after_any_request_fault(server, bucket, url, name, times, seed):
     """Each request of a save in turn meets the fault, alone or with all after it; a draw of them unless in soak."""
     run = CheckpointManager(url, keep_last=1, store=store(server))
     run.save(1, _small(1))

@@ -48,7 +48,7 @@ def test_model_data_and_generators_come_back_on_every_rank_and_server(bucket, tm
     assert ps.CheckpointManager(f"{bucket.url}run", store=bucket.store).steps() == [2, 3]
 
 
-def test_other_ranks_go_on_with_the_same_samples(saved):
+def test_other_rank_counts_continue_with_the_same_remaining_samples(saved):
     folder, before = saved
     (alone,) = _told(1, "load", folder / "run", folder)
     assert alone["drawn"] == before[0]["drawn"]
@@ -60,7 +60,7 @@ def test_other_ranks_go_on_with_the_same_samples(saved):
     assert sorted(sum((each["rest"] for each in four), [])) == rest
 
 
-def test_one_process_restores_what_ranks_saved_and_looks_after_it(saved):
+def test_single_process_restores_and_verifies_a_checkpoint_of_two_ranks(saved):
     folder, _ = saved
     run = ps.CheckpointManager(folder / "run")
     assert run.describe(3).objects == 2
@@ -76,7 +76,7 @@ def test_one_process_restores_what_ranks_saved_and_looks_after_it(saved):
     assert one.restore(into={"ignored": 1})["a"].tolist() == [1, 1]
 
 
-def test_what_one_rank_cannot_save_all_are_told_and_all_restore_what_supersedes_the_newest(saved, tmp_path):
+def test_rank_failure_raises_on_all_ranks_and_restore_takes_superseding_step(saved, tmp_path):
     folder, _ = saved
     _data(tmp_path)
     assert [each["latest"] for each in _told(2, "fail", folder / "run", tmp_path)] == [3, 3]
@@ -121,7 +121,7 @@ def alone():
     torch.distributed.destroy_process_group()
 
 
-def test_what_has_a_state_of_its_own_is_saved_and_restored_as_plain_values_too(alone, tmp_path):
+def test_stateful_objects_are_saved_and_restored_as_plain_values(alone, tmp_path):
     run = ps.CheckpointManager(tmp_path).across(alone)
     app, bare = App(np.float64(5e-4), date(2026, 1, 2)), torch.nn.Linear(3, 1)
     run.save(1, {"app": app, "bare": bare, "counts": defaultdict(App, {np.int64(2): Marked([2.0])})})

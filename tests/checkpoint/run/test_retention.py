@@ -16,7 +16,7 @@ _number = st.none() | st.integers(1, 8)
 
 
 @given(_steps, _number, _number, _number, st.sampled_from(["min", "max"]))
-def test_what_goes_is_kept_by_nothing(steps, last, every, best, mode):
+def test_superseded_steps_never_include_steps_that_a_rule_keeps(steps, last, every, best, mode):
     gone = Retention(last=last, every=every, best=best, mode=mode).superseded(steps)
     assert gone == sorted(set(gone))
     assert set(gone) <= set(steps)
@@ -55,6 +55,6 @@ def test_a_save_never_deletes_its_own_step_though_newer_ones_stand():
 
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}, {"best": -1}, {"mode": "least"}])
-def test_what_would_delete_everything_is_refused(wrong):
+def test_invalid_retention_rule_is_refused(wrong):
     with pytest.raises(Unusable):
         Retention(**wrong)

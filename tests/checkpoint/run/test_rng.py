@@ -15,7 +15,7 @@ def _draws():
     return random.random(), np.random.random(3).tolist(), np.random.normal(), torch.rand(3).tolist()  # noqa: NPY002
 
 
-def test_every_generator_draws_again_what_it_drew():
+def test_every_random_generator_repeats_its_draws_after_restore():
     _draws()  # numpy keeps one normal number for later: also that comes back
     states = generator_states()
     first = _draws()

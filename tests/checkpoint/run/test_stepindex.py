@@ -25,7 +25,7 @@ def test_an_index_beyond_all_bounds_counts_as_none_and_a_user_s_steps_json_stays
     assert (tmp_path / "steps.json").read_bytes() == b"mine"
 
 
-def test_what_is_encoded_is_what_is_read_in_the_order_of_steps():
+def test_decoded_step_index_equals_the_encoded_one_in_step_order():
     entries = {
         30: StepEntry("c", None, ()),
         2: StepEntry("a", 0.1, ("x/0.data", "x/1.data")),
@@ -58,12 +58,12 @@ def test_what_is_encoded_is_what_is_read_in_the_order_of_steps():
     ],
     ids=lambda data: repr(data[:50]),
 )
-def test_a_document_with_anything_wrong_says_nothing_at_all(data):
+def test_invalid_step_index_document_decodes_to_nothing(data):
     assert decode(data) == {}
 
 
 @pytest.mark.parametrize("metric", ["0.5", None, [], 10**400], ids=["text", "none", "list", "beyond floats"])
-def test_a_metric_that_is_no_float_is_none(metric):
+def test_metric_that_cannot_be_a_float_becomes_none(metric):
     assert StepEntry.of(Manifest("s", "state", {}, {"metric": metric}), "etag") == StepEntry("etag", None, ())
     assert decode(json.dumps({"penstock_steps": 1, "steps": {"1": ["a", metric]}}).encode())[1].metric is None
 

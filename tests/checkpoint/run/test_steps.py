@@ -37,7 +37,7 @@ KILLS, RUNS = 1000 if SOAK else 200, 2
 ELSEWHERE = ("gcs-keys", "oss", "azure-key", "s3-careless", "s3-unable")
 
 
-def test_what_is_saved_is_restored_on_every_store(bucket):
+def test_saved_steps_are_restored_on_every_store(bucket):
     run = ps.CheckpointManager(f"{bucket.url}run", store=bucket.store)
     assert (run.latest(), run.steps()) == (None, [])
     with pytest.raises(NotFound, match="no checkpoint is committed"):
@@ -151,7 +151,7 @@ def test_an_older_step_that_is_saved_again_stays_until_the_next_save(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": 0}, {"keep_best": 1, "mode": "least"}])
-def test_what_cannot_be_is_refused(tmp_path, wrong):
+def test_invalid_retention_options_and_negative_step_are_refused(tmp_path, wrong):
     with pytest.raises(Unusable):
         ps.CheckpointManager(tmp_path, **wrong)
     with pytest.raises(Unusable):
@@ -256,7 +256,7 @@ def _killed(server, url, parent, kills, seed):
     return killed
 
 
-def test_who_loses_a_race_for_a_step_leaves_nothing(tmp_path, monkeypatch):
+def test_loser_of_a_step_race_leaves_no_objects(tmp_path, monkeypatch):
     first, second = (ps.CheckpointManager(tmp_path) for _ in range(2))
     refuse_existing = Saving.refuse_existing
 
@@ -289,7 +289,7 @@ class Custom:
     """Something that only code can make."""
 
 
-def test_what_numpy_and_python_count_in_comes_back_with_weights_only(tmp_path):
+def test_numpy_and_python_values_are_restored_with_weights_only(tmp_path):
     position = {"at": np.int64(3), "order": np.arange(5), "drawn": np.random.RandomState(1).get_state()}
     state = {"best": np.float32(0.5), "path": Path("/a"), "weights": torch.ones(2)}
     run, taken = ps.CheckpointManager(tmp_path), Position()
@@ -301,7 +301,7 @@ def test_what_numpy_and_python_count_in_comes_back_with_weights_only(tmp_path):
     assert repr(run.restore()) == repr(state)
 
 
-def test_what_could_not_be_restored_with_weights_only_is_refused_when_it_is_saved(tmp_path):
+def test_state_that_weights_only_cannot_restore_is_refused_on_save(tmp_path):
     run, odd = ps.CheckpointManager(tmp_path), {"x": [0, Custom()]}
     with ps.AsyncCheckpointer(run) as behind:
         for saver in (run, behind, run.across(None)):

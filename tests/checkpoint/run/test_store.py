@@ -58,7 +58,7 @@ def _requests(server, act):
     return len(server.seen()) - before
 
 
-def test_a_save_takes_ten_requests_whatever_is_kept_and_by_whom(server, kept):
+def test_request_count_of_a_save_stays_bounded_with_many_kept_steps(server, kept):
     run = kept()
     first = _requests(server, lambda: run.save(1001, {"step": 1001}, metric=7.0))
     assert first > 1000, "nothing says yet what the steps are: each manifest is read, once in the life of the run"
@@ -139,7 +139,7 @@ def test_a_step_whose_deletion_was_interrupted_takes_no_kept_one_s_place(tmp_pat
     assert run.steps() == [1, 3]
 
 
-def test_a_step_that_a_manager_without_rules_replaced_is_known_by_what_it_is_now(tmp_path):
+def test_step_replaced_without_rules_is_ranked_by_its_new_metric(tmp_path):
     ruled, plain = ps.CheckpointManager(tmp_path, keep_last=1, keep_best=1), ps.CheckpointManager(tmp_path)
     ruled.save(1, {}, metric=0.1)
     ruled.save(2, {}, metric=0.5)
@@ -180,7 +180,7 @@ def test_a_step_that_goes_while_manifests_are_read_is_left_out_and_one_replaced_
     assert run.steps() == [2, 3, 4]
 
 
-def test_what_a_save_that_died_left_is_no_kept_step(tmp_path):
+def test_leftovers_of_a_killed_save_are_excluded_from_retention(tmp_path):
     run = ps.CheckpointManager(tmp_path, keep_last=2)
     for step in (1, 2):
         run.save(step, {"step": step})
@@ -193,7 +193,7 @@ def test_what_a_save_that_died_left_is_no_kept_step(tmp_path):
     assert run.restore() == {"step": 5}
 
 
-def test_what_is_no_save_s_is_left_by_cleaning_also_in_a_whole_bucket(tmp_path):
+def test_clean_removes_only_orphaned_save_objects_even_in_an_entire_bucket(tmp_path):
     url = f"memory://{tmp_path.name}"
     run, mine = ps.CheckpointManager(url), f"000000000001/{'ab' * 16}/state.pt"
     folder, torchs = f"{url}/000000000007", {"a": torch.zeros(2)}
@@ -209,7 +209,7 @@ def test_what_is_no_save_s_is_left_by_cleaning_also_in_a_whole_bucket(tmp_path):
         torch.distributed.checkpoint.load(torchs, storage_reader=StorageReader(folder), no_dist=True)
 
 
-def test_cleaning_goes_on_where_a_store_does_not_list_uploads_and_says_so(server, caplog):
+def test_clean_continues_with_a_warning_without_upload_listing_support(server, caplog):
     run = manager("s3://bucket/run/")
     server.put("bucket", f"run/000000000003/{'cd' * 16}/state.pt", b"half")
     lacking = replace(FAULTS["denied"], status=501, code="NotImplemented")

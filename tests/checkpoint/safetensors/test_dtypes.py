@@ -24,7 +24,7 @@ BASE = torch.zeros(10)
         ({"a": torch.zeros(2, dtype=torch.complex128)}, "'a' cannot be saved: the format has no dtype for torch.compl"),
     ],
 )
-def test_what_a_file_cannot_hold_is_refused_and_named(tensors, what):
+def test_unsupported_tensors_are_refused_and_named(tensors, what):
     with pytest.raises(Unusable) as told:
         described(tensors)
     assert what in str(told.value)
@@ -41,6 +41,6 @@ def test_two_elements_in_one_are_counted_as_the_file_counts_them():
 
 
 @pytest.mark.parametrize("entry", [TensorEntry("a", "F6_E2M3", (4,), 0, 3), TensorEntry("a", "F4", (2, 3), 0, 3)])
-def test_what_torch_has_no_dtype_for_is_told_and_named(entry):
+def test_dtype_unsupported_by_torch_is_refused_with_the_tensor_name(entry):
     with pytest.raises(CheckpointError, match=f"'a' is {entry.dtype}"):
         empty(entry, shape_of(entry), torch.device("cpu"))

@@ -33,7 +33,7 @@ def _raw(document: object, size: int = 0) -> tuple[bytes, int]:
 
 
 @given(TENSORS, METADATA)
-def test_what_is_encoded_is_what_is_read(tensors, metadata):
+def test_encoded_header_parses_to_the_same_entries_and_metadata(tensors, metadata):
     entries = layout((name, *each) for name, each in tensors.items())
     size = entries[-1].stop if entries else 0
     raw, digest = encode(entries, metadata, _digests(size))
@@ -47,7 +47,7 @@ def test_what_is_encoded_is_what_is_read(tensors, metadata):
 
 
 @given(TENSORS)
-def test_another_program_may_leave_out_what_is_ours(tensors):
+def test_header_without_penstock_checksums_and_metadata_is_parsed(tensors):
     entries = layout((name, *each) for name, each in tensors.items())
     size = entries[-1].stop if entries else 0
     described = {e.name: {"dtype": e.dtype, "shape": e.shape, "data_offsets": [e.start, e.stop]} for e in entries}
@@ -116,7 +116,7 @@ def _entry(dtype="F32", shape=(2,), offsets=(0, 8)):
         ({"a": _entry(), "__metadata__": {"penstock.header": "0" * 16}}, 8, "digest does not match"),
     ],
 )
-def test_what_breaks_a_rule_is_refused_and_the_tensor_named(document, size, what):
+def test_header_rule_violation_is_refused_with_reason_and_url(document, size, what):
     with pytest.raises(CheckpointError, match=r"safetensors") as told:
         parse(*_raw(document, size), URL)
     assert what in str(told.value)
@@ -135,7 +135,7 @@ def test_a_header_longer_than_its_file_is_refused_before_it_is_read(raw):
         stop_of(raw, max(len(raw), 100) if len(raw) == 8 else len(raw), URL)
 
 
-def test_a_header_beyond_what_the_format_allows_is_refused():
+def test_header_above_the_format_size_limit_is_refused():
     with pytest.raises(CheckpointError, match="100,000,001 bytes"):
         stop_of((100_000_001).to_bytes(8, "little"), 1 << 40, URL)
     assert stop_of((100_000_000).to_bytes(8, "little"), 1 << 40, URL) == 100_000_008
@@ -153,7 +153,7 @@ def test_a_header_beyond_what_the_format_allows_is_refused():
         ("a", lambda: {"long": "x" * 100_000_000}, "100 MB are allowed"),  # not kept for all that comes after it
     ],
 )
-def test_what_cannot_be_written_is_refused(name, metadata, what):
+def test_unencodable_name_or_metadata_is_refused(name, metadata, what):
     with pytest.raises(Unusable, match=what):
         encode(layout([(name, "U8", ())]), metadata() if callable(metadata) else metadata, _digests(1))
 

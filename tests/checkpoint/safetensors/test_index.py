@@ -22,13 +22,13 @@ def test_files_hold_every_tensor_once_in_order_and_no_more_than_fits(sizes, most
     assert files == [[]] or all(files), "no file is empty, but for no tensors at all"
 
 
-def test_names_are_those_that_everybody_knows():
+def test_shard_file_names_follow_the_common_convention():
     assert file_names(2) == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     assert file_names(1, "3fa0")[0] == "model-3fa0-00001-of-00001.safetensors"
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(file_names(3))))
-def test_an_index_says_what_was_written(files):
+def test_encoded_index_round_trips_with_total_size_and_weight_map(files):
     digests = dict.fromkeys(files.values(), "0123456789abcdef")
     raw = Index(files, digests, 12).encode()
     assert Index.decode(raw, URL) == Index(files, digests)
@@ -70,6 +70,6 @@ def test_an_index_of_others_needs_nothing_of_ours():
         b"\xff",
     ],
 )
-def test_what_is_no_index_or_points_elsewhere_is_refused(raw):
+def test_invalid_index_or_path_outside_the_folder_is_refused(raw):
     with pytest.raises(CheckpointError, match="index"):
         Index.decode(raw, URL)

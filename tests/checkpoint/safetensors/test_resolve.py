@@ -33,7 +33,7 @@ def test_a_header_takes_one_read_and_a_long_one_two(tmp_path, reads, count, requ
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
 
 
-def test_a_file_that_is_replaced_after_its_head_is_told(tmp_path, monkeypatch):
+def test_file_replaced_after_its_head_request_raises_changed(tmp_path, monkeypatch):
     path, heads = tmp_path / "a.safetensors", Source.stat_many
     ps.save_safetensors({"a": torch.zeros(9)}, path)
 
@@ -48,12 +48,12 @@ def test_a_file_that_is_replaced_after_its_head_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9])
-def test_a_file_of_next_to_nothing_is_none(tmp_path, size):
+def test_file_of_a_few_bytes_is_refused_as_safetensors(tmp_path, size):
     (tmp_path / "a.safetensors").write_bytes(bytes(size))
     with pytest.raises(CheckpointError, match=r"safetensors file.*a\.safetensors"):
         ps.load_safetensors(tmp_path / "a.safetensors")
 
 
-def test_a_folder_without_any_is_told_with_what_was_looked_for(tmp_path):
+def test_folder_without_safetensors_reports_both_expected_names(tmp_path):
     with pytest.raises(NotFound, match=r"neither model\.safetensors\.index\.json nor model\.safetensors"):
         ps.load_safetensors(tmp_path)

@@ -29,7 +29,7 @@ def _files(folder):
 
 @pytest.mark.parametrize("before", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("after", LAYOUTS.values(), ids=LAYOUTS)
-def test_what_is_replaced_goes_once_the_new_is_there_and_only_where_it_is_said(tmp_path, before, after):
+def test_model_folder_is_replaced_only_with_overwrite_and_old_files_removed(tmp_path, before, after):
     folder = f"{tmp_path}/model/"
     ps.save_safetensors(OLD, folder, max_shard_bytes=before)
     was = _files(folder)
@@ -55,7 +55,7 @@ def test_an_unreadable_index_is_replaced_too_and_its_files_are_left(tmp_path):
     assert len(_files(tmp_path / "model")) == 5
 
 
-def test_one_file_is_replaced_only_where_it_is_said(bucket):
+def test_single_file_is_replaced_only_with_overwrite(bucket):
     url = f"{bucket.url}a.safetensors"
     ps.save_safetensors(OLD, url, store=bucket.store)
     with pytest.raises(AlreadyExists, match="overwrite=True"):
@@ -92,7 +92,7 @@ def test_each_request_of_a_save_may_be_refused_and_the_old_or_the_new_is_there(s
     assert nth > 5
 
 
-def test_a_tensor_that_changes_while_it_is_saved_is_told_and_nothing_is_written(tmp_path, monkeypatch):
+def test_tensor_changed_during_save_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
     tensors = {"a": torch.zeros(1000), "b": torch.zeros(1000)}
     encode = save.encode
 

@@ -32,7 +32,7 @@ def indexed(draw):
 
 
 @given(indexed())
-def test_the_run_and_the_rest_are_what_torch_returns(drawn):
+def test_cut_run_and_remaining_index_match_torch_indexing(drawn):
     shape, index = drawn
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
     start, stop, inner, rest = cut(shape, index)

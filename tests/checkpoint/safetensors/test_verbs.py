@@ -68,7 +68,7 @@ def several(tmp_path_factory):
 # -- as the reference ------------------------------------------------------------------------------------------------
 
 
-def test_the_reference_reads_what_penstock_saves(tmp_path):
+def test_reference_library_reads_files_that_penstock_saved(tmp_path):
     ps.save_safetensors(EVERY, tmp_path / "a.safetensors", metadata={"by": "us ✓"})
     assert bits(safetensors.torch.load_file(tmp_path / "a.safetensors")) == bits(EVERY)
     with safetensors.safe_open(tmp_path / "a.safetensors", "pt") as file:
@@ -76,7 +76,7 @@ def test_the_reference_reads_what_penstock_saves(tmp_path):
         assert torch.equal(file.get_slice("large")[7:9].view(torch.int16), EVERY["large"][7:9].view(torch.int16))
 
 
-def test_penstock_reads_what_the_reference_saves(tmp_path):
+def test_penstock_reads_files_that_the_reference_library_saved(tmp_path):
     plain = {name: each.contiguous() for name, each in EVERY.items()}
     safetensors.torch.save_file(plain, tmp_path / "a.safetensors", {"by": "them"})
     assert bits(ps.load_safetensors(tmp_path / "a.safetensors")) == bits(EVERY)
@@ -104,7 +104,7 @@ def test_the_data_is_laid_out_as_the_references(tmp_path):
         max_size=5,
     )
 )
-def test_whatever_is_saved_comes_back_from_both(tmp_path, drawn_tensors):
+def test_saved_tensors_load_identically_in_penstock_and_the_reference(tmp_path, drawn_tensors):
     tensors = {name: drawn(*each) for name, each in drawn_tensors.items()}
     ps.save_safetensors(tensors, tmp_path / "a.safetensors", overwrite=True)
     assert bits(ps.load_safetensors(tmp_path / "a.safetensors")) == bits(tensors)
@@ -186,7 +186,7 @@ def test_a_subset_reads_its_bytes_and_whole_blocks_around_them(tmp_path, read, o
         assert not read
 
 
-def test_only_files_with_what_is_asked_for_are_opened(tmp_path, several):
+def test_only_files_with_requested_tensors_are_opened(tmp_path, several):
     folder, tensors = several
     shutil.copytree(folder, tmp_path / "model")
     weights = json.loads((folder / INDEX).read_text())["weight_map"]
@@ -201,7 +201,7 @@ def test_only_files_with_what_is_asked_for_are_opened(tmp_path, several):
     [0, -1, (2, 3), slice(1, 3), (1, slice(2, 4)), (slice(None), 0), (..., slice(0, 2)), (), [2, 0], (1, [0, 3]), None],
     ids=str,
 )
-def test_a_slice_is_what_the_tensor_would_give(tmp_path, index):
+def test_get_slice_returns_the_same_values_as_torch_indexing(tmp_path, index):
     tensor = torch.arange(4 * 5 * 6).reshape(4, 5, 6)
     ps.save_safetensors({"a": tensor}, tmp_path / "a.safetensors")
     with ps.open_safetensors(tmp_path / "a.safetensors") as file:
@@ -226,7 +226,7 @@ def test_an_index_that_torch_refuses_is_refused_before_anything_is_read(tmp_path
         assert not read
 
 
-def test_a_name_that_is_not_there_is_told_with_the_nearest(several):
+def test_unknown_tensor_name_is_reported_with_the_nearest_name(several):
     folder, _ = several
     for load in (
         lambda: ps.load_safetensors(folder, names=["layers.00", "layer.01"]),
@@ -239,7 +239,7 @@ def test_a_name_that_is_not_there_is_told_with_the_nearest(several):
         ps.load_safetensors(folder, names="layers.00")
 
 
-def test_what_is_closed_reads_no_more_and_what_is_replaced_is_told(tmp_path):
+def test_closed_file_refuses_reads_and_replaced_file_raises_changed(tmp_path):
     ps.save_safetensors({"a": torch.zeros(9)}, tmp_path / "a.safetensors")
     with ps.open_safetensors(tmp_path / "a.safetensors") as file:
         held = file.get_slice("a")
@@ -357,7 +357,7 @@ def test_swapped_files_and_those_of_another_save_are_found(several, tmp_path):
     assert ps.load_safetensors(folder, names=["layers.04"]), "it is of that save now"
 
 
-def test_nothing_there_is_told(tmp_path, bucket):
+def test_missing_file_folder_or_index_raises_not_found(tmp_path, bucket):
     for url in ("a.safetensors", "model/", f"model/{INDEX}"):
         with pytest.raises(NotFound, match=r"a\.safetensors|model"):
             ps.load_safetensors(f"{tmp_path}/{url}")

@@ -75,7 +75,7 @@ def test_a_file_that_was_cut_is_damaged_wherever_it_was():
             loaded(body[:size])
 
 
-def test_a_record_that_is_missing_is_told():
+def test_missing_archive_record_raises_checkpoint_error_with_its_name():
     for name in ("data/0", "data.pkl"):
         file = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(saved())) as old, zipfile.ZipFile(file, "w") as new:
@@ -137,7 +137,7 @@ def replaced(pickled):
     return file.getvalue()
 
 
-def test_an_unknown_pickle_is_no_checkpoint_unless_it_is_trusted():
+def test_unreadable_pickle_raises_checkpoint_error_unless_weights_only_is_false():
     for data in (b"", b"garbage", pickle.dumps(1)[:-1], b"\x80\x02P1\n.", b"\x80\x02K\x01Q."):
         body = replaced(data)
         with pytest.raises(CheckpointError, match=r"cannot tell.*memory://test-archive/a.pt"):

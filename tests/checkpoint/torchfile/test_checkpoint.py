@@ -22,7 +22,7 @@ def url(bucket):
     return f"{bucket.url}run/last.ckpt"
 
 
-def test_what_is_written_is_read(bucket, url):
+def test_checkpoint_reader_returns_the_written_bytes_and_can_seek(bucket, url):
     checkpoint = ps.Checkpoint(store=bucket.store)
     with checkpoint.writer(url) as writer:
         pickle.dump({"step": 7, "data": b"x" * 100_000}, writer)

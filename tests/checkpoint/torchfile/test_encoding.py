@@ -80,11 +80,11 @@ def carried(value):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_is_carried_comes_back_as_it_was(name):
+def test_encoded_value_is_restored_unchanged(name):
     assert repr(carried(VALUES[name])) == repr(VALUES[name])
 
 
-def test_arrays_come_back_with_dtype_shape_and_memory_of_their_own():
+def test_arrays_are_restored_with_dtype_shape_and_writable_memory():
     for one, other in zip(carried(ARRAYS), ARRAYS, strict=True):
         assert (one.dtype, one.shape, one.flags.writeable) == (other.dtype, other.shape, True)
         assert np.array_equal(one, other)
@@ -138,7 +138,7 @@ def test_a_file_in_memory_keeps_its_position():
     assert (again.read(), again.getvalue()) == (b"tes", b"bytes")
 
 
-def test_plain_state_is_not_even_copied_and_what_is_shared_stays_so():
+def test_plain_state_is_encoded_without_copy_and_shared_values_stay_shared():
     model = torch.nn.Linear(2, 2)
     state = {
         "model": model.state_dict(),
@@ -208,7 +208,7 @@ Renamed = Enum("Color", ["RED"])
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_only_code_can_make_is_refused_by_its_path(value, path):
+def test_value_that_only_code_can_rebuild_is_refused_with_its_path(value, path):
     with pytest.raises(Unusable, match=path):
         encoded(value, "state")
 
@@ -226,7 +226,7 @@ def test_paths_of_another_system_come_back_without_its_files():
     assert carried([PureWindowsPath("a/b")]) == [PureWindowsPath("a/b")]
 
 
-def test_what_cannot_be_made_is_left_with_a_few_words():
+def test_undecodable_values_are_kept_with_a_short_warning():
     lost = ("penstock.value", "enum", "no.such.module", "Color", "RED")
     expected = r"loader\[0\]\['x'\] \(LookupError: import no.such.module before .*loader\[3\].*\); and 6 more"
     with pytest.warns(UserWarning, match=expected):
@@ -247,7 +247,7 @@ class Wrapped(torch.Tensor):
     pass
 
 
-def test_what_torch_takes_apart_keeps_its_dicts_and_only_what_it_pickles_is_refused():
+def test_flattened_state_keeps_dict_types_and_refuses_only_pickled_leaves():
     counts = defaultdict(Custom, {np.int64(3): [Wrapped([1.0]), deque([defaultdict(list, a=[1])])]})
     found = encoded({"a": counts, "b": np.float64(1)}, "state", apart=True)
     assert found["a"].default_factory is Custom

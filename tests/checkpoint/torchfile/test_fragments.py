@@ -22,7 +22,7 @@ def reads():
     leave()
 
 
-def test_it_reads_like_a_file_of_the_same_bytes(seed):
+def test_fragments_seek_and_read_like_a_bytes_file(seed):
     draw = random.Random(seed)
     data = draw.randbytes(5 * HEAD_BYTES + 7)
     ours, theirs = Fragments(*stored(data)), io.BytesIO(data)
@@ -35,7 +35,7 @@ def test_it_reads_like_a_file_of_the_same_bytes(seed):
     assert ours.read() == theirs.read()
 
 
-def test_what_is_held_known_or_filled_otherwise_takes_no_request(reads):
+def test_held_known_and_storage_filled_bytes_take_no_request(reads):
     data = bytes(range(256)) * 1024
     file = Fragments(*stored(data))
     file.hold([(10, memoryview(b"held"))])
@@ -54,7 +54,7 @@ def test_spans_of_an_object_come_in_their_order():
     assert fetched(*stored(bytes(range(100))), [(90, 93), (0, 2), (5, 5)]) == [b"Z[\\", b"\0\1", b""]
 
 
-def test_the_failure_of_a_read_is_told_and_not_what_torch_makes_of_it():
+def test_original_read_failure_is_raised_instead_of_the_torch_error():
     source, of = stored(bytes(1000))
     file = Fragments(source, of)
     source.put(of.key, bytes(1001))  # another version than the one that was opened

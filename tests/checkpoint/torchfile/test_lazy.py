@@ -24,19 +24,19 @@ def loaded(nest):
 
 
 @pytest.mark.parametrize("name", [name for name in SAFE if name not in {"storage", "views", "tied", "negative"}])
-def test_each_tensor_is_what_it_was(tmp_path, name):
+def test_lazy_load_gives_the_same_tensors_as_full_load(tmp_path, name):
     ps.save(SAFE[name], f"{tmp_path}/a.pt")
     assert alike(loaded(ps.load(f"{tmp_path}/a.pt", lazy=True)), ps.load(f"{tmp_path}/a.pt"))
 
 
-def test_what_is_kept_negated_or_in_a_larger_storage_is_the_same_in_one_of_its_own(tmp_path):
+def test_negated_or_viewed_tensor_loads_lazily_into_its_own_storage(tmp_path):
     ps.save([SAFE["negative"], SAFE["views"][1]], f"{tmp_path}/a.pt")
     for one, other in zip(loaded(ps.load(f"{tmp_path}/a.pt", lazy=True)), ps.load(f"{tmp_path}/a.pt"), strict=True):
         assert torch.equal(one, other)
         assert one.untyped_storage().nbytes() == one.nbytes < other.untyped_storage().nbytes()
 
 
-def test_views_and_tied_tensors_have_memory_of_their_own(tmp_path):
+def test_lazy_views_get_separate_memory_and_tied_tensors_stay_tied(tmp_path):
     ps.save([*SAFE["views"], SAFE["tied"]], f"{tmp_path}/a.pt")
     *views, tied = ps.load(f"{tmp_path}/a.pt", lazy=True)
     for one, other in zip(views, SAFE["views"], strict=True):
@@ -67,7 +67,7 @@ def test_opening_reads_the_ends_of_the_file_and_loading_one_tensor_its_bytes(buc
     assert sum(reads) == 24 * MIB
 
 
-def test_what_was_damaged_is_found_when_it_is_asked_for(tmp_path):
+def test_damaged_record_raises_only_when_its_tensor_is_loaded(tmp_path):
     ps.save(FEW, f"{tmp_path}/a.pt")
     body = bytearray((tmp_path / "a.pt").read_bytes())
     body[30 * MIB] ^= 1
@@ -78,7 +78,7 @@ def test_what_was_damaged_is_found_when_it_is_asked_for(tmp_path):
         state["other"].load()
 
 
-def test_one_version_is_held_also_by_a_worker_that_gets_it(bucket):
+def test_lazy_tensor_sent_to_a_worker_stays_bound_to_its_version(bucket):
     ps.save(FEW, f"{bucket.url}a.pt", store=bucket.store)
     one = pickle.loads(ForkingPickler.dumps(ps.load(f"{bucket.url}a.pt", lazy=True, store=bucket.store)["small"]))
     assert torch.equal(one.load(), FEW["small"])
@@ -88,7 +88,7 @@ def test_one_version_is_held_also_by_a_worker_that_gets_it(bucket):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse", "ignore:torch.quantize_per", "ignore:TypedStorage")
-def test_what_cannot_be_had_in_parts_is_refused(tmp_path):
+def test_state_that_cannot_be_loaded_lazily_is_refused(tmp_path):
     quantized = torch.quantize_per_tensor(torch.arange(10.0), 0.1, 3, torch.qint8)
     for state in (UNSAFE["module"], [SAFE["storage"]], torch.eye(3).to_sparse(), quantized, {torch.ones(3)}):
         ps.save(state, f"{tmp_path}/a.pt")

@@ -122,7 +122,7 @@ UNSAFE = {
 
 @pytest.mark.filterwarnings("ignore:TypedStorage")
 @pytest.mark.parametrize("name", SAFE)
-def test_what_was_saved_comes_back_as_torch_load_gives_it(name):
+def test_saved_state_loads_the_same_as_with_torch_load(name):
     body = saved(SAFE[name])
     assert alike(loaded(body), torch.load(io.BytesIO(body)))
     assert alike(loaded(body, weights_only=False), torch.load(io.BytesIO(body), weights_only=False))
@@ -143,7 +143,7 @@ def test_so_do_objects_of_other_code_that_look_at_their_tensors_or_open_files(na
     assert alike(loaded(body, weights_only=False), torch.load(io.BytesIO(body), weights_only=False))
 
 
-def test_what_shares_memory_still_does():
+def test_tensors_that_share_memory_still_share_it_after_load():
     one = loaded(saved({**SAFE["tied"], "views": SAFE["views"]}))
     one["views"][0][10] = 77
     assert one["views"][1][0] == one["views"][0].reshape(10, 10).T[0, 1] == 77
@@ -173,7 +173,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_places_are_what_torch_makes_of_them(name):
+def test_map_location_places_tensors_as_torch_load_does(name):
     body = saved([SAFE["state"], SAFE["views"], SAFE["tied"], SAFE["empty"]])
     ours, own = loaded(body, map_location=PLACES[name]), torch.load(io.BytesIO(body), map_location=PLACES[name])
     if "meta" in name:
@@ -195,7 +195,7 @@ def test_a_function_for_places_is_asked_once_for_each_storage_and_sees_its_bytes
     assert asked[0] == asked[1] != []
 
 
-def test_a_place_that_is_not_there_is_told_as_torch_tells_it():
+def test_invalid_map_location_raises_the_same_error_as_torch_load():
     body = saved(torch.ones(3))
     for place in ("nowhere", {"cpu": "nowhere"}, lambda _, __: 1 / 0, *([] if torch.cuda.is_available() else ["cuda"])):
         with pytest.raises((RuntimeError, ZeroDivisionError)) as own:
@@ -206,7 +206,7 @@ def test_a_place_that_is_not_there_is_told_as_torch_tells_it():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_what_was_on_a_gpu_goes_back_there(tmp_path):
+def test_gpu_tensors_are_restored_to_the_gpu_by_default(tmp_path):
     state = {
         "a": torch.arange(40 * MIB, device="cuda", dtype=torch.int32),
         "b": torch.ones(3, device="cuda"),

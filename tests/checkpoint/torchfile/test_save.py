@@ -51,7 +51,7 @@ def test_any_state_comes_out_as_torch_writes_it(state):
 
 
 @pytest.mark.parametrize("name", SAFE | UNSAFE)
-def test_so_does_whatever_else_can_be_saved(name):
+def test_each_sample_object_is_saved_byte_identical_to_torch(name):
     ours, own = both((SAFE | UNSAFE)[name])
     assert ours == own
 
@@ -63,7 +63,7 @@ class _Sparse(io.FileIO):
         return super().write(data) if len(data) < 100_000 else self.seek(len(data), io.SEEK_CUR) and len(data)
 
 
-def test_beyond_four_gib_it_is_the_same_and_what_lies_behind_is_found(tmp_path):
+def test_file_beyond_4_gib_matches_torch_and_later_records_load(tmp_path):
     zeros = mmap.mmap(-1, (4 << 30) + 5, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # which take no memory, only read
     large = torch.frombuffer(zeros, dtype=torch.uint8)
     state = {"before": torch.ones(3), "large": large, "after": torch.arange(9)}
@@ -120,7 +120,7 @@ def test_other_saves_meanwhile_have_their_sums():
     assert torch.serialization.get_crc32_options() is before is True
 
 
-def test_the_setting_is_what_it_was_after_a_save_that_failed():
+def test_crc32_option_is_unchanged_after_a_failed_save():
     class Failing(io.BytesIO):
         def write(self, _data) -> int:
             raise OSError("this file takes nothing")
@@ -132,7 +132,7 @@ def test_the_setting_is_what_it_was_after_a_save_that_failed():
     assert torch.serialization.get_crc32_options()
 
 
-def test_who_wants_no_sums_gets_none():
+def test_disabled_crc32_option_writes_no_valid_checksums():
     torch.serialization.set_crc32_options(False)
     try:
         ours, own = both([torch.arange(100)])
@@ -168,7 +168,7 @@ def test_where_something_is_otherwise_torch_computes_them(monkeypatch, lack):
     assert ours == own
 
 
-def test_what_was_saved_is_compared_when_it_is_loaded(bucket):
+def test_saved_object_passes_the_zip_checksum_test(bucket):
     ps.save(SAFE["large"], f"{bucket.url}a.pt", store=bucket.store)
     body = bucket.client.get_object(Bucket=bucket.name, Key="a.pt")["Body"].read()
     assert zipfile.ZipFile(io.BytesIO(body)).testzip() is None

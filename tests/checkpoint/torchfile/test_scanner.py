@@ -37,11 +37,11 @@ def plain(thing):
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("name", VALUES)
-def test_plain_values_are_told_as_they_are(name, protocol):
+def test_scan_returns_plain_values_unchanged(name, protocol):
     assert plain(PickleScan(pickle.dumps(VALUES[name], protocol)).result) == VALUES[name]
 
 
-def test_bytes_are_told_as_they_are():
+def test_scan_returns_bytes_values_unchanged():
     assert PickleScan(pickle.dumps([b"x" * 300, b"", bytearray(b"y")], 5)).result == [b"x" * 300, b"", b"y"]
 
 
@@ -51,7 +51,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_objects_are_told_and_not_made(protocol, tmp_path, monkeypatch):
+def test_scan_describes_objects_without_creating_them(protocol, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = PickleScan(
         pickle.dumps([Evil(), OrderedDict(a=1), {3}, Counter("aab"), datetime(2026, 1, 1, tzinfo=UTC)], protocol)
@@ -63,7 +63,7 @@ def test_objects_are_told_and_not_made(protocol, tmp_path, monkeypatch):
     assert (type(ordered), list(ordered.content)) == (Call, [("a", 1)])
 
 
-def test_the_storages_of_a_file_are_told_in_order():
+def test_scan_lists_the_storages_of_a_file_in_order():
     file = io.BytesIO()
     torch.save({"b": torch.ones(2), "a": [torch.zeros(3, dtype=torch.int8)]}, file)
     found = PickleScan(zipfile.ZipFile(file).read("archive/data.pkl"))
@@ -105,7 +105,7 @@ def test_a_few_bytes_take_a_little_memory(name):
     [b"", b".", b"\x80", b"\x80\x02P1\n.", b"N", b"Na.", b"0.", b"h\0.", b"\x85.", b"K\x01b.", b"(Nu.", b"c\n"],
     ids=repr,
 )
-def test_what_is_no_pickle_is_an_error_of_pickles(data):
+def test_invalid_pickle_raises_unpickling_error(data):
     with pytest.raises(pickle.UnpicklingError):
         PickleScan(data)
 

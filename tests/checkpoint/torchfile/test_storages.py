@@ -44,7 +44,7 @@ def test_a_storage_out_of_turn_is_read_at_once_and_costs_no_other_its_turn():
     prefetch.close()
 
 
-def test_a_read_that_begins_in_the_midst_of_a_storage_is_served_only_where_it_goes_on():
+def test_read_inside_a_storage_is_served_only_after_its_beginning():
     source, of = stored(saved([torch.arange(100)]))
     opened = archive(source, of)
     (record,) = (use.record for use in opened.uses)

@@ -30,7 +30,7 @@ def test_a_state_comes_back_bit_for_bit(bucket):
     assert same(ps.load(f"{bucket.url}run/ü 1.pt", map_location="cpu", store=bucket.store), STATE)
 
 
-def test_it_is_torchs_own_file(bucket):
+def test_saved_file_is_readable_by_torch_load(bucket):
     ps.save(STATE, f"{bucket.url}a.pt", store=bucket.store)
     body = bucket.client.get_object(Bucket=bucket.name, Key="a.pt")["Body"].read()
     assert same(torch.load(io.BytesIO(body), weights_only=True), STATE)
@@ -42,7 +42,7 @@ def test_local_files_and_memory_too(tmp_path):
         assert same(ps.load(url), STATE)
 
 
-def test_a_bucket_is_no_checkpoint():
+def test_bucket_url_is_refused_for_load_and_save():
     for url in ("s3://bucket", "s3://bucket/", "memory://bucket"):
         for ask in (ps.load, lambda url: ps.load(url, lazy=True), lambda url: ps.save(STATE, url)):
             with pytest.raises(InvalidURL, match="a bucket, not an object"):
@@ -50,7 +50,7 @@ def test_a_bucket_is_no_checkpoint():
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_a_file_cut_to_a_few_bytes_is_told_as_cut(tmp_path, lazy):
+def test_truncated_file_is_reported_as_cut(tmp_path, lazy):
     ps.save(STATE, f"{tmp_path}/a.pt")
     body = (tmp_path / "a.pt").read_bytes()
     for size in (0, 1, 2, 3, 4, 100, len(body) - 1):
@@ -60,7 +60,7 @@ def test_a_file_cut_to_a_few_bytes_is_told_as_cut(tmp_path, lazy):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_older_file_that_is_cut_or_damaged_is_no_reason_to_run_its_code(tmp_path):
+def test_truncated_or_damaged_legacy_file_raises_checkpoint_error(tmp_path):
     """It has no sums: another value may come of a flipped byte, yet what shows is told as damage."""
     file = io.BytesIO()
     torch.save({"a": torch.arange(20), "b": 3}, file, _use_new_zipfile_serialization=False)
@@ -100,7 +100,7 @@ def test_nothing_there(bucket):
         ps.load(f"{bucket.url}none.pt", store=bucket.store)
 
 
-def test_what_ends_a_save_is_told_and_not_what_torch_makes_of_it():
+def test_failed_save_raises_the_original_error_instead_of_the_torch_error():
     """torch ends its archive after a write has failed, and that fails too: with a RuntimeError about positions."""
     with FaultServer.start() as server:
         server.make("bucket")

@@ -35,7 +35,7 @@ def test_the_innermost_thing_is_named_with_both_ways_out():
     assert "save plain values, or say weights_only=False when it is saved and when it is restored" in str(caught.value)
 
 
-def test_what_cannot_be_pickled_at_all_is_not_told_to_be_saved_otherwise():
+def test_unpicklable_value_error_omits_the_weights_only_advice():
     with pytest.raises(Unusable, match=r"state\['f'\] is a builtins.function, and cannot be pickled") as caught:
         check_weights_only({"f": lambda: 0}, "state", apart=False)
     assert "weights_only=False" not in str(caught.value)
@@ -55,7 +55,7 @@ def test_a_value_that_holds_itself_is_searched_once():
         check_weights_only(inner, "state", apart=False)
 
 
-def test_a_module_and_an_optimizer_are_told_to_give_their_state():
+def test_module_and_optimizer_errors_advise_saving_the_state_dict():
     module = torch.nn.Linear(1, 1)
     for each in (module, torch.optim.SGD(module.parameters(), 0.1)):
         with pytest.raises(

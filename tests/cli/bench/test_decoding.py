@@ -50,7 +50,7 @@ def test_a_module_of_the_working_directory_is_found(tmp_path, monkeypatch):
         ("os:name", "must be a function"),
     ],
 )
-def test_what_is_no_transform_is_refused(name, message):
+def test_invalid_transform_name_is_refused_with_the_reason(name, message):
     with pytest.raises(Unusable, match=message):
         named(name)
 
@@ -63,7 +63,7 @@ def test_samples_are_decoded_again_and_again_in_one_thread_and_in_three():
         assert each.size_bytes == each.objects * 100
 
 
-def test_one_processor_has_no_threads():
+def test_decoding_with_one_processor_skips_the_threaded_step():
     assert len([*decoding(double, "s3://b/", OBJECTS, 0.01, 1.5)]) == 1
 
 

@@ -53,12 +53,12 @@ def test_a_server_on_this_machine_is_reached_over_loopback(host):
 
 
 @pytest.mark.parametrize("host", ["", "memory", "file", "no-such-host.invalid:443"])
-def test_without_a_host_there_is_no_network(host):
+def test_missing_or_unresolvable_host_yields_empty_network(host):
     assert network(host) == ("", 0.0)
 
 
 @pytest.mark.parametrize(("speed", "bytes_per_s"), [("25000", 3.125e9), ("-1", 0.0), (None, 0.0)])
-def test_the_interface_of_the_default_route_tells_its_speed(tmp_path, monkeypatch, speed, bytes_per_s):
+def test_default_route_interface_and_its_speed_are_returned(tmp_path, monkeypatch, speed, bytes_per_s):
     monkeypatch.setattr(limits, "_is_local", lambda _host: False)
     monkeypatch.setattr(limits, "_routes", lambda: [["docker0", "000011AC"], ["ens5", "00000000"]])
     monkeypatch.setattr(limits, "_NET", tmp_path)

@@ -10,7 +10,7 @@ from penstock.errors import NotFound, Unsupported
 from penstock.testing.faults import FAULTS, Match
 
 
-def test_rates_are_those_of_the_time_and_of_none_where_there_is_none():
+def test_result_rates_use_elapsed_time_and_are_zero_without_time():
     assert Result("x", objects=10, size_bytes=50, elapsed_s=2.0, cpu_s=1.0).objects_per_s == 5
     none = Result("x", objects=10)
     assert (none.objects_per_s, none.bytes_per_s, none.cores) == (0, 0, 0)

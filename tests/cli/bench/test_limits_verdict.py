@@ -40,7 +40,7 @@ def test_other_programs_are_named_where_they_keep_the_machine_busy():
     assert "one processor" in binding(result(machine_busy=0.97, cpu_s=0.95), MACHINE, StoreOptions())
 
 
-def test_connections_are_no_limit_of_writes():
+def test_connections_are_never_the_reported_limit_of_writes():
     assert "connections" not in binding(result("write small", in_flight=250.0), MACHINE, StoreOptions())
 
 
@@ -64,7 +64,7 @@ def test_decoding_is_bound_by_processors_or_by_pythons_lock():
         result("list", objects=1000),
     ],
 )
-def test_nothing_is_told_of_what_tells_nothing(found):
+def test_uninformative_result_gives_an_empty_verdict(found):
     assert binding(found, MACHINE, StoreOptions()) == ""
 
 

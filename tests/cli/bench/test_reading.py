@@ -26,7 +26,7 @@ def test_a_listing_ends_with_its_time_or_its_keys(server, source):
     assert (found.objects, metas) == (0, [])
 
 
-def test_one_small_object_is_read_again_and_again_and_some_are_kept(server, source):
+def test_single_small_object_is_read_repeatedly_and_some_samples_are_kept(server, source):
     server.put("bucket", "one", b"x" * 500)
     found, kept = read_small(source, [ObjectMeta("one", 500)], 0.1)
     assert found.objects > 0

@@ -118,7 +118,7 @@ def test_a_store_that_refuses_to_write_is_read_all_the_same(server, monkeypatch)
     assert found["read small"].outcome == "measured"
 
 
-def test_a_store_that_refuses_to_delete_is_told_with_what_is_left(server):
+def test_refused_delete_fails_the_step_and_reports_the_leftover_prefix(server):
     server.fail(*[FAULTS["denied"]] * 20000, when=Match(verb="delete"))
     found = told("s3://bucket/", server.store)
     assert found["delete"].outcome == "failed"

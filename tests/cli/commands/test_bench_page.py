@@ -48,7 +48,7 @@ def test_every_step_and_limit_is_shown_and_nothing_comes_from_elsewhere():
     assert widths[0] < widths[1] < widths[2] < widths[3]
 
 
-def test_the_plot_has_a_scale_and_says_that_it_is_logarithmic():
+def test_plot_has_a_scale_labelled_as_logarithmic():
     html = page("s3://bucket/x", MACHINE, RESULTS)
     (svg,) = re.findall(r"<svg.*?</svg>", html)
     root = ET.fromstring(svg)  # noqa: S314  our own
@@ -85,7 +85,7 @@ def test_no_label_is_cut_off_in_a_browser(tmp_path, window):
     assert "<title>penstock bench s3://bucket/x</title>" in shown
 
 
-def test_the_page_says_when_where_and_by_which_version():
+def test_page_shows_time_host_and_penstock_version():
     before = datetime.now(UTC).replace(microsecond=0)
     found = re.search(r"([0-9T:+-]{25}), Penstock (\S+) on (\S+)\.</p>", page("s3://b/", MACHINE, RESULTS))
     assert before <= datetime.fromisoformat(found[1]) <= datetime.now(UTC)

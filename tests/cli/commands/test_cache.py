@@ -74,7 +74,7 @@ def test_a_cache_is_warmed_listed_verified_and_emptied(run, server, tmp_path):
     assert not [each for each in (tmp_path / "near").rglob("*") if each.is_file()]
 
 
-def test_ctrl_c_ends_a_warming_and_the_next_one_goes_on(run, start, server, tmp_path, monkeypatch):
+def test_interrupted_cache_warm_exits_with_130_and_the_next_run_completes(run, start, server, tmp_path, monkeypatch):
     for name, value in (server.environment | {"PENSTOCK_CACHE": str(tmp_path / "near")}).items():
         monkeypatch.setenv(name, value)
     server.fail(FAULTS["stall"], when=Match(verb="get", key="a/5", times=None))
@@ -93,7 +93,7 @@ def test_ctrl_c_ends_a_warming_and_the_next_one_goes_on(run, start, server, tmp_
     assert len(run("ls").stdout.splitlines()) == COUNT
 
 
-def test_damage_is_found_removed_and_told_by_the_exit_code(run, tmp_path):
+def test_cache_verify_removes_damaged_entry_and_exits_with_5(run, tmp_path):
     assert run("warm", "s3://cached/a").returncode == 0
     entry = max((tmp_path / "near").rglob("*"), key=lambda each: each.stat().st_size if len(each.name) > 20 else 0)
     data = bytearray(entry.read_bytes())
@@ -105,7 +105,7 @@ def test_damage_is_found_removed_and_told_by_the_exit_code(run, tmp_path):
     assert run("warm", "s3://cached/a").stderr == f"read 1 part, {2000 / 1024:.3g} KiB; {COUNT - 1} were there\n"
 
 
-def test_a_catalog_is_warmed_and_failures_and_lack_of_room_are_told(run, server):
+def test_catalog_warm_reports_failures_and_insufficient_cache_space(run, server):
     catalog = ps.Catalog.scan("s3://cached/", store=server.store)
     catalog.save("s3://cached/c.catalog", store=server.store)
     server.fail(FAULTS["denied"], when=Match(verb="get", key="a/3", times=None))
@@ -120,7 +120,7 @@ def test_a_catalog_is_warmed_and_failures_and_lack_of_room_are_told(run, server)
     assert (done.returncode, "left out: the cache is full" in done.stderr) == (6, True)
 
 
-def test_without_a_cache_the_remedy_is_told(run, tmp_path):
+def test_cache_warm_without_a_directory_advises_setting_penstock_cache(run, tmp_path):
     done = run("warm", "s3://cached/a", PENSTOCK_CACHE="")
     assert (done.returncode, "set PENSTOCK_CACHE" in done.stderr) == (2, True)
     done = run("warm", "s3://cached/a", "--cache", str(tmp_path / "other"), PENSTOCK_CACHE="")
@@ -139,7 +139,7 @@ def test_the_cache_of_a_profile_is_found(run, server, tmp_path):
     assert (tmp_path / "own").is_dir()
 
 
-def test_a_directory_that_cannot_be_used_is_told_in_one_line(run, tmp_path):
+def test_unusable_cache_directory_is_reported_on_at_most_one_line(run, tmp_path):
     (tmp_path / "near").write_bytes(b"a file")
     for words in (["verify"], ["clear"], ["ls"]):
         done = run(*words)
@@ -171,7 +171,7 @@ def test_help_and_behaviour_agree_on_the_directory_that_none_names(penstock, ser
 
 
 @pytest.mark.parametrize("command", ["ls", "verify", "clear"])
-def test_a_file_for_a_cache_is_told(penstock, tmp_path, command):
+def test_cache_path_that_names_a_file_exits_with_2(penstock, tmp_path, command):
     (tmp_path / "file").write_bytes(b"x")
     done = penstock("cache", command, "--cache", str(tmp_path / "file"))
     assert (done.returncode, "name a directory" in done.stderr) == (2, True), done.stderr

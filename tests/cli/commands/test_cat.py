@@ -64,13 +64,13 @@ def test_a_range_is_half_open_and_ends_with_the_object(tmp_path, span, part):
 
 
 @pytest.mark.parametrize("span", ["5", "a:b", "-3:", "5:2", "1:2:3", ""])
-def test_what_is_no_range_ends_with_2(tmp_path, span):
+def test_invalid_range_option_exits_with_2(tmp_path, span):
     done = cat(f"--range={span}", f"{tmp_path}/any")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"START:STOP" in done.stderr
 
 
-def test_it_ends_at_the_first_that_is_not_there(tmp_path):
+def test_cat_stops_at_the_first_missing_file_and_exits_with_1(tmp_path):
     (tmp_path / "a").write_bytes(b"a")
     done = cat(f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/a")
     assert (done.returncode, done.stdout) == (1, b"a")

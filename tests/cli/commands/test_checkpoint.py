@@ -38,7 +38,7 @@ def test_a_runs_checkpoints_from_the_shell(penstock, bucket):
     assert penstock("checkpoint", "verify", url, "10", bucket=bucket).returncode == 1
 
 
-def test_one_distributed_checkpoint_is_verified_by_its_own_url(penstock, tmp_path):
+def test_single_distributed_checkpoint_is_verified_by_its_own_url(penstock, tmp_path):
     with pytest.warns(UserWarning, match="disabled"):
         save({"weights": torch.zeros(1000)}, storage_writer=StorageWriter(tmp_path / "one"))
     done = penstock("checkpoint", "verify", str(tmp_path / "one"))
@@ -74,7 +74,7 @@ def test_a_damaged_manifest_does_not_hide_the_other_steps(penstock, tmp_path):
     assert (done.returncode, "the manifest of step 2 is damaged" in done.stderr) == (5, True)
 
 
-def test_orphans_are_freed_and_told(penstock, tmp_path):
+def test_clean_removes_old_orphans_and_prints_their_urls(penstock, tmp_path):
     orphan = tmp_path / "000000000009" / ("ab" * 16) / "state.pt"
     orphan.parent.mkdir(parents=True)
     orphan.write_bytes(b"half")

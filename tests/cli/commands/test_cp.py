@@ -90,7 +90,7 @@ def test_globs_choose_and_keep_names_from_the_first_wildcard_on(penstock, faulty
 
 
 @pytest.mark.parametrize("command", ["cp", "mv"])
-def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path, command):
+def test_ambiguous_or_conflicting_destination_is_refused_and_nothing_changes(penstock, faulty, tmp_path, command):
     faulty.put(faulty.bucket, "p/x", b"there")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dir").mkdir()
@@ -143,7 +143,7 @@ def test_hostile_keys_never_leave_the_destination(penstock, faulty, tmp_path):
     assert set(contents(tmp_path)) == {"deep/down/ok", "deep/down/a"}
 
 
-def test_what_fails_is_told_at_the_end_and_the_worst_gives_the_code(penstock, faulty, tmp_path):
+def test_copy_failures_are_reported_and_the_worst_sets_the_exit_code(penstock, faulty, tmp_path):
     for key in ["1", "2", "3", "4"]:
         faulty.put(faulty.bucket, key, b"x")
     faulty.fail(FAULTS["denied"], when=Match(verb="get", key="2", times=None))
@@ -167,7 +167,7 @@ def test_fail_fast_stops_at_the_first(penstock, faulty, tmp_path):
     assert len(faulty.seen("get", faulty.bucket)) < 100
 
 
-def test_resume_skips_what_is_surely_there(penstock, faulty, tmp_path):
+def test_resume_skips_unchanged_objects_and_copies_the_rest(penstock, faulty, tmp_path):
     for name in ["same", "other", "newer", "short", "gone"]:
         (tmp_path / name).write_text(f"1 {name}")
         os.utime(tmp_path / name, (1e9, 1e9))
@@ -199,7 +199,7 @@ def test_resume_compares_etags_where_both_are_of_the_content(penstock, faulty):
     assert faulty.objects(other) == {"a": b"1", "b": b"2"}
 
 
-def test_a_dry_run_says_everything_and_does_nothing(penstock, faulty, tmp_path):
+def test_dry_run_prints_every_copy_and_writes_nothing(penstock, faulty, tmp_path):
     for name in ["1", "2 3"]:
         (tmp_path / name).write_text("x")
     done = penstock("cp", "-r", "--dry-run", f"{tmp_path}/", f"s3://{faulty.bucket}/d/", bucket=faulty)
@@ -210,7 +210,7 @@ def test_a_dry_run_says_everything_and_does_nothing(penstock, faulty, tmp_path):
     assert faulty.objects(faulty.bucket) == {}
 
 
-def test_links_are_followed_to_files_and_told_of_for_directories(penstock, faulty, tmp_path):
+def test_file_links_are_followed_and_directory_links_are_reported_as_skipped(penstock, faulty, tmp_path):
     (tmp_path / "t" / "real").mkdir(parents=True)
     (tmp_path / "t" / "real" / "file").write_text("x")
     (tmp_path / "t" / "to-file").symlink_to("real/file")
@@ -260,7 +260,7 @@ def test_a_small_file_that_is_written_to_after_it_was_read_is_not_deleted(start,
 
 # Two parts of one size: side by side either may be the first to find the disk full.
 @pytest.mark.parametrize(("size", "writing"), [(4 * MIB, 4 * MIB), (32 * MIB, 16 * MIB)], ids=["put", "stream"])
-def test_a_full_disk_leaves_nothing_half_done_and_says_what_it_takes(penstock, faulty, disk, size, writing):
+def test_full_disk_keeps_the_old_file_and_reports_required_bytes(penstock, faulty, disk, size, writing):
     (disk / "x").write_bytes(b"old" * 1000)
     faulty.put(faulty.bucket, "x", bytes(size))
     done = penstock("cp", f"s3://{faulty.bucket}/x", f"{disk}/", bucket=faulty)
@@ -395,7 +395,7 @@ def test_type_and_metadata_go_along(penstock, bucket, size):
         assert described["Metadata"].items() <= found["Metadata"].items()
 
 
-def test_a_file_s_type_is_told_by_its_name(penstock, faulty, tmp_path):
+def test_content_type_is_derived_from_the_file_name(penstock, faulty, tmp_path):
     types = {"ü.png": "image/png", "a.tar.gz": "application/octet-stream", "none": "application/octet-stream"}
     for name in types:
         (tmp_path / name).write_text("x")

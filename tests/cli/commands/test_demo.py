@@ -150,7 +150,7 @@ def test_options_that_contradict_one_another_are_refused(demo, words, remedy):
     assert remedy in err
 
 
-def test_without_the_extra_it_says_what_to_install():
+def test_demo_without_its_extra_reports_the_install_command():
     code = "import sys; sys.modules['sklearn'] = None; from penstock.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "demo"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

@@ -15,7 +15,7 @@ def tree(tmp_path):
     return tmp_path
 
 
-def test_what_is_wanted_is_printed(penstock, tree):
+def test_find_prints_only_urls_matching_the_filters(penstock, tree):
     done = penstock("find", str(tree), "--name", "*.png", "--larger", "4k", "--newer", "1h")
     assert (done.returncode, done.stdout) == (0, f"file://{tree}/x/b.png\n"), done.stderr
     done = penstock("find", str(tree), "--type", "folder", "--json")

@@ -38,7 +38,7 @@ def test_a_prefix_is_a_string(penstock, filled):
     assert penstock("ls", f"{filled.url}a/2", bucket=filled).stdout == f"{filled.url}a/2 with space.png\n"
 
 
-def test_long_lines_and_json_say_what_the_store_says(penstock, filled):
+def test_long_and_json_listings_match_the_store_metadata(penstock, filled):
     described = {entry["Key"]: entry for entry in filled.client.list_objects_v2(Bucket=filled.name)["Contents"]}
     long = [line.split(None, 2) for line in penstock("ls", "-l", filled.url, bucket=filled).stdout.splitlines()]
     entries = [json.loads(line) for line in penstock("ls", "--json", filled.url, bucket=filled).stdout.splitlines()]
@@ -66,7 +66,7 @@ def test_a_page_is_out_before_the_next_is_asked_for(monkeypatch):
     assert written.getvalue().count("\n") == 2500
 
 
-def test_nothing_there_ends_with_1_and_says_so(penstock, filled):
+def test_listing_without_matches_exits_with_1_and_reports_the_url(penstock, filled):
     done = penstock("ls", f"{filled.url}c", bucket=filled)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"penstock: nothing there begins with this URL [{filled.url}c]\n"
@@ -109,7 +109,7 @@ def test_ctrl_c_ends_it_quietly_with_130(start):
     assert process.stderr.read() == ""
 
 
-def test_a_terminal_is_told_the_totals_and_a_file_is_not_disturbed(start, filled):
+def test_totals_go_to_the_terminal_and_stdout_holds_only_urls(start, filled):
     terminal, side = pty.openpty()
     process = start("ls", filled.url, bucket=filled, stderr=side)
     os.close(side)

@@ -51,7 +51,7 @@ def test_a_failed_copy_keeps_its_source(penstock, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_resume_deletes_what_is_there_already_without_copying_it_again(penstock, tmp_path):
+def test_resume_deletes_sources_already_at_the_destination_without_copying(penstock, tmp_path):
     with FaultServer.start() as server:
         for name in ["same", "other", "short", "gone"]:
             (tmp_path / name).write_text(name)
@@ -80,7 +80,7 @@ def test_resume_deletes_what_is_there_already_without_copying_it_again(penstock,
         }
 
 
-def test_resume_copies_again_what_no_store_s_word_proves(penstock, tmp_path):
+def test_resume_copies_again_if_the_etag_cannot_prove_equality(penstock, tmp_path):
     with FaultServer.start() as server:
         server.make("bucket")
         (tmp_path / "large").write_bytes(bytes(20 << 20))

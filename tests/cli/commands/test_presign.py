@@ -18,7 +18,7 @@ def test_an_address_is_printed_and_works(penstock):
             assert answer.read() == b"data"
 
 
-def test_json_has_what_has_to_be_sent(penstock):
+def test_json_output_includes_the_method_and_required_headers(penstock):
     with FaultServer.start(Settings(dialect="azure")) as server:
         done = penstock("presign", "az://bkt/k", "--method", "put", "--json", **server.environment)
     record = json.loads(done.stdout)
@@ -27,7 +27,7 @@ def test_json_has_what_has_to_be_sent(penstock):
     assert "send with it: x-ms-blob-type: BlockBlob" in done.stderr
 
 
-def test_a_session_token_is_told(penstock):
+def test_presign_with_a_session_token_prints_a_note(penstock):
     keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"}
     done = penstock("presign", "s3://bucket/k", **keys)
     assert done.returncode == 0

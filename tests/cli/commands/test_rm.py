@@ -57,12 +57,12 @@ def test_mistakes_are_refused(penstock, filled):
     assert left(filled) == KEYS
 
 
-def test_a_whole_bucket_goes_when_that_is_said(penstock, filled):
+def test_recursive_rm_with_explicit_option_empties_a_bucket(penstock, filled):
     assert penstock("rm", "-r", "--whole-bucket", filled.url, bucket=filled).returncode == 0
     assert left(filled) == []
 
 
-def test_a_glob_of_a_whole_bucket_goes_when_that_is_said(penstock, filled):
+def test_glob_rm_with_explicit_option_can_empty_a_bucket(penstock, filled):
     assert penstock("rm", "--whole-bucket", f"{filled.url}*", bucket=filled).returncode == 0
     assert left(filled) == KEYS[1:]
     assert penstock("rm", "--whole-bucket", f"{filled.url}**", bucket=filled).returncode == 0
@@ -96,7 +96,7 @@ def test_a_person_is_asked_before_more_than_one_goes(tmp_path, answer, code, nam
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-def test_what_cannot_be_deleted_does_not_save_the_others(penstock):
+def test_failed_deletion_does_not_stop_the_other_deletions(penstock):
     with FaultServer.start() as server:
         for key in ["a", "b", "c"]:
             server.put("bucket", key, b"x")
@@ -109,7 +109,7 @@ def test_what_cannot_be_deleted_does_not_save_the_others(penstock):
 
 
 @pytest.mark.parametrize("command", [("rm", "-r", "-y"), ("mv", "-r")])
-def test_what_a_server_lists_outside_of_the_prefix_is_not_touched(penstock, tmp_path, command):
+def test_listed_keys_outside_the_prefix_are_left_untouched(penstock, tmp_path, command):
     listing = b"<ListBucketResult><Contents><Key>other/x</Key><Size>1</Size></Contents></ListBucketResult>"
     with Scripted(lambda _received, send: send(reply(200, listing)) or True) as server:
         store = ps.S3Options(endpoint=server.url, access_key="key", secret_key="secret", region="r")

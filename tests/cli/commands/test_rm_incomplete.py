@@ -42,7 +42,7 @@ def test_files_aside_of_killed_writers(penstock, tmp_path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["whole"]
 
 
-def test_those_whose_age_the_store_does_not_tell_are_named_and_left(penstock, container):
+def test_incomplete_uploads_of_unknown_age_are_reported_and_kept(penstock, container):
     for key in ("run/a", "run/b"):
         container.client.get_blob_client(key).stage_block("AAAA", b"x")
     told = penstock("rm", "--incomplete", "--older-than", "0", f"{container.url}run/", **container.account.environment)

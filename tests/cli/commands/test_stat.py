@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 
 
-def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
+def test_stat_prints_store_metadata_as_text_and_json(penstock, bucket):
     key = "a/ü x"
     bucket.client.put_object(
         Bucket=bucket.name, Key=key, Body=bytes(2048), Metadata={"made-by": "hand"}, ContentType="x/y"
@@ -35,7 +35,7 @@ def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
     }
 
 
-def test_several_are_told_in_their_order_up_to_one_that_is_not_there(penstock, tmp_path):
+def test_objects_print_in_argument_order_and_a_missing_path_exits_with_1(penstock, tmp_path):
     for name in ["b", "a"]:
         (tmp_path / name).write_text(name)
     done = penstock("stat", "--json", *(f"{tmp_path}/{name}" for name in ["b", "a", "none"]))
@@ -44,7 +44,7 @@ def test_several_are_told_in_their_order_up_to_one_that_is_not_there(penstock, t
     assert f"{tmp_path}/none" in done.stderr
 
 
-def test_a_glob_is_told_in_the_order_of_its_keys(penstock, bucket):
+def test_glob_matches_are_printed_in_key_order(penstock, bucket):
     for key in ["t/b", "t/a", "t/[c]", "t/x/d", "u"]:
         bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"", Metadata={"made-for": key})
     done = penstock("stat", "--json", f"{bucket.url}u", f"{bucket.url}t/[!x]*", f"{bucket.url}t/[c]", bucket=bucket)
@@ -56,7 +56,7 @@ def test_a_glob_is_told_in_the_order_of_its_keys(penstock, bucket):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"penstock: nothing there [{bucket.url}none/*]\n")
 
 
-def test_a_directory_is_no_object_and_a_bucket_neither(penstock, tmp_path):
+def test_stat_of_a_directory_or_bucket_is_refused(penstock, tmp_path):
     assert penstock("stat", str(tmp_path)).returncode == 1
     done = penstock("stat", "s3://bucket/")
     assert (done.returncode, done.stderr) == (

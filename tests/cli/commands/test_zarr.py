@@ -44,7 +44,7 @@ def test_a_plan_and_a_copy(penstock, server):
     assert found(server, "out").shards == (15, 8)
 
 
-def test_ctrl_c_leaves_nothing_that_looks_whole_and_resume_goes_on(start, penstock, server, monkeypatch):
+def test_interrupted_copy_writes_no_metadata_and_resume_completes_it(start, penstock, server, monkeypatch):
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     server.fail(FAULTS["stall"], when=Match(verb="put", key="part/c/50/0", times=None))

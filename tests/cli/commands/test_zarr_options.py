@@ -21,7 +21,7 @@ def test_the_help_has_an_example_and_wrong_options_are_one_line(penstock, tmp_pa
         assert done.stderr.count("\n") == 1, done.stderr
 
 
-def test_a_plan_of_aligned_arrays_says_what_they_have_in_common(penstock, tmp_path):
+def test_aligned_plan_reports_the_common_coordinates(penstock, tmp_path):
     for name, times in (("a", range(10)), ("b", range(4, 20, 2))):
         for of, values in ((name, [[each] for each in times]), ("time", [*times])):
             zarr.create_array(

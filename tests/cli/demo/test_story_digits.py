@@ -22,7 +22,7 @@ def url():
     return place
 
 
-def test_one_in_five_is_for_testing(url):
+def test_about_20_percent_of_the_digits_are_for_testing(url):
     parts = Counter(entry.key.split("/")[2] for entry in ps.list(url))
     assert parts == {"train": 1437, "test": 360}
 

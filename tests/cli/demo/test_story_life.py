@@ -26,7 +26,7 @@ def training(tmp_path, monkeypatch):
     return script
 
 
-def test_reports_come_in_order_and_the_command_line_says_what_to_train(training):
+def test_reports_arrive_in_order_and_training_gets_its_arguments(training):
     training('echo "[\\"$*\\"]"; echo "{\\"step\\": 1}"')
     reports = list(live("s3://bucket/p/", 3, lambda: False))
     assert reports == [["-P -m penstock.cli.demo.train s3://bucket/p/ 3"], {"step": 1}]
@@ -40,12 +40,12 @@ def test_a_training_that_ends_badly_is_an_error_with_its_status(training):
         next(reports)
 
 
-def test_a_killed_training_is_no_error_and_its_last_reports_follow(training):
+def test_killed_training_raises_no_error_and_yields_its_last_reports(training):
     training('printf "1\\n2\\n3\\n"; exec sleep 600')
     assert list(live("s3://bucket/", 1, lambda: True)) == [1, 2, 3]
 
 
-def test_a_listener_that_leaves_ends_the_training_and_what_it_started(training, tmp_path):
+def test_closing_the_reports_ends_training_and_its_child_processes(training, tmp_path):
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     try:

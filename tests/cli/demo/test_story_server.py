@@ -48,7 +48,7 @@ def test_within_its_own_server_nothing_of_the_user_s_store_is_left_and_after_it_
 
 
 @pytest.mark.parametrize("bucket", ["mine", "s3://mine", "s3://mine/"])
-def test_in_a_user_s_bucket_only_its_own_prefix_goes_whatever_happened(own, bucket):
+def test_only_the_demo_prefix_is_deleted_in_a_user_bucket_on_error(own, bucket):
     with pytest.raises(RuntimeError), borrowed(bucket, None, keep=False) as url:
         assert url.startswith("s3://mine/penstock-demo-")
         put(f"{url}a/b")
@@ -56,7 +56,7 @@ def test_in_a_user_s_bucket_only_its_own_prefix_goes_whatever_happened(own, buck
     assert own.objects("mine") == {"penstock-demo": b"the user's"}
 
 
-def test_what_is_to_be_kept_is_kept_at_the_server_that_was_named(own, monkeypatch):
+def test_keep_option_keeps_objects_on_the_named_endpoint(own, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     before = dict(os.environ)
     with borrowed("mine", own.endpoint, keep=True) as url:
@@ -71,7 +71,7 @@ def test_an_endpoint_is_for_s3_alone():
         pytest.fail("there is nowhere to work")
 
 
-def test_a_bucket_that_is_not_there_is_told_and_not_made(own):
+def test_missing_bucket_raises_not_found_and_is_never_created(own):
     with pytest.raises(NotFound, match="the demo creates none"), borrowed("not-there-at-all", None, keep=False):
         pytest.fail("there is nowhere to work")
     with pytest.raises(KeyError):

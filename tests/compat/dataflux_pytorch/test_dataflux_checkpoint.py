@@ -26,7 +26,7 @@ def test_a_block_that_fails_publishes_nothing(gcs):
     assert gcs.objects == {}
 
 
-def test_a_client_says_where_and_who(gcs, client):
+def test_checkpoint_uses_the_endpoint_and_credentials_of_its_client(gcs, client):
     checkpoint = DatafluxCheckpoint("project", gcs.name, client)
     assert (checkpoint.project_name, checkpoint.bucket_name, checkpoint.storage_client) == ("project", gcs.name, client)
     with checkpoint.writer("x") as writer:

@@ -44,6 +44,6 @@ def test_penstocks_loader_takes_it(filled):
     assert list(loader) == [[100, 101, 102], [103, 104, 105], [106]]
 
 
-def test_what_is_left_out_says_so():
+def test_from_prefix_of_iterable_dataset_raises_unusable():
     with pytest.raises(Unusable, match="made by its class"):
         DataFluxIterableDataset.from_prefix("gs://bucket/")

@@ -27,7 +27,7 @@ def test_a_dataset_has_bytes_by_index(filled):
     assert dataset.__getitems__([3, 1]) == [BYTES[3], BYTES[1]]
 
 
-def test_a_function_formats_what_is_read(filled):
+def test_data_format_fn_is_applied_to_every_item_read(filled):
     dataset = made(filled, data_format_fn=len)
     assert dataset.data_format_fn is len
     assert list(dataset) == [len(each) for each in BYTES]
@@ -82,7 +82,7 @@ def test_every_setting_is_taken():
     assert dataflux_mapstyle_dataset.data_format_default(b"x") == b"x"
 
 
-def test_what_is_left_out_says_so(filled):
+def test_unsupported_constructors_and_format_functions_raise_unusable(filled):
     for name in ("from_prefix", "from_objects", "from_manifest", "from_catalog"):
         with pytest.raises(Unusable, match="made by its class"):
             getattr(DataFluxMapStyleDataset, name)("gs://bucket/")

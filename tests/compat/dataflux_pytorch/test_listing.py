@@ -14,7 +14,7 @@ from tests.compat.dataflux_pytorch.conftest import OBJECTS
 
 
 @pytest.mark.parametrize("kind", [DataFluxMapStyleDataset, DataFluxIterableDataset])
-def test_a_change_of_the_list_of_objects_changes_what_is_read(filled, kind):
+def test_changes_to_the_objects_list_change_the_items_read(filled, kind):
     dataset = kind(None, filled.name, Config(prefix="train/"), data_format_fn=len)
     objects = dataset.objects
     assert isinstance(objects, list)
@@ -38,7 +38,7 @@ def read(dataset):
     return [dataset[at] for at in range(len(dataset))] if isinstance(dataset, DataFluxMapStyleDataset) else [*dataset]
 
 
-def test_a_bucket_is_listed_without_what_was_composed(filled):
+def test_composed_objects_are_excluded_from_the_bucket_listing(filled):
     def names(prefix):
         return [each.key for each in listed(filled.name, Config(prefix=prefix), None)[0]]
 
@@ -47,7 +47,7 @@ def test_a_bucket_is_listed_without_what_was_composed(filled):
     assert names("data") == names("none") == []
 
 
-def test_errors_are_told(gcs):
+def test_missing_bucket_and_invalid_config_raise_errors(gcs):
     with pytest.raises(NotFound):
         listed("no-such-bucket", Config(), None)
     with pytest.raises(Unusable, match="config"):

@@ -68,7 +68,7 @@ def test_objects_are_copied_and_deleted(client, at):
         client.copy(at("none"), at("x"))
 
 
-def test_a_directory_is_deleted_when_that_is_said(client, at):
+def test_directory_is_deleted_only_with_recursive_true(client, at):
     with pytest.raises(InvalidURL, match="recursive=True"):
         client.delete(at("d"))
     client.delete(at("d"), recursive=True)
@@ -102,7 +102,7 @@ def test_a_client_travels_to_processes(client, at):
         assert pool.map(client.read, [at("a.txt"), at("z.bin")]) == [b"a.txt", b"z.bin"]
 
 
-def test_what_is_left_out_says_so(client, at):
+def test_unsupported_client_methods_and_arguments_raise_errors(client, at):
     with pytest.raises(Unsupported, match="sync_replicas is not a part"):
         client.sync_replicas("")
     with pytest.raises(Unsupported, match="make_symlink is not a part"):

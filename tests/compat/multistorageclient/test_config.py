@@ -59,7 +59,7 @@ def test_implicit_profiles_are_beside_those_of_named_files(config):
     assert StorageClientConfig.from_file([str(config)], profile="_s3-other").base == "msc://_s3-other/"
 
 
-def test_text_that_is_no_yaml_is_not_quoted(tmp_path):
+def test_invalid_yaml_raises_config_error_without_quoting_its_content(tmp_path):
     text = "profiles:\n  x: {secret: hushhush\n y"
     (tmp_path / "x.yaml").write_text(text)
     for read in (
@@ -108,7 +108,7 @@ def test_the_configuration_is_read(config):
     assert StorageClientConfig.read_msc_config(["/none"]) == ({}, None)
 
 
-def test_what_runs_code_of_the_original_is_refused():
+def test_provider_bundle_and_telemetry_provider_are_refused_as_unsupported():
     with pytest.raises(Unsupported, match="from_provider_bundle is not a part"):
         StorageClientConfig.from_provider_bundle({}, object())
     with pytest.raises(Unsupported, match=r"penstock\.observe\.OpenTelemetry"):

@@ -34,7 +34,7 @@ def test_file_is_of_its_class_and_named_by_its_path(url):
     assert file.closed
 
 
-def test_readall_returns_what_is_left(url):
+def test_readall_returns_the_remaining_bytes_or_text(url):
     with msc.open(url) as file:
         file.seek(4)
         assert file.readall() == b"two\nthree"

@@ -27,7 +27,7 @@ def test_a_directory_is_listed_with_all_below_and_an_object_as_itself(tree, belo
     assert names(tree, (each.key for each in msc.list_recursive(tree + below))) == expected
 
 
-def test_one_level_is_listed_with_its_directories(tree):
+def test_list_with_include_directories_returns_a_single_level(tree):
     found = list(msc.list(f"{tree}/d", include_directories=True))
     assert [(each.type, each.content_length) for each in found] == [("file", 7), ("directory", 0)]
     assert names(tree, (each.key for each in found)) == ["d/b.txt", "d/e"]
@@ -108,7 +108,7 @@ def test_hidden_names_are_listed(hidden):
     assert names(hidden, (each.key for each in msc.list(hidden)))[:3] == [".git/x.txt", ".h", "a.txt"]
 
 
-def test_directory_marker_makes_a_directory_and_is_no_file(server, config, monkeypatch):
+def test_directory_marker_is_listed_as_a_directory_and_never_as_a_file(server, config, monkeypatch):
     monkeypatch.setenv("MSC_CONFIG", str(config))
     base, client = f"markers-{uuid4().hex}", server.client()
     for name in ("empty/", "full/", "full/deep/", "full/f"):
@@ -164,7 +164,7 @@ def test_metadata_is_asked_for(base):
     assert [each.metadata for each in msc.list(base, show_attributes=True)] == [kept]
 
 
-def test_what_is_left_out_says_so(tree):
+def test_attribute_filter_and_skipped_symlinks_raise_unsupported(tree):
     with pytest.raises(Unsupported, match="attribute_filter_expression is not a part"):
         next(msc.list(tree, attribute_filter_expression="a = 1"))
     with pytest.raises(Unsupported, match="links of local files are followed"):

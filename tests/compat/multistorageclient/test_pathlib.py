@@ -45,7 +45,7 @@ def test_paths_compare_hash_and_pickle(tree):
     assert one != str(one)
 
 
-def test_objects_and_directories_are_told_apart(tree):
+def test_exists_is_file_and_is_dir_distinguish_objects_from_directories(tree):
     there = [msc.Path(f"{tree}/{name}") for name in ("a.txt", "d", "none")]
     assert [each.exists() for each in there] == [True, True, False]
     assert [each.is_file() for each in there] == [True, False, False]
@@ -55,7 +55,7 @@ def test_objects_and_directories_are_told_apart(tree):
         there[2].stat()
 
 
-def test_what_lies_in_a_directory_is_found(tree):
+def test_path_iterdir_glob_and_rglob_find_the_directory_contents(tree):
     path = msc.Path(f"{tree}/d")
     assert sorted(each.name for each in path.iterdir()) == ["b.txt", "e"]
     assert [each.name for each in path.glob("*.txt")] == ["b.txt"]
@@ -89,7 +89,7 @@ def test_a_local_copy_is_a_file_of_this_machine(tree):
     assert Path(local).read_bytes() == b"d/b.txt"
 
 
-def test_what_only_files_have_says_so(tree):
+def test_file_only_methods_raise_unsupported_on_multistorage_paths(tree):
     path = msc.Path(f"{tree}/a.txt")
     for name in ("is_symlink", "owner", "chmod"):
         with pytest.raises(Unsupported, match=rf"{name}\(\) is for paths of this machine"):
@@ -136,7 +136,7 @@ def test_a_text_is_opened_with_its_line_ends_and_errors(tree):
         path.open("a", newline="\r\n")
 
 
-def test_relation_to_a_text_is_none(tree):
+def test_relative_to_refuses_text_and_requires_a_multistorage_path(tree):
     path = msc.Path(f"{tree}/d/b.txt")
     assert str(path.relative_to(msc.Path(tree))) == "d/b.txt"
     for other in (tree, str(path), None):

@@ -120,7 +120,7 @@ def test_a_bucket_needs_no_profile(server, monkeypatch):
     assert "X-Amz-Signature=" in msc.generate_presigned_url("s3://bkt/implicit")
 
 
-def test_there_is_no_telemetry():
+def test_setting_a_telemetry_provider_raises_unsupported():
     msc.set_telemetry_provider(None)
     assert msc.get_telemetry_provider() is None
     with pytest.raises(Unsupported, match="set_telemetry_provider is not a part"):

@@ -31,7 +31,7 @@ def test_a_file_is_uploaded_and_downloaded(base, tmp_path):
         assert file.getvalue() == data
 
 
-def test_what_is_not_there_leaves_nothing(base, tmp_path):
+def test_transfer_of_a_missing_source_leaves_no_destination(base, tmp_path):
     with pytest.raises(FileNotFoundError):
         msc.upload_file(f"{base}/1", tmp_path / "none")
     assert msc.is_empty(base)
@@ -72,7 +72,7 @@ def names(url):
     return [each.key.removeprefix(f"{url}/") for each in msc.list(url)]
 
 
-def test_a_folder_is_synced_and_what_is_there_stays(base, folder):
+def test_second_folder_sync_adds_no_files_and_can_delete_unmatched_ones(base, folder):
     found = msc.sync(str(folder), base)
     assert (found.total_files_added, found.total_bytes_added, found.total_files_deleted) == (2, 6, 0)
     assert (names(base), found.dryrun) == (["f.txt", "sub/g.txt"], None)
@@ -84,7 +84,7 @@ def test_a_folder_is_synced_and_what_is_there_stays(base, folder):
 
 
 @pytest.mark.parametrize("kind", ["s3", "file"])
-def test_what_is_too_much_in_the_place_of_a_profile_is_deleted(kind, server, folder, tmp_path, monkeypatch):
+def test_sync_to_a_profile_root_deletes_unmatched_files(kind, server, folder, tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     base = f"whole/{uuid4().hex}" if kind == "s3" else str(tmp_path / "to")
@@ -123,7 +123,7 @@ def test_a_tree_is_synced_to_a_folder_by_patterns(tree, tmp_path):
         msc.sync(tree, str(tmp_path / "to"), patterns=[(EXCLUDE, "*"), (INCLUDE, "*.txt")])
 
 
-def test_a_dry_run_changes_nothing_and_lists_what_it_would_do(base, folder, tmp_path):
+def test_sync_dry_run_changes_no_files_and_lists_the_planned_ones(base, folder, tmp_path):
     found = msc.sync(str(folder), base, ignore_hidden=False, dryrun=True, dryrun_output_path=str(tmp_path / "out"))
     assert (found.total_files_added, msc.is_empty(base)) == (3, True)
     lines = Path(found.dryrun.files_to_add).read_text().splitlines()

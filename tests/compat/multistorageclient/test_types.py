@@ -14,7 +14,7 @@ from penstock.values import ObjectMeta
 META = ObjectMeta("k", 3, "tag", 1e9, "s3://b/k", {"by": "us", "penstockwrite": "x"}, "text/plain")
 
 
-def test_what_is_known_of_an_object_is_described():
+def test_object_metadata_is_built_from_the_known_fields():
     found = described(META, "key")
     assert found == ObjectMetadata(
         "key",
@@ -49,7 +49,7 @@ def test_errors_are_caught_by_the_names_of_the_original(name, raised):
 
 
 @pytest.mark.parametrize("name", ["Credentials", "StorageProvider", "MetadataProvider", "RetryConfig", "Replica"])
-def test_types_that_are_left_out_say_what_to_use(name):
+def test_omitted_types_raise_unsupported_with_an_alternative(name):
     with pytest.raises(Unsupported, match=rf"types\.{name} is not a part of penstock.compat.multistorageclient: \w+"):
         getattr(msc.types, name)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):

@@ -141,14 +141,14 @@ def test_a_name_of_the_original_takes_its_parameters(name):
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_a_name_that_is_left_out_says_what_to_use(name):
+def test_omitted_names_raise_unsupported_with_an_alternative(name):
     words = (object(), "/a", "/b") if name.startswith("StorageClient.") else ("/a", "/b")
     with pytest.raises(Unsupported, match=r"is not a part of penstock.compat.multistorageclient: \w+"):
         found(name)(*words)
 
 
 @pytest.mark.parametrize("name", MODULES_LEFT_OUT)
-def test_a_module_that_is_left_out_says_what_to_use(name):
+def test_omitted_modules_raise_unsupported_with_an_alternative(name):
     with pytest.raises(Unsupported, match=rf"{name} is not a part of penstock.compat.multistorageclient: \w+"):
         found(name)
 

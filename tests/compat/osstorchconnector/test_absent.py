@@ -61,7 +61,7 @@ def test_a_name_of_the_connector_takes_its_parameters(name):
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_a_name_that_is_left_out_says_what_to_use(name):
+def test_omitted_names_raise_unsupported_with_an_alternative(name):
     with pytest.raises(Unsupported, match=r"is not a part of penstock.compat.osstorchconnector: \w+"):
         found(name)("oss://bucket/a", "x", "https://oss-cn-beijing.aliyuncs.com")
 

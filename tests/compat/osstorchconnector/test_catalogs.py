@@ -52,7 +52,7 @@ def test_base_and_key_are_put_together_as_they_are(access, tmp_path):
     assert [each.key for each in found] == ["prex"]
 
 
-def test_a_manifest_of_nothing_and_an_item_that_is_no_pair_are_refused(access, tmp_path):
+def test_empty_manifest_and_malformed_manifest_items_are_refused(access, tmp_path):
     (tmp_path / "m").write_bytes(b"\n")
     with pytest.raises(NotFound, match="names no objects"):
         of_manifest(str(tmp_path / "m"), imagenet_manifest_parser, "oss://bucket/", access)

@@ -92,7 +92,7 @@ def test_an_object_that_is_gone_is_not_found(kind, arguments):
 
 
 @BOTH
-def test_what_fails_in_a_transform_names_the_object(kind, arguments):
+def test_transform_error_carries_a_note_with_the_object_uri(kind, arguments):
     def broken(_item):
         raise ValueError("mine")
 

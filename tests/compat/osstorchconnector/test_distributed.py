@@ -36,7 +36,7 @@ def test_a_checkpoint_in_torchs_format_is_read(server, arguments, tmp_path):
     assert torch.equal(found["weight"], torch.ones(3))
 
 
-def test_uris_are_told_from_other_names():
+def test_validate_checkpoint_id_accepts_oss_uris_and_refuses_s3_uris():
     named = OssDCPFileSystem.validate_checkpoint_id
     assert [named(each) for each in ("oss://b/k", "/b/k", "s3://b/k", "k", 3)] == [True, True, False, False, False]
     assert named(Path("k")), "as the connector has it"
@@ -63,7 +63,7 @@ def test_a_file_system_has_objects_as_files(server, arguments):
     assert (writer.fs, writer.path, reader.fs, reader.path) == (files, base, files, base)
 
 
-def test_what_cannot_be_meant_is_refused(arguments):
+def test_empty_endpoint_and_unknown_writer_option_are_refused(arguments):
     for kind in (ConfigError, ValueError):
         with pytest.raises(kind, match="the endpoint is empty"):
             OssDCPFileSystem("")

@@ -54,7 +54,7 @@ def test_other_objects_are_refused_in_words():
         store_options("r", None, S3ClientConfig(part_size="8MB"))
 
 
-def test_one_name_catches_all_errors():
+def test_s3_exception_is_an_alias_of_penstock_error():
     assert S3Exception is PenstockError
     assert not issubclass(S3Exception, (OSError, ValueError))
 

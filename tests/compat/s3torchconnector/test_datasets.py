@@ -47,7 +47,7 @@ def test_a_map_dataset_has_objects_by_index(filled):
 
 @pytest.mark.parametrize("constructor", [None, RANGES], ids=["whole", "ranges"])
 @pytest.mark.parametrize("kind", [S3MapDataset, S3IterableDataset])
-def test_a_transform_makes_what_is_yielded(filled, kind, constructor):
+def test_dataset_yields_transform_results_on_every_iteration(filled, kind, constructor):
     dataset = made(kind, filled, transform=item, reader_constructor=constructor)
     assert list(dataset) == ITEMS
     assert list(dataset) == ITEMS  # again
@@ -58,7 +58,7 @@ def test_a_transform_makes_what_is_yielded(filled, kind, constructor):
     [("fork", None), ("fork", RANGES), ("spawn", None)],
     ids=["fork whole", "fork ranges", "spawn whole"],
 )
-def test_map_workers_read_what_the_sampler_says(filled, method, constructor):
+def test_map_dataset_workers_follow_the_sampler_order(filled, method, constructor):
     dataset = made(S3MapDataset, filled, transform=item, reader_constructor=constructor)
     assert dataset[0] == ITEMS[0]  # the parent has read before it forks
     order = list(torch.utils.data.RandomSampler(dataset, generator=torch.Generator().manual_seed(1)))
@@ -128,7 +128,7 @@ def test_errors_in_workers_are_of_both_names(filled):
     assert isinstance(caught.value, NotFound)
 
 
-def test_what_a_transform_raises_names_the_object(filled):
+def test_transform_error_names_the_object_in_its_notes(filled):
     with pytest.raises(ZeroDivisionError) as caught:
         made(S3MapDataset, filled, transform=refuse)[1]
     assert f"{filled.url}train/a/1" in "".join(caught.value.__notes__)
@@ -168,7 +168,7 @@ def test_penstocks_loader_takes_both(filled):
 
 
 @pytest.mark.parametrize("kind", [S3MapDataset, S3IterableDataset])
-def test_what_is_left_out_says_so(kind, filled):
+def test_unsupported_constructors_and_arguments_are_refused_with_advice(kind, filled):
     with pytest.raises(Unusable, match=r"from_prefix or from_objects"):
         kind("us-east-1", lambda _client: [])
     with pytest.raises(Unusable, match=r"ps\.MapDataset"):

@@ -39,7 +39,7 @@ def reader(request, s3):
     return KINDS[request.param].open(*open_source(s3.url + "dir/a b+c"))
 
 
-def test_a_reader_knows_its_object_and_what_it_can(reader, s3):
+def test_reader_reports_its_bucket_key_and_read_only_capabilities(reader, s3):
     assert (reader.bucket, reader.key) == (s3.name, "dir/a b+c")
     assert isinstance(reader, S3Reader)
     assert isinstance(reader, io.BufferedIOBase)
@@ -99,7 +99,7 @@ def test_readers_feed_torch(s3):
         assert torch.load(kind.open(*open_source(s3.url + "c.pt")))["x"].sum() == 4999950000
 
 
-def test_a_missing_object_is_told_by_the_first_read(s3):
+def test_missing_object_raises_on_prefetch_after_a_lazy_open(s3):
     reader = ObjectReader(*open_source(s3.url + "none"))
     assert reader.tell() == 0
     with pytest.raises(NotFound):
@@ -170,7 +170,7 @@ def test_a_dataset_yields_sequential_readers(s3):
     assert (reader.read(size=5), reader.readinto(buf=bytearray(3)), reader.tell()) == (DATA[:5], 3, 8)
 
 
-def test_what_is_no_kind_is_refused():
+def test_invalid_reader_kind_and_negative_sizes_are_refused():
     with pytest.raises(Unusable, match="one of S3ReaderConstructor's"):
         reader_kind(lambda **_: None)
     for kind in (Unusable, ValueError):

@@ -37,7 +37,7 @@ def _read(columns):
 
 
 @given(_rows)
-def test_what_goes_in_comes_out(rows):
+def test_table_rows_survive_freezing_and_pickling(rows):
     columns = _written(rows).freeze()
     assert _read(columns) == rows
     assert _read(_travelled(columns)) == rows
@@ -92,7 +92,7 @@ def test_a_row_takes_23_bytes_and_its_key_or_fewer(endings, bytes_of_a_row):
 
 
 @pytest.mark.parametrize("label", [{1, 2}, b"bytes", object()])
-def test_a_label_that_is_no_json_value_is_refused_by_its_key(label):
+def test_label_not_convertible_to_json_is_refused_with_its_key(label):
     with pytest.raises(Unusable, match="some/key"):
         TableBuilder().add(b"some/key", 1, "", label)
 

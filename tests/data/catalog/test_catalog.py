@@ -34,7 +34,7 @@ def pets():
 
 
 class TestSequence:
-    def test_it_is_the_sequence_that_went_in(self, pets):
+    def test_catalog_is_a_sequence_of_its_entries(self, pets):
         assert len(pets) == 4
         assert list(pets) == PETS
         assert [pets[i] for i in range(4)] == PETS
@@ -67,7 +67,7 @@ class TestSequence:
         assert empty.sizes.dtype == np.int64
         assert empty.digest == _travelled(empty).digest
 
-    def test_its_repr_says_how_much_and_stays_short(self, pets):
+    def test_repr_gives_the_object_count_and_stays_short(self, pets):
         assert repr(pets) == "<Catalog of 4 objects under s3://bucket/pets/>"
 
 

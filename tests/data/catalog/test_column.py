@@ -96,19 +96,19 @@ class TestCategorical:
     def split(self):
         return _catalog(4).with_columns(split=["train", "test", "train", "val"]).columns["split"]
 
-    def test_it_compares_to_masks(self, split):
+    def test_categorical_comparisons_return_boolean_masks(self, split):
         assert (split == "train").tolist() == [True, False, True, False]
         assert (split != "train").tolist() == [False, True, False, True]
         assert split.isin({"val", "test", "none"}).tolist() == [False, True, False, True]
         assert (split == 1).tolist() == [False] * 4
 
-    def test_it_is_a_sequence_and_an_array(self, split):
+    def test_categorical_supports_sequence_and_array_access(self, split):
         assert (len(split), split[1], split[-1]) == (4, "test", "val")
         assert np.asarray(split).tolist() == ["train", "test", "train", "val"]
         assert split.codes.tolist() == [1, 0, 1, 2]
         assert repr(split) == "<Categorical of 4 rows, 3 categories>"
 
-    def test_it_is_given_on_to_another_catalog(self, split):
+    def test_categorical_column_can_be_added_to_a_different_catalog(self, split):
         assert list(_catalog(4, "other/").with_columns(s=split).columns["s"]) == list(split)
 
 
@@ -131,7 +131,7 @@ class TestCategorical:
         ([{"a": 1}, {}], "holds object"),
     ],
 )
-def test_other_values_are_refused_with_what_to_do(values, word):
+def test_invalid_column_values_are_refused_with_the_reason(values, word):
     with pytest.raises(Unusable, match=f"column 'x' {word}|column 'x' .*{word}"):
         _catalog(2).with_columns(x=values)
 
@@ -167,10 +167,10 @@ class TestSum:
             (_catalog(1, "o/").with_columns(x=[1]).with_labels(["a"]), "only one of the catalogs has classes"),
         ],
     )
-    def test_what_does_not_fit_is_refused_with_what_to_do(self, other, word):
+    def test_sum_of_incompatible_catalogs_is_refused_with_the_reason(self, other, word):
         with pytest.raises(Unusable, match=word):
             _catalog(1).with_columns(x=[1]) + other
 
-    def test_a_list_is_no_catalog(self):
+    def test_adding_a_list_to_a_catalog_raises_type_error(self):
         with pytest.raises(TypeError):
             _catalog(1) + [Entry("a", 1)]  # noqa: RUF005

@@ -70,13 +70,13 @@ def test_googles():
         {**GOOGLE, "report_shards_file_names": [{}]},
     ],
 )
-def test_what_is_none_is_refused(manifest):
+def test_invalid_inventory_manifest_raises_with_its_url(manifest):
     with pytest.raises(ManifestError, match="inventory") as caught:
         _found(manifest)
     assert caught.value.url == "s3://i/manifest.json"
 
 
-def test_orc_is_refused_with_what_to_do():
+def test_orc_inventory_is_refused_and_parquet_or_csv_is_advised():
     with pytest.raises(Unusable, match="Parquet or CSV"):
         _found({**AMAZON, "fileFormat": "ORC", "fileSchema": "struct<bucket:string>"})
 

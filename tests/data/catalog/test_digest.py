@@ -36,21 +36,21 @@ class TestDigest:
     def test_names_sizes_order_and_number_count(self, one, other):
         assert Catalog.build("s3://b/", "", one).digest != Catalog.build("s3://b/", "", other).digest
 
-    def test_it_is_the_same_for_ever(self, pets):
+    def test_digest_value_stays_the_same_across_releases(self, pets):
         # A resume state of last year holds it: changing how it is computed refuses them all.
         assert pets.digest == "15dbd2e028e7e16ebd6a0b2ef21cccb3d662a0064283cce519399c42407bdf88"
 
-    def test_it_spans_blocks(self):
+    def test_digest_covers_entries_beyond_the_first_block(self):
         entries = [Entry(f"k{i}", i) for i in range(9000)]
         catalog = Catalog.build("s3://b/", "", entries)
         entries[8999] = Entry("k8999", 1)
         assert Catalog.build("s3://b/", "", entries).digest != catalog.digest
 
-    def test_it_is_computed_once_and_travels(self, pets):
+    def test_digest_is_computed_once_and_survives_pickling(self, pets):
         digest = pets.digest
         assert _travelled(pets).__dict__["digest"] == digest
 
-    def test_ranges_have_digests_of_their_own(self):
+    def test_different_ranges_of_an_object_have_different_digests(self):
         def digest(*entries):
             return Catalog.build("s3://b/", "", entries).digest
 

@@ -74,7 +74,7 @@ def test_texts_as_long_as_sums_come_back_as_they_were(texts):
     assert _read(_column(texts)) == texts
 
 
-def test_a_part_has_the_endings_of_its_own_rows_alone():
+def test_part_of_a_digest_column_keeps_only_the_endings_of_its_rows():
     column = _column([*_sums(20), *(f"other {number}" for number in range(15))])
     assert isinstance(column, Digests)
     assert take(column, range(20)).parts.keys() == {"lower"}

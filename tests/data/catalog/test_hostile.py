@@ -79,7 +79,7 @@ def test_a_file_is_refused(name):
     assert len(str(caught.value)) < 1000
 
 
-def test_what_is_odd_and_right():
+def test_unusual_but_valid_keys_are_read_unchanged():
     lines = ['{"key": "+AGEA-", "label": NaN}', '{"key": "../x"}', '{"key": "a\\u001b[31m"}', '{"key": "/etc/passwd"}']
     found = _read("\n".join(lines).encode(), "m.jsonl")
     assert [entry.key for entry in found] == ["+AGEA-", "../x", "a\x1b[31m", "/etc/passwd"]
@@ -94,7 +94,7 @@ class TestWhereLocalFilesAreNamed:
         with pytest.raises(ManifestError, match=r"line 1: .*only by names below base="):
             _read(json.dumps({"key": key}).encode(), home, parse("/data/"))
 
-    def test_it_names_those_below(self):
+    def test_relative_keys_resolve_below_the_local_base_directory(self):
         assert _read(b"a/b\n..c\n", "s3://bucket/m.txt", parse("/data"))[0].key == "data/a/b"
 
     def test_a_local_one_names_any(self):
@@ -151,7 +151,7 @@ class TestCatalogs:
             ({"root": "memory://user:password@bucket/"}, "credentials"),
         ],
     )
-    def test_what_it_says_of_itself_is_compared(self, saved, changes, why):
+    def test_catalog_header_contradicting_its_content_raises_on_open(self, saved, changes, why):
         header, columns = _parts(saved)
         url = _put(_sealed({**header, **changes}, columns))
         with pytest.raises(ManifestError, match=why) as caught:

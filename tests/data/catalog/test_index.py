@@ -44,7 +44,7 @@ def tree(tmp_path):
     return tmp_path / "data"
 
 
-def test_what_is_written_is_what_a_scan_finds(tree, tmp_path):
+def test_index_writes_the_same_entries_that_a_scan_finds(tree, tmp_path):
     to = tmp_path / "a.catalog"
     made = index(f"{tree}/", to, include="**/*.jpg", exclude=["2/*"], labels="folder")
     opened = ps.Catalog.open(to)
@@ -54,7 +54,7 @@ def test_what_is_written_is_what_a_scan_finds(tree, tmp_path):
     assert [each.name for each in tmp_path.iterdir() if each != tree] == ["a.catalog"]
 
 
-def test_a_listing_that_is_killed_goes_on_and_asks_for_the_rest_alone(tmp_path, monkeypatch, fault_servers):
+def test_killed_index_resumes_and_lists_only_the_remaining_keys(tmp_path, monkeypatch, fault_servers):
     server, name = fault_servers(Settings()), f"killed-{uuid.uuid4().hex}"
     for variable, value in server.environment.items():
         monkeypatch.setenv(variable, value)
@@ -127,7 +127,7 @@ def test_the_state_of_one_that_goes_to_a_store_lies_in_the_cache(tree, tmp_path,
     assert _names(tmp_path / "cache" / "penstock") == []
 
 
-def test_no_home_directory_is_told(tree, monkeypatch):
+def test_missing_home_directory_raises_and_names_xdg_cache_home(tree, monkeypatch):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
@@ -139,7 +139,7 @@ def test_no_home_directory_is_told(tree, monkeypatch):
         index(f"{tree}/", "memory://index-homeless/a.catalog")
 
 
-def test_what_sorts_after_the_last_key_is_found(bucket):
+def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
     def put(key, data):
         bucket.client.put_object(Bucket=bucket.name, Key=key, Body=data)
 
@@ -154,7 +154,7 @@ def test_what_sorts_after_the_last_key_is_found(bucket):
     assert new.sizes.tolist() == [1] * 5 + [2]
 
 
-def test_a_refresh_says_what_it_cannot_do(tree):
+def test_refresh_refuses_unsupported_catalogs_with_the_reason(tree):
     scanned = ps.Catalog.scan(f"{tree}/")
     with pytest.raises(Unusable, match="not in order"):
         scanned[::-1].refresh()

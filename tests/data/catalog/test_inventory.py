@@ -56,7 +56,7 @@ def test_older_versions_and_delete_markers_and_directory_markers_are_left_out(in
     assert _rows(_read(inventory.amazon([objects], form))) == [("a", 2, "y"), ("d", 0, "z")]
 
 
-def test_it_is_the_digest_of_a_scan(inventory, tmp_path):
+def test_inventory_digest_equals_the_digest_of_a_scan(inventory, tmp_path):
     for at in range(30):
         (tmp_path / f"{at:02}").write_bytes(bytes(at + 1))
     scanned = ps.Catalog.scan(f"{tmp_path}/")
@@ -73,7 +73,7 @@ def test_progress_counts_objects(inventory, monkeypatch):
     assert counted == [4, 7]
 
 
-def test_what_has_changed_is_noticed(inventory):
+def test_changed_or_missing_inventory_files_raise_errors(inventory):
     manifest = inventory.amazon([OBJECTS])
     with ps.open(inventory.place + "data/0", "rb") as file:
         data = file.read()

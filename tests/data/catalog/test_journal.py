@@ -45,14 +45,14 @@ def test_stretches_come_back_in_order(tmp_path):
     assert not path.exists()
 
 
-def test_what_another_listing_left_is_forgotten(tmp_path):
+def test_journal_of_a_different_listing_is_discarded(tmp_path):
     path = _filled(tmp_path / "a")
     assert _kept(path, {**ABOUT, "include": ["*.jpg"]}) == []
     assert _kept(path) == []
     assert _kept(_filled(tmp_path / "b"), restart=True) == []
 
 
-def test_whatever_is_torn_off_the_rest_is_kept_and_can_be_continued(tmp_path):
+def test_torn_journal_keeps_its_complete_lines_and_can_be_continued(tmp_path):
     whole = _filled(tmp_path / "a").read_bytes()
     lines = whole.splitlines(keepends=True)
     for size in range(len(whole)):
@@ -65,7 +65,7 @@ def test_whatever_is_torn_off_the_rest_is_kept_and_can_be_continued(tmp_path):
         assert Stretch(b"d", b"e", [b"e"], [5], ["y"]) in _kept(path)
 
 
-def test_a_changed_line_ends_what_is_believed(tmp_path):
+def test_journal_lines_from_an_altered_line_on_are_discarded(tmp_path):
     path = _filled(tmp_path / "a")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"m"', b'"k"'), lines[3]]))
@@ -101,7 +101,7 @@ def test_another_process_is_kept_out(tmp_path):
     assert _kept(tmp_path / "a") == []
 
 
-def test_a_file_system_without_locks_is_told_with_the_files_name(tmp_path, monkeypatch):
+def test_file_system_without_locks_raises_with_the_file_name(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -110,7 +110,7 @@ def test_a_file_system_without_locks_is_told_with_the_files_name(tmp_path, monke
         _kept(tmp_path / "a")
 
 
-def test_a_full_disk_is_told_with_the_files_name():
+def test_full_disk_raises_with_the_file_name():
     with open("/dev/full", "r+b", buffering=0) as full, pytest.raises(Unusable, match=r"/dev/full.*No space"):
         Journal(full, "/dev/full", []).add(STRETCHES[0])
 
@@ -125,7 +125,7 @@ def test_a_write_that_was_cut_short_is_a_full_disk(tmp_path):
 
 
 @given(st.lists(st.text("abc", max_size=3), unique=True, max_size=9), st.booleans())
-def test_gaps_are_what_stretches_leave_out(texts, ends):
+def test_gaps_cover_exactly_the_keys_outside_known_stretches(texts, ends):
     bounds = sorted(text.encode() for text in texts)
     pairs = list(zip(bounds[::2], bounds[1::2], strict=False))
     known = [Stretch(*pair) for pair in pairs] + ([Stretch(b"zz", None)] if ends else [])
@@ -175,7 +175,7 @@ def test_a_listing_that_is_broken_off_again_and_again_is_the_plain_one(bucket_of
         assert pages < 3 * bucket.plain_pages()
 
 
-def test_what_was_kept_before_an_error_is_not_asked_for_again(bucket_of, tmp_path):
+def test_stretches_kept_before_an_error_are_requested_only_once(bucket_of, tmp_path):
     fail = True
 
     def refuse(start_after, token, **_):
@@ -191,7 +191,7 @@ def test_what_was_kept_before_an_error_is_not_asked_for_again(bucket_of, tmp_pat
     assert len(bucket.requests) - first <= 4
 
 
-def test_what_was_kept_of_a_server_that_ignores_where_to_begin_is_listed_again_in_order(bucket_of, tmp_path):
+def test_stretches_from_a_server_ignoring_start_after_are_listed_again_in_order(bucket_of, tmp_path):
     class Old(bucket_of):
         def page(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it takes no notice
             return super().page(prefix, token=token, delimiter=delimiter)
@@ -234,7 +234,7 @@ def test_keys_that_were_left_out_before_a_kill_are_found_after_it(bucket_of, tmp
 
 
 @pytest.mark.parametrize("follows", ["a gap", "a stretch"])
-def test_what_an_earlier_run_was_not_shown_is_found_by_the_next_one(bucket_of, tmp_path, follows):
+def test_keys_missed_by_an_interrupted_listing_are_found_by_the_next_run(bucket_of, tmp_path, follows):
     """The run before was ended when it had taken in both sides of a bound, of which the later one begins too late."""
 
     class Late(bucket_of):
@@ -254,7 +254,7 @@ def test_what_an_earlier_run_was_not_shown_is_found_by_the_next_one(bucket_of, t
 
 
 @pytest.mark.parametrize("seeks", [True, False])
-def test_beyond_a_key_only_what_lies_there_is_found(bucket_of, seeks):
+def test_listing_beyond_a_key_finds_only_later_keys(bucket_of, seeks):
     bucket = bucket_of([f"{at:03}" for at in range(100)], 10, jumps=seeks)
     bucket.abilities = Abilities(seeks=seeks, jumps=seeks)
     _, table = listed(bucket, "", Listing(known=Beyond(b"0885")))

@@ -20,14 +20,14 @@ def _names(stretch):
     return [columns.keys[row].decode() for row in range(columns.rows)]
 
 
-def test_it_takes_what_lies_within_its_bounds_and_ends_at_the_first_key_beyond():
+def test_key_range_takes_keys_within_its_bounds_and_ends_beyond_them():
     stretch = KeyRange(b"", after=b"b", until=b"d")
     assert stretch.start_after() == "b"
     assert stretch.take(_page("c", "d", "e", token="more"), _all) == 2
     assert (_names(stretch), stretch.over) == (["c", "d"], True)
 
 
-def test_what_is_not_kept_counts_as_seen():
+def test_excluded_keys_count_as_seen_by_the_key_range():
     stretch = KeyRange(b"")
     assert stretch.take(_page("a", "b", token="t"), lambda key, _: key == "a") == 1
     assert (stretch.last, stretch.over, stretch.start_after()) == (b"b", False, "")
@@ -82,7 +82,7 @@ def test_some_empty_pages_are_fine_and_endless_ones_are_not():
         (b"", b"a/", b"a//b", b"a//"),
     ],
 )
-def test_it_asks_for_the_shallowest_directory_it_does_not_know(prefix, asked, last, directory):
+def test_directory_returns_the_shallowest_directory_not_yet_requested(prefix, asked, last, directory):
     stretch = KeyRange(prefix, asked=asked)
     stretch.last = last
     assert stretch.directory() == directory
@@ -111,7 +111,7 @@ def test_absurd_advice_is_dropped():
     assert stretch.cuts == [b"m/d/", b"m/e/"]
 
 
-def test_a_truncated_answer_is_worth_asking_for_again_unless_it_said_nothing():
+def test_truncated_delimiter_page_is_requested_again_only_if_it_has_prefixes():
     stretch = KeyRange(b"", after=b"a")
     stretch.advise(b"", _page(token="t", prefixes=["b/"]))
     assert stretch.directory() == b""

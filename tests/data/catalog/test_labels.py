@@ -37,7 +37,7 @@ def test_the_folder_is_the_last_directory_below_the_prefix():
     [r"^([^/]+)/", re.compile(r"(\w+)/\d"), lambda name: name.split("/")[0], ["dog", "cat", "dog", "émeu"]],
     ids=["pattern", "compiled", "function", "list"],
 )
-def test_other_rules_give_what_the_folder_gives(labels):
+def test_pattern_function_and_list_labels_match_the_folder_labels(labels):
     by_folder, catalog = _catalog(NAMES).with_labels("folder"), _catalog(NAMES).with_labels(labels)
     assert (catalog.classes, catalog.labels.tolist()) == (by_folder.classes, by_folder.labels.tolist())
 
@@ -51,7 +51,7 @@ def test_the_classes_depend_on_the_names_alone_and_not_on_their_order(folders):
     assert [one.classes[label] for label in one.labels] == folders
 
 
-def test_the_digest_is_that_of_the_objects_whatever_their_labels():
+def test_digest_is_unchanged_by_adding_labels():
     assert _catalog(NAMES).digest == _catalog(NAMES).with_labels("folder").digest
 
 
@@ -105,7 +105,7 @@ def test_classes_travel_with_parts_files_and_pickles():
         (NAMES, None, "labels must be"),
     ],
 )
-def test_what_gives_no_label_is_refused_with_what_to_do(names, labels, word):
+def test_unusable_label_rules_are_refused_with_the_reason(names, labels, word):
     with pytest.raises(Unusable, match=word):
         _catalog(names).with_labels(labels)
 
@@ -122,13 +122,13 @@ def test_numbers_outside_of_the_classes_are_refused(labels):
         _catalog(NAMES).with_labels(labels, classes=["cat", "dog"])
 
 
-def test_a_catalog_without_classes_says_how_to_get_them():
+def test_labels_of_a_catalog_without_classes_raise_with_the_remedy():
     assert _catalog(NAMES).classes == ()
     with pytest.raises(Unusable, match='labels="folder"'):
         _ = _catalog(NAMES).labels
 
 
 @pytest.mark.parametrize("classes", [5, "ab", [1, 2], []])
-def test_classes_that_are_no_names_are_refused(classes):
+def test_classes_not_given_as_distinct_names_are_refused(classes):
     with pytest.raises(Unusable, match="classes must be a list of different names"):
         _catalog(NAMES).with_labels("folder", classes=classes)

@@ -41,17 +41,17 @@ class TestLines:
     def test_keys_are_taken_literally(self, key):
         assert _read(f"{key} label\n{key}") == [Entry(key, label="label"), Entry(key)]
 
-    def test_nothing_is_no_entries(self):
+    def test_blank_manifest_text_has_no_entries(self):
         assert _read("") == _read("\ufeff") == _read("\r\n \n") == []
 
     def test_repeats_stay(self):
         assert _read("a\na\n") == [Entry("a"), Entry("a")]
 
-    def test_what_is_not_utf_8_is_said_by_line(self):
+    def test_non_utf8_line_list_raises_with_its_line_number(self):
         with pytest.raises(ManifestError, match=r"list\.txt, line 2: not UTF-8"):
             _read(b"fine\ncaf\xe9\n", "list.txt")
 
-    def test_text_is_text_whatever_it_looks_like(self):
+    def test_txt_manifest_with_json_or_csv_text_is_read_as_keys(self):
         assert _read("{key}\nkey,label\n", "list.TXT") == [Entry("{key}"), Entry("key,label")]
 
     @given(
@@ -81,7 +81,7 @@ class TestCsv:
     def test_cells_may_hold_line_ends(self):
         assert _read('key,label\n"a\nb",x\n', "m.csv") == [Entry("a\nb", label="x")]
 
-    def test_it_is_told_by_its_header_too(self):
+    def test_csv_manifest_is_recognized_by_its_header(self):
         assert _read("\ufeffkey,label\na,b\n") == [Entry("a", label="b")]
 
     @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ class TestCsv:
             (f"key,label\n{'x' * 200_000},y\n", "line 2: field larger than field limit"),
         ],
     )
-    def test_what_is_wrong_is_said_by_line(self, text, why):
+    def test_malformed_row_raises_manifest_error_with_its_line_number(self, text, why):
         with pytest.raises(ManifestError, match=f"m.csv, {why}"):
             _read(text, "m.csv")
 
-    def test_bytes_that_are_no_text_are_said_by_line(self):
+    def test_non_utf8_csv_raises_with_its_line_number(self):
         with pytest.raises(ManifestError, match=r"m\.csv, line 2: not UTF-8"):
             _read(b"key\n\xff\n", "m.csv")
 
@@ -137,14 +137,14 @@ class TestJsonLines:
             ('{"key": "a", "etag": 1}', "an etag must be"),
         ],
     )
-    def test_what_is_wrong_is_said_by_line(self, line, why):
+    def test_malformed_line_raises_manifest_error_with_its_line_number(self, line, why):
         with pytest.raises(ManifestError, match=f"m.jsonl, line 2: .*{why}") as caught:
             _read(f'{{"key": "fine"}}\n{line}\n', "m.jsonl")
         assert caught.value.url == "m.jsonl"
 
 
 class TestOwnParser:
-    def test_it_reads_the_file_and_yields_keys_or_pairs(self):
+    def test_custom_parser_yields_keys_or_key_label_pairs(self):
         """The parser of Alibaba's OSS connector, as its manual prints it."""
 
         def manifest_parser(reader):
@@ -165,7 +165,7 @@ class TestOwnParser:
         assert _read("a;b", parser=lambda reader: reader.read().decode().split(";")) == [Entry("a"), Entry("b")]
 
     @pytest.mark.parametrize("item", [5, ("a", "b", "c"), None, ["a", "b"], (1, "label"), ""])
-    def test_anything_else_is_said_by_item(self, item):
+    def test_invalid_parser_item_raises_with_its_item_number(self, item):
         with pytest.raises(ManifestError, match="manifest, item 2: "):
             _read("", parser=lambda _: ["fine", item])
 
@@ -205,7 +205,7 @@ class TestResolving:
             "http://u:p@h/x",
         ],
     )
-    def test_what_lies_elsewhere_is_refused(self, text):
+    def test_urls_naming_no_object_in_the_bucket_are_refused(self, text):
         with pytest.raises(ManifestError):
             resolve_key(text, Location("s3", "bucket", "train/"))
 

@@ -40,7 +40,7 @@ def root(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FIX)
-def test_what_was_probably_meant_is_named(root, name):
+def test_not_found_error_suggests_likely_urls_or_options(root, name):
     key, options, says = FIX[name]
     with pytest.raises(NotFound) as caught:
         ps.Catalog.scan(root + key, **options)
@@ -50,7 +50,7 @@ def test_what_was_probably_meant_is_named(root, name):
     assert caught.value.url == root + key
 
 
-def test_a_marker_of_a_folder_is_no_object():
+def test_folder_marker_does_not_count_as_an_object():
     with ps.open("memory://empty-folder/train/", "wb"):
         pass
     for url in ("memory://empty-folder/train/", "memory://markers/"):
@@ -58,7 +58,7 @@ def test_a_marker_of_a_folder_is_no_object():
             ps.Catalog.scan(url)
 
 
-def test_a_url_without_a_scheme_is_a_path_and_says_so(tmp_path, monkeypatch):
+def test_missing_path_without_a_scheme_raises_with_a_url_suggestion(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound, match=r"'bucket/train/' has no scheme.*write s3://bucket/train/"):
         ps.MapDataset.from_prefix("bucket/train/")

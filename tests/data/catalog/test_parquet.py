@@ -33,11 +33,11 @@ class TestTables:
         data = self._bytes({"key": ["a", "b"], "size": [1, None], "label": [[1, 2], None]})
         assert _read(data, "m.parquet") == _read(data, "no-suffix") == [Entry("a", 1, [1, 2]), Entry("b")]
 
-    def test_what_is_wrong_is_said_by_row(self):
+    def test_invalid_parquet_row_raises_with_its_row_number(self):
         with pytest.raises(ManifestError, match=r"m\.parquet, row 2: needs one of"):
             _read(self._bytes({"key": ["a", None]}), "m.parquet")
 
-    def test_what_is_no_parquet_is_said(self):
+    def test_invalid_parquet_file_raises_manifest_error(self):
         pytest.importorskip("pyarrow")
         with pytest.raises(ManifestError, match="cannot read the Parquet file"):
             _read(b"PAR1 and then nothing", "m.parquet")

@@ -23,14 +23,14 @@ def test_many_rows_come_in_blocks():
     assert len([*records(csv_of(rows), PLAIN, "a")]) == 3
 
 
-def test_keys_are_escaped_where_the_inventory_says_so():
+def test_percent_encoded_keys_are_decoded_if_the_inventory_declares_it():
     rows = [("a%2Fb+c", 1, "")]
     assert _read(csv_of(rows)) == rows
     escaped = Inventory("bucket", "csv", (), ("key", "size", "etag"), escaped=True)
     assert _read(csv_of(rows), escaped) == [("a/b c", 1, "")]
 
 
-def test_what_is_not_told_is_not_known():
+def test_missing_inventory_columns_read_as_unknown_size_and_empty_etag():
     assert _read(csv_of([("a",)]), Inventory("b", "csv", (), ("key",))) == [("a", -1, "")]
     assert _read(csv_of([("a", "", "")])) == [("a", -1, "")]
     assert _read(b"") == []
@@ -59,7 +59,7 @@ def test_objects_that_were_deleted_are_left_out():
         b"a,1,x\x00\n" + b"b" * 200_000 + b",1,x\n",
     ],
 )
-def test_what_is_no_such_file_is_refused_by_name(data):
+def test_invalid_inventory_data_raises_with_the_file_url(data):
     with pytest.raises(ManifestError) as caught:
         _read(data)
     assert caught.value.url == "s3://i/a"

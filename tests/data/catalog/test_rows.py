@@ -46,7 +46,7 @@ class TestIndices:
     def test_any_array_of_whole_numbers_will_do(self, pets, indices):
         assert list(pets[indices]) == [ENTRIES[5], ENTRIES[3], ENTRIES[-1]]
 
-    def test_one_tensor_of_one_number_is_an_index(self, pets):
+    def test_scalar_tensor_or_numpy_integer_selects_a_single_entry(self, pets):
         assert pets[torch.tensor(5)] == pets[np.int8(5)] == ENTRIES[5]
 
     def test_a_mask_is_one_too(self, pets):
@@ -72,7 +72,7 @@ class TestIndices:
             ([[1], [2, 3]], "indexed by numbers"),
         ],
     )
-    def test_anything_else_is_refused_with_what_to_do(self, pets, indices, word):
+    def test_invalid_indices_are_refused_with_the_reason(self, pets, indices, word):
         with pytest.raises(Unusable, match=word):
             pets[indices]
 
@@ -132,7 +132,7 @@ class TestFilter:
             ({"labels": "cat"}, "objects have no label"),
         ],
     )
-    def test_a_condition_that_is_none_is_refused_with_what_to_do(self, pets, conditions, word):
+    def test_invalid_filter_conditions_are_refused_with_the_reason(self, pets, conditions, word):
         with pytest.raises(Unusable, match=word):
             pets.filter(**conditions)
 

@@ -94,7 +94,7 @@ def _refused(data, why=None, kind=ManifestError):
 
 class TestRoundTrip:
     @given(_entries, st.lists(st.slices(9), max_size=2))
-    def test_what_is_saved_is_opened_slices_too(self, entries, slices):
+    def test_saved_catalogs_and_slices_open_with_equal_entries_and_digest(self, entries, slices):
         catalog = Catalog.build("memory://bucket/", "", entries)
         for each in slices:
             catalog, entries = catalog[each], entries[each]
@@ -114,14 +114,14 @@ class TestRoundTrip:
         assert repr(opened) == "<Catalog of 5 objects under memory://bucket/pets/>"
         assert opened.span(0).etag == "e1"
 
-    def test_a_part_is_no_larger_than_it_has_to_be(self):
+    def test_saved_slice_size_is_proportional_to_its_rows(self):
         catalog = Catalog.build("memory://bucket/", "", [Entry(f"{i:06}", i, i, "e" * 32) for i in range(70_000)])
         whole, part = len(_bytes(catalog)), _bytes(catalog[::-2])
         assert whole * 0.45 < len(part) < whole * 0.55
         assert list(Catalog.open(_put(part)))[::777] == list(catalog[::-2])[::777]
         assert len(_bytes(catalog[10:20])) < 2000
 
-    def test_it_replaces_what_was_there(self):
+    def test_save_replaces_an_existing_catalog_file(self):
         url = _url()
         _pets().save(url)
         _pets()[:2].save(url)
@@ -131,7 +131,7 @@ class TestRoundTrip:
         _pets().save(tmp_path / "train.catalog")
         assert list(Catalog.open(str(tmp_path / "train.catalog"), root="memory://bucket/pets/")) == ENTRIES
 
-    def test_what_is_opened_is_saved_as_it_was(self):
+    def test_opened_catalog_is_saved_with_identical_bytes(self):
         data = _bytes(_pets())
         assert _bytes(Catalog.open(_put(data))) == data
 
@@ -142,7 +142,7 @@ def _vector(header, columns, *which):
     return columns[found["offset"] : found["offset"] + found["bytes"]]
 
 
-def test_the_file_says_what_is_in_it():
+def test_saved_header_describes_the_stored_vectors():
     data = _bytes(_pets())
     header, columns = _parts(data)
     assert (len(data) - len(columns)) % 64 == 0
@@ -177,7 +177,7 @@ def _summed():
     return Catalog.build("memory://bucket/", "", [Entry("k" * n, n, None, etag) for n, etag in enumerate(sums)])
 
 
-def test_a_file_of_ranges_classes_and_columns_says_what_is_in_it():
+def test_saved_header_describes_ranges_classes_and_columns():
     header, columns = _parts(_bytes(_wide()))
     assert [header[name] for name in ("version", "objects", "keys")] == [3, 6, 2]
     found = [(each["role"], each["name"], each["part"], each["dtype"]) for each in header["vectors"]]
@@ -284,7 +284,7 @@ def test_many_ranges_of_one_long_key_are_refused_before_their_names_are_joined()
     _refused(_sealed(header, columns), "longer key")
 
 
-def test_keys_without_a_byte_take_no_memory_however_many_are_said():
+def test_excessive_key_count_without_key_bytes_is_refused():
     header, columns = _parts(_bytes(Catalog.build("memory://bucket/", "", [Entry("k", 5, None, "", 0)] * 9)))
     vectors, kept = [], b""
     for each in header["vectors"]:
@@ -347,11 +347,11 @@ class TestDamage:
         whole = _bytes(_pets())
         _refused(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
-    def test_what_is_too_long_is_noticed(self):
+    def test_catalog_file_with_trailing_bytes_is_refused(self):
         _refused(_bytes(_pets()) + b"\0", "were written")
 
     @given(st.binary(max_size=100))
-    def test_anything_else_is_no_catalog(self, data):
+    def test_arbitrary_bytes_are_refused_as_a_catalog(self, data):
         _refused(data)
         _refused(b"\x89penstock.cat\r\n\x1a" + data)
 
@@ -359,14 +359,14 @@ class TestDamage:
         one, other = _bytes(_pets()), _bytes(_pets()[::-1])
         _refused(one[:-200] + other[-200:], kind=ChecksumMismatch)
 
-    def test_a_manifest_is_told_apart(self):
+    def test_manifest_text_is_refused_as_not_a_catalog(self):
         assert "not a catalog" in str(_refused(b"train/0/0000.png zero\n"))
 
     @pytest.mark.parametrize(
         ("version", "advice"),
         [(4, "newer"), (1, "list the objects again"), (2, "list the objects again"), (3.0, ""), (None, "")],
     )
-    def test_another_version_says_so(self, version, advice):
+    def test_unsupported_catalog_version_is_reported_by_number(self, version, advice):
         header, columns = _parts(_bytes(_pets()))
         _refused(_sealed({**header, "version": version}, columns), f"version {version}, only version 3.*{advice}")
 
@@ -475,7 +475,7 @@ class TestPlaces:
 
 
 class TestScan:
-    def test_it_lists(self, tmp_path):
+    def test_scan_applies_include_and_exclude_patterns(self, tmp_path):
         for name in ("a/1.jpg", "a/2.txt", "b/3.jpg"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(name)
@@ -483,7 +483,7 @@ class TestScan:
         assert [entry.key.rpartition("/")[2] for entry in catalog] == ["1.jpg"]
         assert catalog.digest == ps.Catalog.scan(f"{tmp_path}/", include="a/*.jpg").digest
 
-    def test_nothing_there_is_an_error_unless_it_is_meant(self, tmp_path):
+    def test_empty_listing_raises_unless_allow_empty_is_set(self, tmp_path):
         with pytest.raises(NotFound, match="allow_empty") as caught:
             ps.Catalog.scan(f"{tmp_path}/none/")
         assert caught.value.url.endswith("/none/")

@@ -176,7 +176,7 @@ class TestWhatItIsRelativeTo:
         assert _found(scan(bucket, "t/", include="*/*.jpg", exclude=["b/**"])) == ["t/a/1.jpg"]
         assert len(scan(bucket, "t/", include="t/**")) == 0
 
-    def test_names_that_are_no_utf_8_are_found(self, bucket_of):
+    def test_non_utf8_keys_are_listed_by_scan(self, bucket_of):
         names = [b"a\xff/%d" % i for i in range(9)] + [b"\xc3\xa9/%d" % i for i in range(9)]
         bucket = bucket_of([name.decode("utf-8", "surrogateescape") for name in names], 2)
         assert _found(scan(bucket, "")) == bucket.keys
@@ -184,7 +184,7 @@ class TestWhatItIsRelativeTo:
 
 class TestCost:
     @pytest.mark.parametrize("count", [0, 1, 999, 1000])
-    def test_one_page_is_one_request(self, bucket_of, count):
+    def test_single_page_listing_sends_a_single_request(self, bucket_of, count):
         bucket = bucket_of(f"{i % 7}/{i}" for i in range(count))
         assert len(scan(bucket, "")) == count
         assert bucket.requests == [{"prefix": "", "token": "", "start_after": "", "delimiter": ""}]
@@ -195,7 +195,7 @@ class TestCost:
         assert len(bucket.requests) == 6 + 1
         assert sum(bool(request["delimiter"]) for request in bucket.requests) == 1
 
-    def test_one_worker_lists_plainly(self, bucket_of):
+    def test_single_worker_scan_sends_plain_page_requests_in_sequence(self, bucket_of):
         bucket = bucket_of(f"{i % 5}/{i:05}" for i in range(5500))
         assert len(scan(bucket, "", workers=1)) == 5500
         assert len(bucket.requests) == bucket.plain_pages() == 6
@@ -273,7 +273,7 @@ class TestCost:
         scan(bucket, "", workers=3)
         assert bucket.most_at_once <= 3
 
-    def test_progress_counts_what_was_chosen_on_the_callers_thread(self, bucket_of):
+    def test_progress_counts_selected_keys_on_the_calling_thread(self, bucket_of):
         seen = []
         bucket = bucket_of((f"{i % 5}/{i:04}" for i in range(1000)), 50)
         scan(bucket, "", include="*/*0", progress=lambda count: seen.append((count, threading.current_thread())))
@@ -368,7 +368,7 @@ class TestTrouble:
         assert bucket.left_out
         assert sum(not (asked["token"] or asked["start_after"] or asked["delimiter"]) for asked in bucket.requests) >= 2
 
-    def test_keys_that_are_deleted_meanwhile_are_no_sign_of_a_server_that_leaves_some_out(self, bucket_of):
+    def test_keys_deleted_during_a_scan_do_not_trigger_a_plain_relisting(self, bucket_of):
         keys = [f"{at // 100:02}/{at:04}" for at in range(2000)]
 
         def delete(token, start_after, delimiter, **_):
@@ -392,6 +392,6 @@ class TestTrouble:
         assert bucket.most_at_once == 1
         assert not any(asked["start_after"] or asked["delimiter"] for asked in bucket.requests)
 
-    def test_no_workers_is_said(self, bucket_of):
+    def test_zero_workers_raises_config_error(self, bucket_of):
         with pytest.raises(ConfigError, match="workers"):
             scan(bucket_of([]), "", workers=0)

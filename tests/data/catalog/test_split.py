@@ -123,12 +123,12 @@ def test_a_class_with_fewer_objects_than_parts_is_named():
         ((1e-9,), r"made parts of 0, 2000 objects: pass counts"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_with_what_to_do(catalog, parts, word):
+def test_invalid_split_parts_are_refused_with_the_reason(catalog, parts, word):
     with pytest.raises(Unusable, match=word):
         catalog.split(*parts)
 
 
-def test_other_arguments_are_refused_with_what_to_do(catalog):
+def test_invalid_split_options_are_refused_with_the_reason(catalog):
     with pytest.raises(Unusable, match='by="sample" or by="label"'):
         catalog.split(0.9, by="class")
     with pytest.raises(Unusable, match="by fractions"):

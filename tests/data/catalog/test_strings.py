@@ -41,5 +41,5 @@ def test_offsets_that_lead_outside_are_refused():
             Strings(memoryview(b"ab"), memoryview(np.array(ends, np.uint64))).check()
 
 
-def test_file_names_that_are_no_utf_8_survive():
+def test_non_utf8_file_name_survives_decode_and_encode():
     assert encode(decode(b"caf\xe9.jpg")) == b"caf\xe9.jpg"

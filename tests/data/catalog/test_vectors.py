@@ -10,7 +10,7 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.table import TableBuilder, described, padded, vectors_of
 
 
-def test_vectors_lie_where_they_are_said_to():
+def test_vectors_lie_at_their_declared_aligned_offsets():
     growing = TableBuilder()
     for number in range(40):
         growing.add(b"k" * number, number, "e", number)
@@ -41,7 +41,7 @@ def _pieces():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts what /proc says is open")
-def test_a_large_catalog_is_one_piece_of_memory_whatever_it_was_made_of():
+def test_large_catalog_or_sum_occupies_a_single_memory_block():
     before = _pieces()
     first = _catalog(20_000, "a")
     assert _pieces() == before + 1

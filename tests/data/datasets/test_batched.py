@@ -69,7 +69,7 @@ def test_a_map_dataset_is_shuffled_by_seed_and_epoch(folder):
         ("drop", [[0, 1, 2], [6, 7, 8]]),
     ],
 )
-def test_what_fills_a_tail_up_is_marked(folder, tail, found):
+def test_samples_repeated_to_fill_the_tail_are_marked_as_repeats(folder, tail, found):
     """Twelve positions for two ranks of three; the thirteenth sample is alone, so rank 1 repeats."""
     urls = [f"{folder}{index:03d}" for index in (*range(COUNT), 0, 1, 2)]
 
@@ -119,7 +119,7 @@ def test_a_collate_fn_that_raises_stopiteration_does_not_end_the_epoch(folder):
         list(ps.MapDataset.from_prefix(folder, transform=number).batched(2, collate))
 
 
-def test_deliveries_say_where_the_epoch_began_and_what_was_left_out(folder):
+def test_deliveries_carry_the_epoch_cursor_and_skipped_samples(folder):
     of = ps.MapDataset.from_prefix(folder, transform=sevenless).batched(4, list)
     of.load_state_dict(of.state_at(1, epoch=2))
     (first, second), counts = of.deliveries("skip")
@@ -150,7 +150,7 @@ def test_no_batch_is_smaller_than_one(folder):
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_a_rank_names_what_its_next_epoch_reads(folder, world):
+def test_spans_match_the_samples_read_in_the_next_epoch_per_rank(folder, world):
     for rank in range(world):
         place = ps.Place(rank=rank, world=world)
         for batched in (

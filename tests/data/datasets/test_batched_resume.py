@@ -51,7 +51,7 @@ def test_a_state_is_a_few_numbers_with_the_catalogs_digest(catalog):
     assert len(json.dumps(of.state_at(3))) < 1024
 
 
-def test_it_is_of_the_latest_iteration_or_of_the_epoch_named(catalog):
+def test_state_at_uses_the_latest_iteration_or_the_given_epoch(catalog):
     of = batches(catalog)
     assert (of.state_at(0)["epoch"], of.state_at(0)["position"]) == (0, 0)
     list(of)
@@ -81,7 +81,7 @@ def test_taking_a_state_changes_nothing(catalog):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_another_layout_goes_on_under_torchs_loader(catalog, workers):
+def test_state_resumes_under_a_different_batch_layout_with_torch_loader(catalog, workers):
     """Two ranks of batches of four stop after three; one of eight goes on, its workers unaware of theirs."""
     halves = [batches(catalog, 4, place=ps.Place(rank, 2)) for rank in range(2)]
     taken = [[next(iterator) for _ in range(3)] for iterator in map(iter, halves)]
@@ -111,7 +111,7 @@ def test_naming_the_states_own_epoch_keeps_its_position_and_another_does_not(cat
 
 
 @pytest.mark.parametrize("wrong", [1 << 63, -(1 << 63), "3", 0.5, None])
-def test_an_epoch_that_is_none_is_refused(catalog, wrong):
+def test_invalid_epoch_is_refused_and_the_order_is_unchanged(catalog, wrong):
     of = batches(catalog)
     with pytest.raises(Unusable, match="epoch"):
         of.set_epoch(wrong)

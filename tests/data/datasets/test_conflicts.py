@@ -82,7 +82,7 @@ def test_an_unsharded_dataset_is_shared_out_by_its_wrapper(catalog, of, wrapper)
     assert sorted(chain(*seen)) == list(range(COUNT))
 
 
-def test_a_wrapper_for_one_process_is_none(catalog):
+def test_shard_wrapper_for_a_single_process_causes_no_conflict(catalog):
     alone = accelerate.IterableDatasetShard(streamed(catalog, 1), batch_size=2, num_processes=1, process_index=0)
     assert list(alone) == list(range(1, COUNT, 2))
 

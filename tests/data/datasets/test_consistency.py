@@ -71,7 +71,7 @@ def _two_then_one():
     return answer
 
 
-def test_the_one_that_differs_raises_within_seconds_and_the_others_go_on(init_method):
+def test_differing_rank_raises_state_mismatch_quickly_and_others_continue(init_method):
     (first, _), (different, seconds), (third, _) = ranks(3, init_method, _two_then_one)
     assert first is None
     assert third is None
@@ -286,7 +286,7 @@ def test_orders_of_one_catalog_are_compared_in_turn_and_equal_ones_once(tcp):
     assert ranks(2, tcp, _makes, [alone, one, one, two, one], [one, two, two]) == [None, None]
 
 
-def test_several_sets_of_ranks_may_have_orders_of_their_own(tcp):
+def test_separate_rank_groups_may_use_different_seeds(tcp):
     """Ranks 0 and 1 share one epoch, ranks 2 and 3 another."""
     places = [{"seed": rank // 2, "place": ps.Place(rank % 2, 2)} for rank in range(4)]
     assert ranks(4, tcp, _makes, *([each] for each in places)) == [None] * 4
@@ -304,7 +304,7 @@ def _late():
     return _in_turn(lambda: resumes.load_state_dict(state)), _in_turn(lambda: next(iter(begins)))
 
 
-def test_what_is_older_than_the_group_is_compared_when_it_resumes_or_begins(tcp, tmp_path, monkeypatch):
+def test_loaders_made_before_the_process_group_are_compared_on_resume_or_start(tcp, tmp_path, monkeypatch):
     monkeypatch.setenv("SECOND", f"file://{tmp_path}/second")
     first, second = ranks(2, tcp, _late)
     assert first == (None, None)

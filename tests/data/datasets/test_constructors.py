@@ -69,13 +69,13 @@ class TestBoth:
         catalog = ps.MapDataset.from_prefix(folder).catalog
         assert list(kind.from_catalog(catalog, transform=number)) == list(range(20))
 
-    def test_a_catalog_that_was_saved_says_what_there_was(self, kind, folder, tmp_path):
+    def test_saved_catalog_excludes_objects_added_later(self, kind, folder, tmp_path):
         ps.Catalog.scan(folder, include="01*").save(tmp_path / "train.catalog")
         _grow(folder)
         assert list(kind.from_catalog(tmp_path / "train.catalog", transform=number)) == list(range(10, 20))
         assert list(kind.from_catalog(f"{tmp_path}/train.catalog", transform=number)) == list(range(10, 20))
 
-    def test_a_file_that_is_no_catalog_is_named(self, kind, folder):
+    def test_non_catalog_file_raises_manifest_error_with_its_url(self, kind, folder):
         with pytest.raises(ManifestError, match="not a catalog") as caught:
             kind.from_catalog(f"{folder}003")
         assert caught.value.url == f"file://{folder}003"
@@ -90,7 +90,7 @@ class TestBoth:
         ]
         assert catalogs[0].digest == catalogs[1].digest == ps.Catalog.scan(folder, include="001").digest
 
-    def test_nothing_there_is_an_error_unless_it_is_meant(self, kind, tmp_path):
+    def test_empty_listing_raises_unless_allow_empty_is_set(self, kind, tmp_path):
         with pytest.raises(NotFound, match="allow_empty") as caught:
             kind.from_prefix(f"{tmp_path}/none/")
         assert caught.value.url.endswith("/none/")
@@ -136,7 +136,7 @@ class TestBoth:
             list(dataset)
         assert caught.value.url.endswith("005")
 
-    def test_it_pickles_and_reads_on(self, kind, folder):
+    def test_dataset_reads_objects_after_pickling(self, kind, folder):
         dataset = pickle.loads(pickle.dumps(kind.from_prefix(folder, transform=key_and_bytes)))
         assert [data for _, data in dataset] == [str(index).encode() for index in range(20)]
 
@@ -159,7 +159,7 @@ class TestAPrefixThatGrows:
     def _batches(dataset):
         return dataset.batched(3, collate_fn=list)
 
-    def test_a_saved_catalog_resumes_what_a_new_listing_refuses(self, folder, tmp_path):
+    def test_saved_catalog_resumes_where_a_new_listing_is_refused(self, folder, tmp_path):
         options = {"shuffle": True, "seed": 5, "transform": number}
         ps.Catalog.scan(folder).save(tmp_path / "train.catalog")
         whole = list(self._batches(ps.IterableDataset.from_catalog(tmp_path / "train.catalog", **options)))
@@ -318,7 +318,7 @@ class Named(Scaled):
         super().__init__(catalog, transform={"number": number}[transform], **options)
 
 
-def test_a_subclass_with_an_argument_of_its_own_is_constructed_with_it(folder):
+def test_constructor_arguments_of_a_subclass_are_passed_through(folder):
     dataset = Scaled.from_prefix(folder, include="00*", transform=number, scale=3)
     assert (type(dataset), dataset[4]) == (Scaled, 12)
     assert Scaled.from_catalog(dataset.catalog, transform=number, scale=2)[4] == 8

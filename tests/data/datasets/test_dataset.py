@@ -177,7 +177,7 @@ def _notes(transform, body=b"x"):
     return caught.value.__notes__
 
 
-def test_a_damaged_image_is_explained_with_what_leaves_it_out():
+def test_damaged_image_error_note_suggests_on_error_skip():
     image = io.BytesIO()
     Image.new("RGB", (64, 64)).save(image, "PNG")
     for body in (b"no image", image.getvalue()[:-40], image.getvalue()[:60]):
@@ -200,7 +200,7 @@ def _pil_image(image):
 
 
 @pytest.mark.parametrize("transform", [_convert, _pil_image])
-def test_a_transform_of_images_is_told_that_it_gets_a_sample(transform):
+def test_image_transform_error_note_explains_it_receives_a_sample(transform):
     _, hint = _notes(transform)
     assert hint.startswith("a transform is called with a ps.Sample")
     assert "PIL.Image.open(sample)" in hint

@@ -24,7 +24,7 @@ def test_without_a_call_each_iteration_is_the_next_epoch():
     assert [epochs.begin() for _ in range(4)] == [Cursor(0, 0), Cursor(1, 0), Cursor(2, 0), Cursor(3, 0)]
 
 
-def test_set_says_the_next_one_and_counting_goes_on_from_there():
+def test_set_chooses_the_next_epoch_and_later_epochs_count_from_it():
     epochs = Epochs()
     epochs.begin()
     epochs.set(7)
@@ -101,7 +101,7 @@ def test_a_late_worker_of_an_older_iteration_still_finds_its_epoch():
     assert worker(epochs).join(1, 2, seed=2) == Cursor(1, 0)
 
 
-def test_more_workers_than_can_be_told_apart_are_refused():
+def test_more_than_512_workers_are_refused():
     with pytest.raises(Unusable, match="512"):
         Epochs().join(0, 513, seed=1)
 

@@ -72,7 +72,7 @@ def test_inspected_batches_are_those_of_a_real_epoch_on_every_rank_and_after_a_r
         again.inspect(len(found))
 
 
-def test_the_latest_iteration_is_meant_without_an_epoch(catalog):
+def test_inspect_without_epoch_shows_the_latest_iteration(catalog):
     (loader,) = loaders(catalog, 1, 8, shuffle=True)
     epochs = [[*loader] for _ in range(2)]
     assert [astuple(each) for each in loader.inspect(3)] == epochs[1][3]
@@ -129,7 +129,7 @@ def test_samples_of_arrays_are_named_by_number_and_place(tmp_path):
         ({"batch": 0, "epoch": -1}, "must be 0 or more"),
     ],
 )
-def test_what_there_is_not_is_refused(catalog, asked, message):
+def test_inspecting_a_nonexistent_batch_rank_or_epoch_is_refused(catalog, asked, message):
     with pytest.raises(Unusable, match=message):
         loaders(catalog, 1, 8)[0].inspect(**asked)
 

@@ -133,7 +133,7 @@ def test_collation_is_torchs_unless_there_is_nothing_to_collate(folder):
         opened(folder).batched(0)
 
 
-def test_the_environment_says_which_rank(folder, monkeypatch):
+def test_rank_is_read_from_environment_variables(folder, monkeypatch):
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "3")
     dataset = opened(folder)
@@ -169,7 +169,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_process_group_says_which_rank(folder, tmp_path):
+def test_rank_is_read_from_the_process_group(folder, tmp_path):
     (tmp_path / "rank.py").write_text(RANK)
     command = [sys.executable, str(tmp_path / "rank.py"), str(tmp_path / "meet")]
     ranks = [

@@ -50,7 +50,7 @@ def test_a_batch_comes_in_its_own_order_and_may_repeat(folder):
     assert dataset.__getitems__([]) == []
 
 
-def test_one_missing_object_fails_the_batch_by_name(folder, tmp_path):
+def test_missing_object_fails_the_batch_with_its_url(folder, tmp_path):
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
     (tmp_path / "data" / "004").unlink()
     with pytest.raises(NotFound) as caught:

@@ -84,7 +84,7 @@ def test_a_broken_order_is_raised_where_it_breaks(dataset):
         list(ObjectReading(dataset, [[1], [COUNT]], 1))
 
 
-def test_of_no_batches_there_are_no_samples(dataset):
+def test_empty_batch_list_yields_no_samples(dataset):
     assert list(ObjectReading(dataset, [], 1)) == list(lists(dataset, [], 1)) == list(singles(dataset, [], 1)) == []
 
 
@@ -97,7 +97,7 @@ def test_closing_ends_it_and_twice_does_nothing(dataset):
     assert first.make() == 3
 
 
-def test_closing_from_another_thread_wakes_who_waits():
+def test_close_from_another_thread_wakes_a_waiting_reader():
     """The server never answers; without the close, the wait would last until the test's own limit."""
     with FaultServer.within() as server:
         server.put("bucket", "000", b"0")
@@ -143,7 +143,7 @@ def test_lists_are_whole_batches_and_singles_their_samples(dataset):
     assert list(lists(dataset, iter(BATCHES), 3)) == BATCHES
 
 
-def test_repeats_are_told_on_each_way(folder):
+def test_repeated_samples_are_marked_by_every_reading_method(folder):
     dataset = ps.MapDataset.from_prefix(folder, transform=lambda sample: sample.repeat)
     batch = [1, ps.Repeat(1), 2]
     assert next(lists(dataset, [batch], 1)) == list(singles(dataset, batch, 1)) == [False, True, False]

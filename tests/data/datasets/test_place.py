@@ -20,7 +20,7 @@ def test_without_a_group_or_an_environment_one_is_alone():
     assert resolve(None) == Place()
 
 
-def test_a_launchers_environment_says(monkeypatch):
+def test_place_is_read_from_launcher_environment_variables(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert resolve(None) == Place(rank=3, world=8)
@@ -74,7 +74,7 @@ def init_method(tmp_path):
     return f"file://{tmp_path}/store"
 
 
-def test_a_process_group_says(init_method):
+def test_place_is_read_from_the_process_group(init_method):
     assert ranks(2, init_method, _group) == [Place(0, 2), Place(1, 2)]
 
 

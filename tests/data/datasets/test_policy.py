@@ -20,7 +20,7 @@ def item(outcome: object) -> Item:
     return Item(0, 0, 1, "s3://bucket/key", make)
 
 
-def test_what_goes_well_is_itself():
+def test_attempt_returns_the_outcome_unchanged_on_success():
     for outcome in (5, None, [], ValueError):
         assert attempt(item(outcome), "raise") is attempt(item(outcome), "skip") is outcome
 
@@ -89,7 +89,7 @@ def test_a_store_that_is_gone_for_one_sample_may_be_back_for_the_next():
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_no_other_sample_would_have_been_spared_is_never_skipped(error):
+def test_errors_unrelated_to_a_single_sample_are_never_skipped(error):
     for on_error in ("raise", "skip"):
         with pytest.raises(type(error)):
             attempt(item(error), on_error)
@@ -102,7 +102,7 @@ def test_a_batch_keeps_its_order_and_never_refills():
     assert remaining(made) == (made, ())
 
 
-def test_a_batch_of_nothing_names_what_is_missing_and_how_much_more():
+def test_fully_skipped_batch_error_names_urls_and_remaining_count():
     with pytest.raises(Damaged, match=r"no sample of a batch could be read: s3://b/0 \(why\)$"):
         remaining([Skipped("s3://b/0", "why")])
     with pytest.raises(Damaged, match=r"s3://b/7.*and 992 more") as caught:

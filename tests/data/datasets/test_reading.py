@@ -46,7 +46,7 @@ def test_lists_that_are_dropped_close_their_reading():
     assert reading.closed == 1
 
 
-def test_a_value_is_made_once_and_forgotten_when_told():
+def test_prepared_value_is_made_once_and_released_by_forget():
     made = []
     value = Prepared(lambda: made.append(1) or {"a"})
     value.prepare()
@@ -94,7 +94,7 @@ def test_an_error_is_kept_for_each_that_asks(kind):
     assert len(set(depths)) == 1, "each raise lengthens the traceback"
 
 
-def test_samples_that_wait_for_what_is_abandoned_wake():
+def test_samples_waiting_for_an_abandoned_value_wake_with_cancelled():
     value, raised = Prepared(lambda: "never"), []
 
     def wait() -> None:
@@ -121,7 +121,7 @@ def test_a_value_that_is_made_when_it_is_abandoned_stays():
 
 
 @pytest.mark.parametrize("asked", ["prepare", "get", "abandon"])
-def test_it_may_be_abandoned_in_the_middle_of_any_of_its_calls(asked):
+def test_value_can_be_abandoned_at_any_line_during_its_calls(asked):
     """As the garbage collector does, on the same thread: a lock that is held there would never be had."""
     for line in range(40):
         value, left, ended = Prepared(lambda: "made"), [line], []

@@ -19,7 +19,7 @@ def sample(data: bytes, label: object = None) -> Sample:
     return Sample("s3://bucket/", Span("train/ü 1", 0, len(data), "tag", whole=True), data, label)
 
 
-def test_it_tells_what_it_is():
+def test_sample_exposes_its_attributes_and_repr():
     one = sample(b"hello\nworld", label=7)
     assert (one.key, one.url, one.size, one.label, one.etag) == ("train/ü 1", "s3://bucket/train/ü 1", 11, 7, "tag")
     assert repr(one) == "<Sample s3://bucket/train/ü 1 (11 bytes)>"
@@ -32,7 +32,7 @@ def test_data_is_the_bytes_themselves_and_read_only():
     assert view.readonly
 
 
-def test_it_reads_like_a_file():
+def test_sample_supports_the_binary_file_interface():
     with sample(b"hello\nworld") as file:
         assert (file.read(2), file.tell(), file.readline(), list(file)) == (b"he", 2, b"llo\n", [b"world"])
         assert (file.seek(0), file.readlines(), file.seek(np.int8(0)), file.read1(2)) == (
@@ -66,7 +66,7 @@ def test_libraries_take_it_for_a_file():
     assert io.TextIOWrapper(sample(b"gr\xc3\xbc\xc3\x9fe"), "utf-8").read() == "grüße"
 
 
-def test_it_crosses_a_queue_whole_and_rewound():
+def test_pickled_sample_is_complete_and_rewound_to_the_start():
     one = sample(b"abc", label={"a": [1]})
     one.read()
     other = pickle.loads(pickle.dumps(one))

@@ -63,7 +63,7 @@ def test_the_order_is_the_loaders(tmp_path):
     assert list(loader) == epochs(1)[0][3:]
 
 
-def test_it_has_what_torch_and_others_look_for():
+def test_sampler_exposes_length_and_attributes_expected_by_torch():
     of = sampler(4, tail="drop", place=ps.Place(1, 2))
     assert (len(of), of.batch_size, of.sampler) == (7, 4, of)
     assert (len(sampler()), len(DataLoader(Numbers(), batch_sampler=sampler()))) == (8, 8)
@@ -80,7 +80,7 @@ def test_ranks_share_the_global_batch_and_repeats_say_so():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_under_torchs_loader_the_state_counts_what_was_received(workers):
+def test_sampler_state_counts_received_batches_under_torch_dataloader(workers):
     expected = epochs(2)
     of = sampler()
     loader = DataLoader(Numbers(), batch_sampler=of, num_workers=workers, collate_fn=list, timeout=60 if workers else 0)
@@ -104,7 +104,7 @@ def test_two_iterators_of_which_the_first_is_never_used_are_one_epoch():
 
 
 @pytest.mark.parametrize(("workers", "every"), [(0, 1), (0, 3), (1, 1), (2, 1), (2, 3)])
-def test_torchdatas_own_state_resumes_and_its_elastic_one_says_what_was_received(workers, every):
+def test_torchdata_state_resumes_and_its_elastic_state_counts_received_samples(workers, every):
     expected = epochs(2)
     of = sampler()
     loader = stateful(of, workers, every)
@@ -168,7 +168,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("state", HOSTILE, ids=map(str, range(len(HOSTILE))))
-def test_whatever_is_no_state_of_it_is_refused(state):
+def test_elastic_state_refuses_invalid_or_foreign_states(state):
     with pytest.raises(StateMismatch, match="BatchSampler"):
         ps.elastic_state(state)
 

@@ -105,7 +105,7 @@ def test_a_state_of_another_order_or_world_is_refused(catalog, other):
         iter(streamed(catalog)).load_state_dict(None)
 
 
-def test_a_node_of_torchdatas_goes_on(catalog):
+def test_torchdata_node_resumes_from_its_state(catalog):
     def node(state=None):
         made = IterableWrapper(streamed(catalog).batched(BATCH))
         made.reset(state)
@@ -176,7 +176,7 @@ def test_a_look_at_the_dataset_meanwhile_does_not_spoil_the_state(catalog):
     assert listed(ours) == whole[3:]
 
 
-def test_an_iteration_in_another_process_is_told_of_after_a_look_too(catalog):
+def test_state_dict_is_refused_after_iteration_in_a_worker_process(catalog):
     dataset = streamed(catalog)
     batches = dataset.batched(BATCH)
     next(iter(batches))

@@ -53,7 +53,7 @@ def test_the_parts_of_a_random_split_are_read_by_our_loader(dataset, workers):
     ],
     ids=["list", "range", "array", "tensor", "none"],
 )
-def test_indices_mean_what_they_mean_to_torch(dataset, indices, found):
+def test_subset_indices_follow_torch_semantics(dataset, indices, found):
     assert read(ps.DataLoader(Subset(dataset, indices), 4)) == found
     assert [Subset(dataset, indices)[number] for number in range(len(found))] == found
 
@@ -99,7 +99,7 @@ class Iterated(ps.MapDataset):
 
 
 @pytest.mark.parametrize(("kind", "method"), [(Halves, "__len__"), (Iterated, "__iter__")])
-def test_parts_of_a_subclass_with_other_indices_are_refused_with_what_to_do(dataset, kind, method):
+def test_subsets_of_a_subclass_with_custom_indexing_are_refused_with_advice(dataset, kind, method):
     whole = kind.from_catalog(dataset.catalog, transform=number)
     for take in (lambda: part_of(whole, slice(2, 5)), lambda: ps.DataLoader(Subset(whole, [1, 2]), 4)):
         with pytest.raises(Unusable, match=rf"part of a {kind.__name__}: it overrides {method}.*BatchSampler"):
@@ -222,7 +222,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_other_wrappers_are_refused_with_what_to_do(dataset, make):
+def test_unsupported_dataset_wrappers_are_refused_with_advice(dataset, make):
     wrapper = make(dataset)
     assert without_subsets(wrapper) is wrapper
     with pytest.raises(Unusable, match=r"BatchSampler"):

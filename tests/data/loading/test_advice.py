@@ -55,5 +55,5 @@ def test_a_slow_prefix_is_named():
         ["nothing", "", "://"],
     ],
 )
-def test_no_prefix_is_named_where_there_is_none(urls):
+def test_common_prefix_is_empty_for_urls_without_shared_prefix(urls):
     assert common_prefix(urls) == ""

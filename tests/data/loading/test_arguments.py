@@ -12,7 +12,7 @@ def test_defaults_without_workers_leave_nothing():
     assert worker_options({"timeout": 0, "sampler": None, "persistent_workers": False}, 0) == {}
 
 
-def test_what_is_for_workers_reaches_them():
+def test_only_worker_specific_options_are_passed_to_workers():
     options = {"timeout": 5, "persistent_workers": True, "in_order": True}
     assert worker_options(options, 2) == {"timeout": 5, "persistent_workers": True}
 

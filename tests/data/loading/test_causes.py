@@ -64,7 +64,7 @@ def test_a_wait_for_bytes_has_the_cause_that_its_requests_had(cause, hosts, coun
         ("device", {"working_s": 180.0, "pinning_s": 170.0, "demanded_s": 180.0}),
     ],
 )
-def test_threads_that_work_are_named_by_what_they_do(cause, counts):
+def test_busy_threads_are_attributed_to_their_main_activity(cause, counts):
     assert named(LoaderStats(9, 90, 90.0, 10.0, (made(**counts),))) == cause
 
 
@@ -81,7 +81,7 @@ def made(**counts):
         ("opening", {"working_s": 5.0, "opening_s": 80.0}),
     ],
 )
-def test_workers_that_work_are_named_by_what_they_do(cause, counts):
+def test_busy_workers_are_attributed_to_their_main_activity(cause, counts):
     assert named(LoaderStats(9, 90, 90.0, 10.0, (made(**counts),) * 4), [], WORKERS) == cause
 
 
@@ -98,7 +98,7 @@ def test_a_cache_that_has_everything_is_a_disk(at_once):
     assert named(cached, [host()], at_once) == "first byte", "versions were looked up"
 
 
-def test_one_busy_worker_among_idle_ones_is_not_python_s():
+def test_busy_worker_among_idle_workers_is_attributed_to_decode():
     busy = LoaderStats(1, 9, 90.0, 1.0, (made(working_s=80.0), ReaderStats(), ReaderStats(), ReaderStats()))
     assert named(busy, [], WORKERS) == "decode"
 

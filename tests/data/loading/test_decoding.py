@@ -94,7 +94,7 @@ class Turnstile:
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-def test_batches_come_in_order_whatever_each_sample_takes(folder, seed, ahead):
+def test_batch_order_is_independent_of_sample_transform_time(folder, seed, ahead):
     for draw in range(5):
         deliveries = list(pool(folder, Turnstile(seed + draw), threads=6, ahead=ahead))
         assert [delivery.batch for delivery in deliveries] == whole()
@@ -171,7 +171,7 @@ def test_of_two_errors_in_a_batch_the_first_in_order_is_raised(folder):
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, BaseException])
-def test_whatever_a_transform_raises_in_a_thread_is_raised_here(folder, kind):
+def test_base_exception_in_a_transform_thread_is_raised_in_the_consumer(folder, kind):
     def broken(sample: ps.Sample) -> int:
         if number(sample) == 6:
             raise kind("six")
@@ -224,7 +224,7 @@ def test_an_order_that_breaks_is_raised_and_ends_it(folder):
     assert list(decoded) == []
 
 
-def test_skipping_shrinks_a_batch_and_names_what_is_missing(folder, tmp_path):
+def test_skipping_shrinks_the_batch_and_records_skipped_samples(folder, tmp_path):
     def picky(sample: ps.Sample) -> int:
         if number(sample) in (4, 6, 13):
             raise ValueError("no")
@@ -308,7 +308,7 @@ def test_closing_twice_and_going_on_afterwards(folder):
     assert next(decoded, None) is None
 
 
-def test_what_is_being_transformed_is_waited_for_and_abandoned_when_it_hangs(folder, monkeypatch):
+def test_close_stops_waiting_for_a_hung_transform_after_timeout(folder, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
 
     def hung(sample: ps.Sample) -> int:
@@ -325,7 +325,7 @@ def test_what_is_being_transformed_is_waited_for_and_abandoned_when_it_hangs(fol
     until(lambda: not decoders())
 
 
-def test_closing_from_another_thread_wakes_who_waits_for_a_batch(folder, monkeypatch):
+def test_close_from_another_thread_wakes_a_consumer_waiting_for_a_batch(folder, monkeypatch):
     begun, go_on, outcome = threading.Event(), threading.Event(), []
 
     def hung(sample: ps.Sample) -> int:
@@ -346,7 +346,7 @@ def test_closing_from_another_thread_wakes_who_waits_for_a_batch(folder, monkeyp
     until(lambda: not decoders())
 
 
-def test_the_last_reference_may_go_on_a_thread_of_its_own(folder):
+def test_pool_may_drop_its_last_reference_on_a_decoder_thread(folder):
     """Garbage is collected on whatever thread it likes; that one cannot be waited for."""
     held, ready = [], threading.Event()
 
@@ -472,7 +472,7 @@ def test_an_interpreter_ends_while_it_runs(folder, workers):
     assert (training.returncode, errors) == (0, "")
 
 
-def test_threads_prepare_what_comes_while_batches_wait_to_be_taken(tmp_path, monkeypatch):
+def test_threads_decode_arriving_chunks_while_batches_wait_for_the_consumer(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     values = np.arange(320, dtype="f4").reshape(40, 8)
     zarr.create_array(str(tmp_path), data=values, chunks=(2, 8), dimension_names=("time", "x"))

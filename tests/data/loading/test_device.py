@@ -22,7 +22,7 @@ class Pair(NamedTuple):
     label: object
 
 
-def test_deliveries_keep_their_cursor_and_what_was_skipped():
+def test_moving_to_device_preserves_cursor_and_skipped_samples():
     deliveries = [Delivery([torch.tensor([number])], Cursor(1, 2), (Skipped("a", "b"),)) for number in range(3)]
     moved = list(to_device(iter(deliveries), CPU))
     assert [delivery.batch[0].device for delivery in moved] == [CPU] * 3
@@ -57,7 +57,7 @@ def test_an_error_comes_after_the_batches_before_it():
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("device", ["cpu", CPU])
-def test_the_loader_hands_over_where_it_is_told(tmp_path, workers, device):
+def test_loader_delivers_batches_on_the_requested_device(tmp_path, workers, device):
     dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
     loader = ps.DataLoader(dataset, 4, num_workers=workers, device=device, pin_memory=True)
     got = []
@@ -68,7 +68,7 @@ def test_the_loader_hands_over_where_it_is_told(tmp_path, workers, device):
     assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_a_device_that_is_none_is_refused_at_once(tmp_path):
+def test_unknown_device_is_refused_by_the_constructor(tmp_path):
     dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 1))
     with pytest.raises(Unusable, match="toaster"):
         ps.DataLoader(dataset, device="toaster")

@@ -56,7 +56,7 @@ def test_of_two_reports_of_a_rank_the_later_one_counts():
     assert ps.merge_reports(early).slowest.batches == 3
 
 
-def test_what_is_no_report_is_an_error(tmp_path):
+def test_merging_damaged_missing_or_zero_reports_raises(tmp_path):
     (tmp_path / "x.json").write_text('{"rank": 0}')
     (tmp_path / "y.json").write_text("[")
     for name in ("x", "y"):
@@ -104,7 +104,7 @@ def test_values_that_no_report_has_are_damage(tmp_path, changed):
         ps.merge_reports(tmp_path / "x.json")
 
 
-def test_an_endless_file_and_a_deep_one_are_no_reports(tmp_path):
+def test_oversized_or_deeply_nested_report_files_raise_damaged(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 200_000)
     with (tmp_path / "long.json").open("wb") as file:
         file.truncate(1 << 40)
@@ -114,6 +114,6 @@ def test_an_endless_file_and_a_deep_one_are_no_reports(tmp_path):
 
 
 @pytest.mark.parametrize("given", [5, None])
-def test_what_are_no_reports_is_refused(given):
+def test_merge_reports_refuses_arguments_of_wrong_type(given):
     with pytest.raises(Unusable, match="LoaderReports or URLs"):
         ps.merge_reports(given)

@@ -50,7 +50,7 @@ def test_each_chunk_is_decoded_by_one_rank_but_for_borders():
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["threads", "workers"])
-def test_a_run_goes_on_with_the_lanes_of_its_state_on_any_ranks_that_divide_them(options):
+def test_resumed_run_keeps_the_lanes_of_its_state_on_fewer_ranks(options):
     """Workers that are alive, and have read in lanes of their own ranks, take those of the state, too."""
     four = [load(rank, 4) for rank in range(4)]
     before = steps(four, 3)
@@ -123,7 +123,7 @@ def test_states_at_any_batch_and_epoch_have_the_lanes_of_the_run():
     assert of.state_dict()["lanes"] == 4
 
 
-def test_it_restarts_under_each_loader_and_no_other_order_takes_its_state():
+def test_laned_order_restarts_under_each_loader_and_rejects_foreign_states():
     def make(**options):
         return lambda: load(**options)
 
@@ -158,7 +158,7 @@ def _train(state):
     return got + list(batches), decoded, after
 
 
-def test_real_ranks_share_the_chunks_and_go_on_where_others_stopped(tmp_path):
+def test_distributed_ranks_share_chunks_and_resume_from_a_saved_state(tmp_path):
     (first, one, state), (second, other, again) = ranks(2, f"file://{tmp_path}/store", _train, None)
     assert [a + b for a, b in zip(first, second, strict=True)] == epoch(2, 0)
     assert len(one) + len(other) <= COUNT // PER + 1

@@ -53,7 +53,7 @@ def played(history: History, catalog, store=None) -> None:
         ),
     )
 )
-def test_whatever_befalls_a_training_each_sample_counts_once(catalog, history):
+def test_each_sample_counts_once_under_any_training_history(catalog, history):
     played(history, catalog)
 
 

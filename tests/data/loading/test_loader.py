@@ -81,7 +81,7 @@ def test_an_iterable_dataset_has_its_own_order(folder, own):
 
 
 @pytest.mark.parametrize("dataset", [[1, 2, 3], torch.utils.data.TensorDataset(torch.zeros(3)), None])
-def test_a_loader_of_another_dataset_says_what_to_use(dataset):
+def test_unsupported_dataset_error_recommends_batch_sampler(dataset):
     with pytest.raises(Unusable, match="BatchSampler"):
         ps.DataLoader(dataset)
 
@@ -112,7 +112,7 @@ def test_collation_is_torchs_or_yours_and_none_for_bare_samples(folder):
     ],
     ids=str,
 )
-def test_epochs_count_by_themselves_and_as_told_whatever_makes_the_batches(folder, options):
+def test_epochs_advance_automatically_or_by_set_epoch_under_any_loader_options(folder, options):
     plain = load(folder, decode_threads=1)
     natural = [list(plain) for _ in range(3)]
     assert all(sorted(sum(epoch, [])) == list(range(COUNT)) for epoch in natural)
@@ -126,7 +126,7 @@ def test_epochs_count_by_themselves_and_as_told_whatever_makes_the_batches(folde
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_state_says_what_was_received_at_every_moment(folder, workers):
+def test_loader_state_counts_received_samples_at_every_step(folder, workers):
     loader = load(folder, num_workers=workers)
     assert position(loader) == (0, 0)
     batches = iter(loader)
@@ -150,7 +150,7 @@ def test_the_state_says_what_was_received_at_every_moment(folder, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_unused_iterator_is_no_epoch(folder, workers):
+def test_unused_iterator_does_not_advance_the_epoch(folder, workers):
     loader = load(folder, num_workers=workers)
     unused = iter(loader)
     loader.set_epoch(4)
@@ -324,7 +324,7 @@ def test_more_workers_than_batches_and_no_samples_at_all(folder):
         assert (len(loader), list(loader), list(loader)) == (0, [], [])
 
 
-def test_two_loaders_of_one_map_dataset_have_epochs_of_their_own(folder):
+def test_two_loaders_of_one_map_dataset_count_epochs_independently(folder):
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
     one, two = (ps.DataLoader(dataset, 8, shuffle=True, seed=2, collate_fn=list) for _ in range(2))
     first, second = zip(*zip(one, two, strict=True), strict=True)
@@ -344,7 +344,7 @@ def test_as_many_threads_as_processors_shared_by_the_ranks_of_a_machine(folder, 
     assert load(folder)._threads == 16
 
 
-def test_what_the_next_epoch_reads_is_named_beforehand(folder):
+def test_spans_predict_the_reads_of_the_next_epoch(folder):
     loader = ps.DataLoader(ps.MapDataset.from_prefix(folder), 7, shuffle=True, seed=5)
     first, second = ([loader.spans()[0].url(span.key) for span in loader.spans()[1]] for _ in range(2))
     assert first == second

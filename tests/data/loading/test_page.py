@@ -136,7 +136,7 @@ def _lab(colour, seen):
 
 
 @pytest.mark.parametrize("eyes", SEEN)
-def test_any_two_causes_have_colours_that_can_be_told_apart(eyes):
+def test_all_cause_colours_are_distinguishable_under_simulated_colour_vision(eyes):
     found = re.findall(r'<span class="key" style="background:(#[0-9a-f]{6})"></span>([a-z ]+)', REPORT.html())
     assert {name for _, name in found} == {"computing", *CAUSES}
     seen = {name: _lab(colour, SEEN[eyes]) for colour, name in found}

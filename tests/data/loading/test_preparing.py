@@ -29,7 +29,7 @@ def chunked(dataset: Chunked, **changes) -> DecodePool:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 6])
-def test_samples_wait_for_what_is_prepared_for_them(threads, seed):
+def test_samples_wait_until_their_chunk_is_prepared(threads, seed):
     """Each chunk is decoded once, in an order drawn at random, while samples of others are made."""
     for draw in range(5):
         dataset, turnstile, decoded = Chunked(COUNT, 7), Turnstile(seed + draw, 6), []
@@ -59,7 +59,7 @@ def test_no_more_is_prepared_than_the_batches_that_are_begun_need():
     pool.close()
 
 
-def test_what_arrives_while_batches_wait_to_be_taken_is_prepared_though_it_was_late():
+def test_late_arriving_chunk_is_prepared_while_batches_wait_for_the_consumer():
     late, dataset, decoded = [4], Chunked(2 * BATCH, BATCH), []
     decode = dataset.decode
     dataset.decode = lambda chunk: decoded.append(chunk) or decode(chunk)
@@ -220,7 +220,7 @@ def test_a_dataset_without_a_catalog_reaches_workers_that_are_not_forked():
     assert list(loader) == whole()
 
 
-def test_it_shards_over_ranks_and_has_as_many_batches_on_each():
+def test_chunked_dataset_is_sharded_with_equal_batch_count_on_each_rank():
     ranks = [ps.DataLoader(Chunked(COUNT + 1, place=ps.Place(rank, 3)), 4, collate_fn=list) for rank in range(3)]
     batches = [list(rank) for rank in ranks]
     assert sorted(sum(sum(batches, []), [])) == list(range(COUNT + 1))

@@ -172,7 +172,7 @@ def test_the_rates_of_other_stores_of_the_machine_are_left_out(monkeypatch):
     assert [each.requests for each in loader.report().rates] == [*known[:3], known[5]]
 
 
-def test_a_report_says_when_where_and_of_what_it_was_made(tmp_path):
+def test_report_context_contains_time_host_url_and_options(tmp_path):
     for number in range(4):
         (tmp_path / f"{number}").write_bytes(b"1")
     dataset = ps.MapDataset.from_prefix(f"{tmp_path}/", transform=plants.number)

@@ -68,7 +68,7 @@ def test_requests_of_workers_are_added_up_over_workers_and_epochs():
     ]
 
 
-def test_a_worker_tells_while_it_runs_and_is_not_forgotten_when_it_is_killed():
+def test_worker_counts_are_visible_while_running_and_kept_after_a_kill():
     requests = Requests(1)
     told, tell = os.pipe()
 

@@ -46,7 +46,7 @@ class Method(ps.MapDataset):
         return number(sample)
 
 
-def test_what_can_be_sent_is_taken(dataset):
+def test_picklable_transforms_are_accepted(dataset):
     for function in (number, partial(number), None, Method.from_catalog(dataset.catalog).transform):
         check_sendable({"transform": function}, 2, "spawn")
 
@@ -56,7 +56,7 @@ def killed(_):
 
 
 @pytest.mark.parametrize(("method", "guard"), [("fork", False), ("spawn", True)])
-def test_a_killed_worker_is_explained_with_what_to_lower(dataset, method, guard):
+def test_killed_worker_error_note_names_the_options_to_lower(dataset, method, guard):
     ours = ps.MapDataset.from_catalog(dataset.catalog, transform=killed)
     with pytest.raises(RuntimeError, match="DataLoader worker") as caught:
         list(ps.DataLoader(ours, 2, num_workers=1, multiprocessing_context=method))
@@ -80,7 +80,7 @@ list(ps.DataLoader(dataset, 2, num_workers=1, multiprocessing_context="spawn"))
 """
 
 
-def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
+def test_unguarded_script_with_spawn_is_advised_to_add_a_main_guard(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED.format(url=numbered(tmp_path / "data", 4)), "utf-8")
     ended = program(script, PYTHONPATH=str(Path.cwd()))

@@ -124,7 +124,7 @@ def once(first, others):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_was_skipped_and_what_was_tried_again_is_counted(workers):
+def test_skipped_samples_and_retries_are_counted_in_stats(workers):
     with FaultServer.start() as server, no_waiting():
         for at in range(8):
             server.put("bucket", f"train/{at}", b"bytes")
@@ -213,7 +213,7 @@ def test_another_thread_reads_counts_that_only_grow(folder, workers):
     assert made.stats().samples == 3 * COUNT
 
 
-def test_waiting_and_computing_are_told_apart(folder):
+def test_waiting_and_computing_times_are_measured_separately(folder):
     made = loader(folder)
     for _ in made:
         until_s = monotonic() + 0.005
@@ -225,7 +225,7 @@ def test_waiting_and_computing_are_told_apart(folder):
     assert stats.utilisation == stats.computing_s / (stats.computing_s + stats.waiting_s)
 
 
-def test_an_iteration_that_is_left_keeps_what_it_counted(folder):
+def test_abandoned_iteration_keeps_its_counts_in_stats(folder):
     made = loader(folder, prefetch=1)
     for _ in made:
         break

@@ -72,7 +72,7 @@ def test_a_thread_that_waits_for_something_demands_none():
     assert demanded <= passed - 0.15, "0.2 s of it asleep"
 
 
-def test_without_the_kernel_s_word_it_is_what_ran(monkeypatch, tmp_path):
+def test_demand_equals_cpu_time_without_kernel_schedstat(monkeypatch, tmp_path):
     monkeypatch.setattr(stats, "_SCHEDSTAT", tmp_path / "none")
     demanded, ran, _ = demand_of(spin)
     assert demanded == pytest.approx(ran, abs=0.01)

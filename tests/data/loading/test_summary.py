@@ -30,7 +30,7 @@ def test_plots_have_bounds_also_of_numbers_beyond_the_buckets():
     assert all(0 < low < high < 1e9 for low, high, _ in host_report("h", timings).first_bytes)
 
 
-def test_second_requests_are_told():
+def test_host_report_counts_hedged_requests_and_hedges_won():
     timings = HostTimings()
     assert (host_report("h", timings).hedged, host_report("h", timings).hedges_won) == (0, 0)
     source = Timings("hedged-in-a-test")

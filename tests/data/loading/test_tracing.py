@@ -56,7 +56,7 @@ def test_requests_of_each_epoch_are_in_the_trace_of_its_loop(tmp_path, folder, w
         assert len({span["pid"] for span in reads}) == 2
 
 
-def test_a_rank_that_is_forked_has_memory_of_its_own():
+def test_forked_rank_has_its_own_trace_slot_memory():
     entered = []
     stop = listeners.context_of(lambda: context, entered.append)
     try:

@@ -116,7 +116,7 @@ class TestAccess:
             with pytest.raises(IndexError):
                 order.of(np.array([0, position]))
 
-    def test_what_is_given_and_handed_out_can_be_written_to(self):
+    def test_modifying_input_sizes_or_returned_blocks_does_not_change_the_order(self):
         sizes = np.array(UNEQUAL)
         order = BlockPermutation(sizes, 0, 0)
         before = order.block(0, order.n)
@@ -124,7 +124,7 @@ class TestAccess:
         sizes[:] = 0
         assert order.block(0, order.n).tolist() == before.tolist()
 
-    def test_it_crosses_to_another_process(self):
+    def test_pickled_block_permutation_yields_the_same_order(self):
         order = BlockPermutation(UNEQUAL, 1, 2, 3)
         assert pickle.loads(pickle.dumps(order)).block(0, order.n).tolist() == order.block(0, order.n).tolist()
 
@@ -240,7 +240,7 @@ class TestSameForEver:
         backwards = [fresh.at(position) for position in reversed(range(0, 4000, 37))]
         assert forwards == backwards[::-1]
 
-    def test_a_seed_spelt_differently_is_another_one_here_too(self):
+    def test_block_permutation_distinguishes_seeds_true_and_1(self):
         """As for a ``Permutation``, and whichever was asked for first."""
         for seed in (True, 1):
             assert _order([100], seed).tolist() == Permutation(100, seed, 0, "window 0 ").block(0, 100).tolist()
@@ -301,7 +301,7 @@ class TestCost:
         order.block(order.n - 256, order.n)
         assert blocks._mixing.cache_info().misses == tables + 1
 
-    def test_it_is_quick(self):
+    def test_block_permutation_takes_less_than_a_microsecond_per_sample(self):
         order = BlockPermutation(np.full(100_000, 1000), 0, 0)
         starts = itertools.count(0, 4096)
         seconds = (
@@ -318,11 +318,11 @@ class TestEqualBlocks:
     """The order is that of ``BlockPermutation`` with the same sizes, so all above holds of it, too."""
 
     @given(st.integers(0, 600), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
-    def test_it_is_the_order_of_blocks_of_these_sizes(self, n, size, window, seed, epoch):
+    def test_equal_block_permutation_matches_general_permutation_of_same_sizes(self, n, size, window, seed, epoch):
         equal = EqualBlockPermutation(n, size, seed, epoch, window)
         assert equal.block(0, n).tolist() == _order(_equal(n, size), seed, epoch, window).tolist()
 
-    def test_it_is_so_where_blocks_are_too_many_for_a_table(self):
+    def test_equal_block_permutation_matches_general_permutation_with_many_blocks(self):
         n, size = 3 * 70_000 - 2, 3
         equal = EqualBlockPermutation(n, size, 5, 1, 16)
         assert np.array_equal(equal.block(0, n), _order(_equal(n, size), 5, 1, 16))
@@ -344,7 +344,7 @@ class TestEqualBlocks:
         assert len(np.unique(samples // 1000)) <= 16
 
     @pytest.mark.parametrize(("n", "size", "window"), [(10, 0, 1), (10, 1, 0), (10**12, 1, 16), (2**63, 2**40, 16)])
-    def test_what_cannot_be_computed_is_refused(self, n, size, window):
+    def test_invalid_or_too_large_equal_block_parameters_are_refused(self, n, size, window):
         with pytest.raises(Unusable):
             EqualBlockPermutation(n, size, 0, 0, window)
 
@@ -356,7 +356,7 @@ class TestBlockShuffle:
         assert order.positions(n) == n
         assert sorted(order.epoch(n, seed, epoch)(np.arange(n)).tolist()) == list(range(n))
 
-    def test_one_number_or_one_for_each_block_is_the_same_order(self):
+    def test_single_size_and_list_of_sizes_give_the_same_order(self):
         one, each = BlockShuffle(30, 3), BlockShuffle([30, 30, 30, 10], 3)
         every = np.arange(100)
         assert one.epoch(100, 7, 2)(every).tolist() == each.epoch(100, 7, 2)(every).tolist()

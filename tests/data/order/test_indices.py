@@ -22,9 +22,7 @@ _orders = st.sampled_from([CatalogOrder(), FullShuffle(), BlockShuffle(37, 3)])
 
 
 @given(_totals, st.integers(1, 7), _few, _few, _orders, st.sampled_from(["short", "pad"]))
-def test_ranks_and_workers_together_take_every_sample_once_and_know_what_repeats(
-    total, batch, world, workers, order, tail
-):
+def test_ranks_and_workers_cover_every_sample_once_and_mark_repeats(total, batch, world, workers, order, tail):
     plan = SamplingPlan(samples=total, batch=batch, order=order, seed=5, tail=tail)
     taken, repeated = [], []
     for rank in range(world):
@@ -57,7 +55,7 @@ def test_a_batch_is_the_permutation_of_its_positions():
 
 
 @pytest.mark.parametrize("taken", [batch_indices, sample_indices])
-def test_it_looks_no_further_ahead_than_a_block(taken):
+def test_indices_are_drawn_lazily_without_scanning_the_epoch(taken):
     """Of 10^15 samples the first comes at once, and from their middle too."""
     plan = SamplingPlan(samples=10**15, batch=256, order=FullShuffle())
     for cursor in (Cursor(0), Cursor(0, 5 * 10**14)):

@@ -138,7 +138,7 @@ def test_global_batches_are_the_same_for_all_ranks_that_divide_the_lanes_after_a
 
 
 @given(layouts(), st.integers(1, 5), st.integers(1, 7), st.integers(1, 3), st.data())
-def test_any_ranks_go_on_from_any_stop_when_rereads_are_allowed(layout, ranks, batch, workers, data):
+def test_any_rank_count_resumes_from_any_stop_with_allow_rereads(layout, ranks, batch, workers, data):
     sizes, order, world, first = layout
     free = Lanes(order.block_samples, order.window_blocks, shuffle=order.shuffle)
     began = Cursor(1, 0, order.lanes)
@@ -165,7 +165,7 @@ def test_a_batch_read_lane_by_lane_is_sorted_by_lane_and_position(first, size, l
 
 
 @given(SIZES, st.integers(1, 5), st.integers())
-def test_one_lane_is_a_block_shuffle(sizes, window, epoch):
+def test_single_lane_order_equals_block_shuffle(sizes, window, epoch):
     positions = np.arange(sum(sizes))
     for given_sizes in (sizes, sizes[0]):
         found = Lanes(given_sizes, window).epoch(sum(sizes), 3, epoch)(positions)
@@ -204,7 +204,7 @@ def test_another_epoch_and_another_seed_are_other_orders():
     assert len(set(found)) == 4
 
 
-def test_without_lanes_of_its_own_an_order_has_one_for_each_rank():
+def test_unset_lanes_default_to_one_lane_per_rank():
     plan = plan_of([10] * 10, Lanes(10), 5)
     assert [plan.lanes(Cursor(), world) for world in (1, 2, 5)] == [1, 2, 5]
     assert plan.lanes(Cursor(3, 50, 8), 2) == 8
@@ -244,7 +244,7 @@ def test_a_state_with_anything_else_in_it_is_refused(changes, says):
         plan.resume(state, 2, CATALOG)
 
 
-def test_states_of_orders_with_and_without_lanes_are_told_apart():
+def test_states_with_and_without_lanes_are_mutually_rejected():
     lanes, shuffled = (plan_of([10] * 10, order_of(each), 5) for each in (Lanes(10), True))
     with pytest.raises(StateMismatch, match="order differs"):
         lanes.resume(shuffled.state(Cursor(), 2, CATALOG), 2, CATALOG)

@@ -32,11 +32,11 @@ def test_false_is_the_catalogs_order(shuffle):
 
 
 @pytest.mark.parametrize("wrong", ["yes", None, 2, 1024, [1, 2], np.arange(3), object(), "True"])
-def test_what_is_no_order_is_refused_with_the_words_to_write(wrong):
+def test_invalid_shuffle_value_is_refused_with_the_accepted_values(wrong):
     with pytest.raises(Unusable, match=r"shuffle is True or False, or an order such as ps\.BlockShuffle"):
         order_of(wrong)
 
 
-def test_a_class_is_no_order():
+def test_order_class_instead_of_an_instance_is_refused():
     with pytest.raises(Unusable, match="the class BlockShuffle: make an instance"):
         order_of(BlockShuffle)

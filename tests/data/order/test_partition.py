@@ -82,7 +82,7 @@ def test_going_on_after_some_global_batches_is_going_on(total, batch, world, wor
 
 
 @given(_totals, _few, _few, _few, _tails)
-def test_its_length_is_what_it_yields(total, batch, world, workers, tail):
+def test_partition_length_equals_the_number_of_yielded_items(total, batch, world, workers, tail):
     for rank in range(world):
         for worker in range(workers):
             place = Place(rank, world, worker, workers)
@@ -124,13 +124,13 @@ def test_an_example_to_read():
     assert taken(0, 0, start=4) == [(4, 6)], "the first batch after a resume is worker 0's"
 
 
-def test_it_costs_the_same_at_sample_ten_and_at_sample_ten_to_the_twelfth():
+def test_partition_starts_directly_at_a_very_large_offset():
     part = Partition(total=10**12, batch=256, place=Place(3, 1024, 1, 8), start=10**12 - 256 * 1024 * 3)
     assert list(part) == [(10**12 - 256 * 1024 * 2 + 768, 10**12 - 256 * 1024 * 2 + 1024)]
     assert next(iter(Partition(total=10**18, batch=1, place=Place()))) == (0, 1)
 
 
 @pytest.mark.parametrize("wrong", [{"start": -1}, {"start": 11}, {"batch": 0}, {"tail": "even"}, {"total": -1}])
-def test_what_cannot_be_is_refused(wrong):
+def test_invalid_partition_arguments_are_refused(wrong):
     with pytest.raises(Unusable):
         Partition(**{"total": 10, "batch": 2, "place": Place(), **wrong})

@@ -69,7 +69,7 @@ def test_a_negative_count_of_batches_is_refused():
         PLAN.after(Cursor(), -1, 1)
 
 
-def test_each_epoch_has_an_order_of_its_own_and_the_catalogs_is_the_same_in_all():
+def test_shuffled_order_differs_per_epoch_and_catalog_order_is_constant():
     every = np.arange(100)
     orders = [PLAN.indices(epoch)(every).tolist() for epoch in range(3)]
     assert all(sorted(order) == every.tolist() for order in orders)
@@ -78,7 +78,7 @@ def test_each_epoch_has_an_order_of_its_own_and_the_catalogs_is_the_same_in_all(
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"samples": -1}, {"tail": "even"}])
-def test_what_cannot_be_is_refused_at_once(wrong):
+def test_invalid_sampling_plan_arguments_are_refused_by_the_constructor(wrong):
     with pytest.raises(Unusable):
         SamplingPlan(**{"samples": 10, "batch": 2, **wrong})
 
@@ -99,12 +99,12 @@ def test_what_cannot_be_is_refused_at_once(wrong):
         (PLAN, 1, CATALOG, "allow_new_global_batch=True"),
     ],
 )
-def test_a_state_of_another_plan_is_refused_and_says_why(plan, world, catalog, says):
+def test_state_of_a_different_plan_is_refused_with_the_reason(plan, world, catalog, says):
     with pytest.raises(StateMismatch, match=says):
         plan.resume(STATE, world, catalog)
 
 
-def test_other_ranks_of_the_same_global_batch_go_on_and_another_one_when_asked_for():
+def test_same_global_batch_resumes_on_other_ranks_and_new_one_needs_option():
     assert SamplingPlan(samples=100, batch=3, order=FullShuffle(), seed=7).resume(STATE, 4, CATALOG) == Cursor(3, 24)
     assert PLAN.resume(STATE, 1, CATALOG, allow_new_global_batch=True) == Cursor(3, 24)
     for name in ("catalog", "seed", "samples", "penstock"):
@@ -257,13 +257,13 @@ def test_indices_that_no_sample_has_are_refused(found):
 
 
 @pytest.mark.parametrize("identity", ["", "x" * 201, None, 7, "catalog", "permutation"])
-def test_an_identity_that_tells_nothing_apart_is_refused(identity):
+def test_invalid_or_reserved_order_identity_is_refused(identity):
     with pytest.raises(Unusable, match="identity"):
         SamplingPlan(samples=10, batch=4, order=Given(None, identity))
 
 
 @pytest.mark.parametrize("positions", [-1, 2.5, None])
-def test_positions_that_are_no_number_are_refused(positions):
+def test_invalid_positions_of_an_order_are_refused(positions):
     order = Given(None, positions=positions)
     order.positions = lambda _: positions
     with pytest.raises(Unusable, match="positions"):

@@ -131,11 +131,11 @@ class TestAccess:
             assert (one == other).sum() < 12
 
     @pytest.mark.parametrize("n", [SMALL, LARGE])
-    def test_it_crosses_to_another_process(self, n):
+    def test_pickled_permutation_yields_the_same_order(self, n):
         order = Permutation(n, 1, 2)
         assert np.array_equal(pickle.loads(pickle.dumps(order)).block(0, n), order.block(0, n))
 
-    def test_what_is_handed_out_can_be_written_to(self):
+    def test_modifying_returned_arrays_does_not_change_the_permutation(self):
         order = Permutation(SMALL, 0, 0)
         before = order.block(0, 10)
         order.block(0, 10)[:] = 0
@@ -214,7 +214,7 @@ class TestQuality:
         assert likely(p_of(placed(counts, n)))
 
     @pytest.mark.parametrize("n", [65_536, 65_537, LARGE, MILLION, TRILLION])
-    def test_which_sample_lies_at_a_position_is_even_and_tells_nothing_of_another_position(self, n):
+    def test_samples_at_positions_are_uniform_and_pairwise_independent(self, n):
         ends = np.array([0, 1, n // 2, n - 2, n - 1])
         found = np.array([Permutation(n, 17, epoch).of(ends) for epoch in range(2000)]).T
         for samples in found:
@@ -223,7 +223,7 @@ class TestQuality:
             assert likely(p_of(tied(one, other, n)))
 
     @pytest.mark.parametrize("n", [TRILLION, 2**62])
-    def test_what_cannot_be_tried_whole_is_as_good(self, n):
+    def test_very_large_permutations_pass_uniformity_and_independence_checks(self, n):
         one, other = Permutation(n, 12, 0).block(n // 3, n // 3 + LARGE), Permutation(n, 12, 1).block(0, LARGE)
         for samples in (one, one % 4093 * (n // 4093)):  # the high digits, the low ones
             part = samples // (n // 256 + 1)
@@ -258,7 +258,7 @@ def _deviations(make, n, seed):
         yield f"another {name}, rank correlation", correlated(order, samples)
 
 
-def test_it_is_quick():
+def test_permutation_yields_over_five_million_indices_per_second():
     order = Permutation(10**7, 0, 0)
     seconds = min(timeit.repeat(lambda: order.block(4096, 8192), number=10, repeat=20)) / 10
     assert 4096 / seconds > 5e6

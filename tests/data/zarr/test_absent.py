@@ -52,12 +52,12 @@ def test_arrays_whose_names_differ_in_case_alone_are_all_named(bucket):
         ps.ZarrDataset(f"{bucket}/era5.zarr/t_")
 
 
-def test_a_document_is_no_array(group):
+def test_url_of_a_metadata_document_is_refused_with_advice(group):
     with pytest.raises(NotFound, match=r"pass the URL of the array or group, without zarr\.json"):
         ps.ZarrDataset(f"{group}/t2m/zarr.json")
 
 
-def test_a_file_is_no_folder(bucket):
+def test_url_of_a_plain_file_raises_not_found_with_advice(bucket):
     ps.open(f"{bucket}/data/a.nc", "wb").close()
     with pytest.raises(NotFound, match=r"an object of that name is there, and no folder: NetCDF.*kerchunk"):
         ps.ZarrDataset(f"{bucket}/data/a.nc")
@@ -78,7 +78,7 @@ def test_a_path_that_is_not_there_may_have_meant_a_bucket(tmp_path, monkeypatch)
         assert "scheme" not in str(caught.value)
 
 
-def test_where_nothing_is_near_nothing_is_said(bucket):
+def test_not_found_error_has_no_suggestion_without_nearby_arrays(bucket):
     ps.open(f"{bucket}/x", "wb").close()
     with pytest.raises(NotFound, match=r"or \.zmetadata \[memory"):
         ps.ZarrDataset(f"{bucket}/era5.zarr/t2m")

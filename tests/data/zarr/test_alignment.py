@@ -48,13 +48,13 @@ def test_numbers_and_times_of_different_types_are_compared_by_value():
     ],
     ids=["twice", "unsorted", "nan", "nat", "text", "precision"],
 )
-def test_what_is_no_coordinate_is_refused(values, dtype, words):
+def test_invalid_coordinates_are_refused_by_align(values, dtype, words):
     other = {"i8": "f8"}.get(dtype, dtype)
     with pytest.raises(Unusable, match=words):
         align([of(*values, dtype=dtype), of(*values[:1], dtype=other, name="b")])
 
 
-def test_nothing_in_common_says_both_ranges():
+def test_disjoint_coordinates_error_names_both_ranges():
     with pytest.raises(Unusable, match=r"memory://x/a: 0 to 2 hours; memory://x/b: 3 to 4 hours"):
         align([of(0, 1, 2), of(3, 4, name="b")])
 
@@ -84,7 +84,7 @@ def test_months_are_steps_and_a_missing_month_is_a_gap():
     assert unbroken(months[::-1], range(3), (0, 1)).tolist() == [False, True, True]
 
 
-def test_an_extra_value_between_two_steps_is_no_step():
+def test_extra_value_between_regular_steps_breaks_the_windows_around_it():
     assert unbroken(np.array([0.0, 6, 7, 12, 18, 24]), range(5), (0, 1)).tolist() == [True, False, False, True, True]
 
 
@@ -93,7 +93,7 @@ def test_a_gap_of_a_descending_coordinate_is_one_in_every_type(dtype):
     assert unbroken(np.array([90, 84, 78, 60, 54], dtype), range(4), (0, 1)).tolist() == [True, True, False, True]
 
 
-def test_elements_that_are_chosen_twice_are_no_gap_and_divide_by_nothing():
+def test_duplicate_elements_count_as_unbroken_without_division_by_zero():
     assert unbroken(np.array([5, 5, 5, 9]), range(3), (0, 1)).tolist() == [True, True, False]
 
 

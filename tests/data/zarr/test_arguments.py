@@ -73,7 +73,7 @@ def test_words_are_refused_before_the_first_request():
         ({"t": ["a"]}, r"samples\['t'\] must be the URL"),
     ],
 )
-def test_samples_that_are_no_array_are_refused(samples, words):
+def test_invalid_samples_arguments_are_refused(samples, words):
     with pytest.raises(Unusable, match=words):
         ps.ZarrDataset(samples)
 
@@ -92,7 +92,7 @@ def test_targets_that_do_not_fit_are_refused_with_both_shapes(folder, targets, a
 
 
 @pytest.mark.parametrize("dims", [None, "dim_0"])
-def test_targets_with_names_are_no_constant_beside_samples_without(folder, dims):
+def test_named_targets_beside_unnamed_samples_are_refused(folder, dims):
     with pytest.raises(Unusable, match=r"/a has .* samples lie along 'dim_0': .* store dimension_names"):
         ps.ZarrDataset(str(folder / "unnamed"), str(folder / "a"), dims=dims)
 
@@ -123,7 +123,7 @@ def test_texts_are_all_of_the_type_of_the_array(folder):
 
 
 @pytest.mark.parametrize("name", ["from_prefix", "from_objects", "from_manifest", "from_catalog"])
-def test_constructors_of_other_datasets_are_refused_with_what_to_write(folder, name):
+def test_constructors_of_other_dataset_types_are_refused_with_advice(folder, name):
     with pytest.raises(Unusable, match=r"made of the URL of an array or group: ps\.ZarrDataset\(url"):
         getattr(ps.ZarrDataset, name)(f"{folder}/a", shuffle=True)
 
@@ -135,7 +135,7 @@ def test_objects_are_refused(folder):
         ps.ZarrDataset(str(folder / "day"))
 
 
-def test_a_sample_by_number_is_refused_with_what_has_them(folder):
+def test_indexing_a_zarr_dataset_is_refused_with_as_map_advice(folder):
     dataset = ps.ZarrDataset(f"{folder}/a")
     with pytest.raises(Unusable, match=r"dataset\.as_map\(\)\[0\]"):
         dataset[0]

@@ -55,6 +55,6 @@ def test_arguments_become_uniform():
         ({"select": {"time": dt.date(2000, 1, 1)}}, "select of 'time' counts elements"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments, words):
+def test_invalid_sample_shape_arguments_are_refused(arguments, words):
     with pytest.raises(Unusable, match=words):
         shape(**arguments)

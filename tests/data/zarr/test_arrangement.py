@@ -87,7 +87,7 @@ def test_small_arrays_and_those_that_all_samples_share_are_kept():
     assert found.extractions[2].parts([7])[0].chunk == -3
 
 
-def test_a_mask_leaves_out_all_that_would_touch_what_is_not_valid():
+def test_valid_mask_excludes_every_sample_touching_an_invalid_element():
     valid = np.ones(4000, bool)
     valid[10] = False
     found = arranged(LARGE, valid=valid, offsets=(-1, 0), select={"time": slice(5, 20)})
@@ -115,7 +115,7 @@ def test_a_mask_leaves_out_all_that_would_touch_what_is_not_valid():
         ({"valid": np.full(4000, 0.5)}, "valid must hold True or False"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, words):
+def test_sample_arguments_inconsistent_with_the_arrays_are_refused(arguments, words):
     with pytest.raises(Unusable, match=words):
         arranged(LARGE, **arguments)
 

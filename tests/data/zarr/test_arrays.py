@@ -4,7 +4,7 @@ from penstock.data.zarr.opening import opened
 from tests.data.zarr.stores import numbered, write
 
 
-def test_an_array_knows_where_it_lies(tmp_path):
+def test_opened_array_exposes_its_url_and_shape(tmp_path):
     write(tmp_path / "a.zarr", numbered((3, 2)), chunks=(2, 2))
     array = opened(str(tmp_path / "a.zarr"), "samples", None, decode_cf=None)[""]
     assert array.url == f"file://{tmp_path}/a.zarr/"

@@ -110,7 +110,7 @@ def test_types_are_those_of_xarray(rule):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_what_xarray_packs_is_decoded(version):
+def test_values_packed_by_xarray_are_decoded(version):
     store = MemoryStore()
     values = np.array([270.0, np.nan, 280.5, 290.0], "f4")
     encoding = {"tas": {"dtype": "i2", "scale_factor": 0.5, "add_offset": 273.0, "_FillValue": -999}}
@@ -127,7 +127,7 @@ def test_what_xarray_packs_is_decoded(version):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_absent_chunks_are_what_xarray_makes_of_them(version):
+def test_absent_chunks_decode_to_the_same_values_as_xarray(version):
     for attributes in ({"scale_factor": 0.5, "add_offset": 2.0}, {"missing_value": 0}, {"_FillValue": 0}):
         theirs, ours, _ = both(version, np.arange(10, dtype="i2"), attributes, 0)
         same(ours, theirs)
@@ -149,7 +149,7 @@ def test_values_of_the_caller_are_left_as_they_are():
 
 
 @pytest.mark.parametrize("dtype", ["|b1", "<M8[s]", "<m8[s]", "|S3"])
-def test_what_is_no_number_is_left_alone(dtype):
+def test_non_numeric_dtypes_are_excluded_from_cf_decoding(dtype):
     document = {**V2, "dtype": dtype, "fill_value": None}
     assert cf_of(layout_of(document, {"missing_value": 3, "scale_factor": 2.0})) is None
 

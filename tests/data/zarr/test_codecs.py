@@ -38,7 +38,7 @@ def checked(name):
 
 @settings(max_examples=examples(120))
 @given(arrays(), st.data())
-def test_any_selection_of_any_array_is_what_zarr_reads(written, data):
+def test_any_selection_of_any_array_equals_the_zarr_result(written, data):
     ends = [sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2))) for size in written.array.shape]
     whole = written.array[...]
     same(read(written, [0] * whole.ndim, whole.shape), whole)
@@ -95,7 +95,7 @@ def test_every_flipped_bit_is_found_where_the_format_has_a_checksum(name):
             assert found.tobytes() == wanted  # bits of gzip's header mean nothing
 
 
-def test_a_checksum_that_does_not_match_says_so():
+def test_wrong_checksum_raises_checksum_mismatch_with_the_url():
     for codecs in (["bytes", "crc32c"], ["bytes", {"name": "numcodecs.fletcher32", "configuration": {}}]):
         layout = layout_of({**V3, "codecs": little(codecs)})
         with pytest.raises(ChecksumMismatch, match="s3://b/k"):
@@ -188,7 +188,7 @@ def test_filters_that_cannot_be_are_damage(filters):
         {**V3, "codecs": ["vlen-utf8"]},
     ],
 )
-def test_codecs_that_nothing_knows_are_told_by_name(document):
+def test_unknown_codecs_raise_unsupported_with_their_name(document):
     with pytest.raises(Unsupported, match=r"nobodys|vlen-utf8"):
         decoder_of(layout_of(document))
 
@@ -209,7 +209,7 @@ def foreign():
 
 
 @pytest.mark.parametrize("codecs", [[], foreign()], ids=["numcodecs", "zarr"])
-def test_a_forked_child_decodes_what_its_parent_did(codecs):
+def test_forked_child_decodes_the_same_bytes_as_its_parent(codecs):
     blosc = named("blosc", typesize=4, cname="zstd", clevel=3, shuffle="shuffle", blocksize=0)
     written = put((10, 6), dtype="i4", chunks=(5, 6), zarr_format=3, codecs=[*codecs, *little(["bytes"]), blosc])
     decoder = decoder_of(written.layout)

@@ -34,7 +34,7 @@ def test_a_batch_shares_no_memory_with_its_samples(shape):
     assert not view.any()
 
 
-def test_a_batch_that_is_kept_stays_what_it_is():
+def test_later_batches_do_not_overwrite_a_kept_batch():
     stacking = _stacking()
     kept = [stacking([np.full(LARGE, number, "f4")])[0, 3:5] for number in range(20)]
     assert [each.unique().tolist() for each in kept] == [[float(number)] for number in range(20)]
@@ -52,6 +52,6 @@ def test_samples_of_several_shapes_are_refused():
         _stacking()([np.zeros(LARGE, "f4"), np.zeros((3,), "f4")])
 
 
-def test_it_is_pickled_without_memory():
+def test_stacking_is_usable_after_pickling():
     stacking = pickle.loads(pickle.dumps(_stacking(numpy=True)))
     assert stacking([np.ones(2)]).tolist() == [[1, 1]]

@@ -15,7 +15,7 @@ VALUES = numbered((21, 6, 8))
 DIMS = ("time", "y", "x")
 
 
-def test_the_digest_tells_samples_apart_and_not_where_they_lie(tmp_path):
+def test_digest_depends_on_samples_but_not_on_location_or_shuffle(tmp_path):
     for name in "ab":
         write(tmp_path / name, VALUES, DIMS, **SPATIAL)
     write(tmp_path / "c", VALUES[:20], DIMS, **SPATIAL)
@@ -57,7 +57,7 @@ def test_a_sample_is_named_by_its_place(tmp_path):
     assert ZarrDataset(str(tmp_path / "a")).contents.name_of([7]).endswith("/a/ at time=7")
 
 
-def test_threads_that_ask_at_once_read_what_is_kept_once(tmp_path):
+def test_concurrent_threads_read_the_kept_chunks_only_once(tmp_path):
     write(tmp_path / "a", numbered((8, 6), "f4"), ("y", "x"), chunks=(1, 6))
     with FaultServer.within() as server:
         for path in (tmp_path / "a").rglob("*"):

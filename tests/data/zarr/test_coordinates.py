@@ -184,7 +184,7 @@ def test_an_array_without_a_coordinate_is_refused(alone):
     ],
     ids=["two dimensions", "another dimension", "another length"],
 )
-def test_what_is_no_coordinate_of_the_array_is_refused(alone, values, dims, words):
+def test_array_not_usable_as_a_coordinate_is_refused(alone, values, dims, words):
     zarr.create_array(str(alone.parent / "time"), data=values, dimension_names=dims)
     with pytest.raises(Unusable, match=words):
         ps.ZarrDataset(alone, dims="time", align="coordinates")
@@ -222,7 +222,7 @@ def of_calendar(tmp_path, calendar, *, units="days since 2000-01-01", count=6):
 @pytest.mark.parametrize(
     "calendars", [("noleap", "365_day"), ("360_day", "360_day"), ("366_day", "ALL_LEAP"), ("", "gregorian")], ids=str
 )
-def test_times_of_one_calendar_are_compared_whatever_it_is_called(tmp_path, calendars):
+def test_times_with_equivalent_calendar_names_are_compared(tmp_path, calendars):
     first, second = (of_calendar(tmp_path, each, count=6 - n) for n, each in enumerate(calendars))
     assert len(delivered(first, second)) == 5
 
@@ -319,7 +319,7 @@ def test_a_spawned_worker_aligns_as_its_parent_did(tmp_path, monkeypatch):
     equal([pair for batch in batches for pair in zip(*batch, strict=True)], wanted)
 
 
-def test_different_times_are_refused_unless_the_user_says_how_they_are_paired(tmp_path):
+def test_different_times_are_refused_without_an_align_option(tmp_path):
     first = store(tmp_path, field("a", hours(*range(8))))
     later = store(tmp_path, field("b", hours(*range(4), *range(24, 28)), start=100), units="days since 1999-12-30")
     with pytest.raises(Unusable, match=r"different times along 'time': element 4 is 2000-01-01T04.* and 2000-01-02T00"):
@@ -331,7 +331,7 @@ def test_different_times_are_refused_unless_the_user_says_how_they_are_paired(tm
         assert len([*ps.ZarrDataset(first, later, dims="time", **equal_part)]) == 4
 
 
-def test_samples_over_a_gap_in_time_are_refused_unless_the_user_says_how_they_are_paired(tmp_path):
+def test_samples_across_a_time_gap_are_refused_without_an_align_option(tmp_path):
     path = store(tmp_path, field("a", hours(0, 1, 2, 3, 9, 10, 11)))
     for arguments in ({"offsets": (0, 1)}, {"targets": path, "target_offsets": 1}, {"offsets": (-1, 0)}):
         with pytest.raises(Unusable, match=r"over a gap along 'time': elements 3 to 4 are 3\.0 hours since .* to 9\.0"):
@@ -344,7 +344,7 @@ def test_samples_over_a_gap_in_time_are_refused_unless_the_user_says_how_they_ar
 
 
 @pytest.mark.parametrize("units", [None, "m"])
-def test_coordinates_that_are_no_times_are_not_checked(tmp_path, units):
+def test_coordinates_without_time_units_skip_the_gap_check(tmp_path, units):
     path = tmp_path / "l.zarr"
     group = zarr.open_group(path, mode="w")
     level = group.create_array("level", data=np.array([1000, 925, 850, 500]), dimension_names=("level",))
@@ -359,7 +359,7 @@ def test_times_that_cannot_be_read_beside_an_array_are_none_of_its_business(tmp_
     assert len([*ps.ZarrDataset(path / "a", dims="time", offsets=(0, 1))]) == 7
 
 
-def test_times_of_very_many_chunks_are_not_read_and_a_warning_says_so(tmp_path):
+def test_time_comparison_over_many_chunks_is_skipped_with_a_warning(tmp_path):
     path = tmp_path / "m.zarr"
     group = zarr.open_group(path, mode="w")
     time = group.create_array("time", shape=(2000,), chunks=(1,), dtype="i4", dimension_names=("time",))

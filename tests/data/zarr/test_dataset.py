@@ -37,7 +37,7 @@ def test_samples_are_the_arrays_own_in_order(url, workers):
     np.testing.assert_array_equal(np.concatenate(found), VALUES)
 
 
-def test_single_samples_are_tensors_of_their_own(url):
+def test_single_samples_do_not_share_memory(url):
     samples = list(ZarrDataset(url))
     samples[0] += 1
     np.testing.assert_array_equal(torch.stack(samples[1:]).numpy(), VALUES[1:])

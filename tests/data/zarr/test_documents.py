@@ -52,7 +52,7 @@ def changed(document, path, value):
     ("shape", "chunks", "shards"),
     [((10, 4), (3, 2), None), ((), (), None), ((5,), (9,), None), ((12, 6), (2, 3), (4, 6))],
 )
-def test_a_layout_is_what_zarr_opens(version, separator, shape, chunks, shards):
+def test_layout_matches_the_array_opened_by_zarr(version, separator, shape, chunks, shards):
     shards = shards if version == 3 else None
     store = MemoryStore()
     encoding = {"name": "default" if version == 3 else "v2", "separator": separator}
@@ -148,7 +148,7 @@ def test_a_damaged_document_of_v3_is_refused(path, value):
         (["data_type"], "string"),
     ],
 )
-def test_what_is_not_supported_is_told_by_its_field(path, value):
+def test_unsupported_metadata_raises_unsupported_with_the_field_name(path, value):
     with pytest.raises(Unsupported, match=f"{path[-1]}.*s3://b/zarr.json"):
         layout_of(changed(V3, path, value), url="s3://b/zarr.json")
 
@@ -189,6 +189,6 @@ def test_any_value_of_any_field_gives_a_layout_or_an_error_of_ours(document, dat
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 3])
-def test_what_is_no_document_is_damage(document):
+def test_metadata_document_of_wrong_json_type_raises_damaged(document):
     with pytest.raises(Damaged, match="JSON object"):
         layout_of(document)

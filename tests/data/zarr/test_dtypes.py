@@ -75,7 +75,7 @@ def test_no_fill_value_of_times_in_v2_is_nat_as_in_zarr(kind):
     same(np.asarray(array[0], native)[()], np.array("NaT", native)[()])
 
 
-def test_longer_text_than_the_type_holds_is_no_fill_value():
+def test_fill_value_longer_than_the_text_dtype_raises_damaged():
     with pytest.raises(Damaged, match="fill_value"):
         fill_value(Fields({"fill_value": "abcd"}), np.dtype("U3"), 2)
 
@@ -129,7 +129,7 @@ def test_types_of_v3_without_a_tensor_are_unsupported(named):
         {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1 << 40}},
     ],
 )
-def test_what_is_no_type_is_damage(named):
+def test_invalid_dtype_metadata_raises_damaged(named):
     with pytest.raises(Damaged, match="data_type"):
         v3_dtype(Fields({"data_type": named}))
     for dtype in (None, 3, {}):

@@ -12,7 +12,7 @@ WINDOWS = st.sampled_from([0, 1, range(2), (1, 0), (0, 2), range(3)])
 
 @settings(max_examples=examples(60))
 @given(st.data())
-def test_parts_are_what_numpy_takes(data):
+def test_assembled_parts_equal_the_numpy_selection(data):
     count = data.draw(st.integers(1, 3))
     shape = [data.draw(st.integers(1, 9)) for _ in range(count)]
     chunks = [data.draw(st.integers(1, 5)) for _ in range(count)]

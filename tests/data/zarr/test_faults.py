@@ -79,7 +79,7 @@ def test_a_failed_read_is_never_filled(server, bucket, options, place, fault):
 
 
 @pytest.mark.parametrize("array", ["plain", "sharded"])
-def test_what_is_not_there_is_filled_or_an_error(server, bucket, options, array):
+def test_missing_chunk_is_filled_or_raises_with_missing_error(server, bucket, options, array):
     lost = f"{array}/c/0"
     kept = server.objects(bucket)[lost]
     count = 8 if array == "plain" else 32

@@ -47,7 +47,7 @@ def test_extensions_are_names_or_named_configurations():
 @pytest.mark.parametrize(
     "value", ["bytes", 3, [3], [{}], [{"name": 3}], [{"name": "zstd", "configuration": []}], [None]]
 )
-def test_what_is_no_extension_is_damage(value):
+def test_invalid_extension_metadata_raises_damaged(value):
     with pytest.raises(Damaged):
         Fields({"codecs": value}).extensions("codecs")
 

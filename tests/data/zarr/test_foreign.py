@@ -45,7 +45,7 @@ def folder(request, tmp_path):
     return tmp_path / "a.zarr"
 
 
-def test_a_group_of_zarr_and_a_dataset_of_xarray_are_what_their_url_is(folder):
+def test_open_zarr_group_and_xarray_dataset_match_their_url(folder):
     wanted = open_arrays(*open_source(folder))["tas"]
     dataset = xr.open_zarr(folder, chunks=None, consolidated=False)
     for opened in (arrays_of(zarr.open_group(folder)), arrays_of(dataset)):
@@ -85,7 +85,7 @@ def test_an_array_of_xarray_is_traced_to_its_array(folder, decoded):
     assert arrays_of(zarr.create_array(store, name="b/c", shape=(2,), dtype="f4", overwrite=True)).url == store.url
 
 
-def test_what_is_no_whole_array_of_zarr_says_what_to_pass(folder):
+def test_lazy_or_transformed_arrays_are_refused_with_url_advice(folder):
     dataset = xr.open_zarr(folder, chunks=None, consolidated=False)
     lazy = xr.open_zarr(folder, chunks={}, consolidated=False)
     for value in (dataset["tas"][1:], dataset["tas"][::-1], dataset["tas"].T, dataset["tas"] + 1, lazy["tas"]):

@@ -86,7 +86,7 @@ def _broken(_):
 
 
 @pytest.mark.parametrize(("failure", "error"), [(_short, Damaged), (_broken, Transient)], ids=["short", "raises"])
-def test_what_a_store_does_wrong_is_an_error_and_never_the_fill_value(failure, error):
+def test_store_failure_raises_and_is_never_replaced_by_fill_value(failure, error):
     store = Failing(MemoryStore())
     dataset = ps.ZarrDataset(put(store, large(21)))
     store.failure = failure

@@ -42,7 +42,7 @@ def cut(objects, span):
 @pytest.mark.parametrize(
     ("shape", "chunks", "shards"), [((12, 6), (2, 3), (4, 6)), ((12, 5), (2, 2), (8, 6)), ((9,), (1,), (9,))]
 )
-def test_each_inner_chunk_lies_where_the_index_says(location, endian, crc, shape, chunks, shards):
+def test_inner_chunks_are_located_by_the_shard_index(location, endian, crc, shape, chunks, shards):
     layout, values, objects = written(shape, chunks, shards, location, endian, crc=crc)
     padded = np.pad(values, [(0, -size % chunk) for size, chunk in zip(shape, chunks, strict=True)], constant_values=-1)
     absent = 0

@@ -31,7 +31,7 @@ def test_samples_and_targets_may_lie_in_different_stores_under_one_key(tmp_path,
     np.testing.assert_array_equal(np.concatenate([targets for _, targets in batches]), VALUES + 1000)
 
 
-def test_one_store_needs_no_joining(tmp_path):
+def test_samples_and_targets_of_one_store_share_its_source(tmp_path):
     write(tmp_path / "a", VALUES, DIMS, **LAYOUTS["whole"])
     contents = ps.ZarrDataset(str(tmp_path / "a"), str(tmp_path / "a")).contents
     assert contents.source is contents.arrays[0].source

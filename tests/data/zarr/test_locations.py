@@ -48,7 +48,7 @@ def test_a_span_of_a_part_is_that_part_of_the_object(span, start, size, ranged):
     assert cut(DATA, found) == cut(inner, span)
 
 
-def test_bytes_in_the_document_are_cut_and_what_is_absent_is_none():
+def test_inline_bytes_are_sliced_and_absent_references_return_none():
     found = located("base64:" + "AAECAwQF")
     assert found.find(Span("a/0", 1, 3)) == bytes([1, 2])
     assert found.find(Span("a/0", -2)) == bytes([4, 5])

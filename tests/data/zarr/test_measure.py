@@ -77,7 +77,7 @@ def test_ranks_and_workers_are_followed(url):
     assert ranks.reads <= 102, "each rank has lanes of its own"
 
 
-def test_what_is_absent_costs_no_bytes_and_pictures_show_the_batch(url):
+def test_absent_chunks_cost_no_bytes_and_picture_shows_the_first_batch(url):
     array = zarr.create_array(Store(url), shape=(200, 6), chunks=(2, 3), dtype="f4", dimension_names=("time", "x"))
     plan = ps.ZarrDataset(url, dims="time").plan(2)
     assert plan.read_bytes == 0

@@ -9,7 +9,7 @@ from tests.data.zarr.test_arrangement import LARGE, arranged
 MIB = 1 << 20
 
 
-def test_what_is_left_for_chunks():
+def test_chunk_memory_is_the_remainder_after_batches_and_read_ahead():
     found = limits_of(arranged(LARGE), 4, 32, memory_bytes=64 * MIB, ahead_bytes=256 * MIB)
     assert found.parts == 16
     assert found.chunk_bytes == 48 * MIB - 4 * 32 * 40 * 50 * 4

@@ -125,7 +125,7 @@ def test_a_dataset_of_xarray_is_opened():
 
 
 @pytest.mark.parametrize("key", ["nothing", "a/b/zarr.json", "a/b/tas/c"])
-def test_where_there_is_nothing_the_text_says_what_was_looked_for(key):
+def test_not_found_error_names_the_metadata_files_searched(key):
     source, _ = bucket(written(3, consolidated=True))
     with pytest.raises(NotFound, match=rf"zarr\.json, \.zarray, \.zgroup or \.zmetadata.*/{key}/"):
         open_arrays(source, key)
@@ -136,7 +136,7 @@ GROUP = {"zarr_format": 3, "node_type": "group"}
 
 @pytest.mark.parametrize("document", [b"", b"{", b"[]", b"3", b"\xff\xfe{}", b"[" * 100_000, b"1" * 5000, b"null"])
 @pytest.mark.parametrize("file", ["zarr.json", ".zarray", ".zmetadata"])
-def test_a_document_that_is_no_json_is_damage(document, file):
+def test_metadata_document_with_invalid_json_raises_damaged(document, file):
     source, key = bucket({file: document})
     with pytest.raises(Damaged, match=f"Zarr metadata is damaged.*a/b/{re.escape(file)}"):
         open_arrays(source, key)[""]
@@ -188,7 +188,7 @@ def test_groups_that_never_end_are_refused():
 
 
 @pytest.mark.parametrize("error", [Unsupported("no listing here"), Denied("you may not")])
-def test_a_group_that_cannot_be_listed_says_what_to_do(error, monkeypatch):
+def test_group_without_listing_is_refused_with_advice(error, monkeypatch):
     source, key = bucket(written(3, consolidated=False))
 
     def refuse(*_, **__):
@@ -205,7 +205,7 @@ def server():
         yield server
 
 
-def test_on_a_server_only_what_is_missing_is_missing(server):
+def test_server_errors_do_not_count_as_missing_metadata(server):
     server.make(name := f"test-{uuid.uuid4().hex}")
     for key, data in written(3, consolidated=True).items():
         server.put(name, f"a/{key}", data)
@@ -266,7 +266,7 @@ def test_a_level_that_is_opened_by_itself_has_the_names_of_its_image(version):
 
 
 @pytest.mark.parametrize("above", [b"{", b"[]", b'{"multiscales": 5}', b'{"multiscales": [{"axes": ["x"]}]}'])
-def test_what_lies_above_an_array_is_no_reason_not_to_read_it(above):
+def test_damaged_parent_metadata_does_not_prevent_reading_an_array(above):
     source, key = bucket({"0/.zarray": V2, ".zattrs": above})
     assert {*open_arrays(source, f"{key}/0")[""].dims} == {None}
 
@@ -291,7 +291,7 @@ def test_an_image_in_a_store_that_cannot_be_listed_has_its_levels(version, monke
         open_arrays(source, key)
 
 
-def test_a_pyramid_whose_levels_are_groups_is_no_image():
+def test_pyramid_with_group_levels_does_not_count_as_an_image():
     levels = {"multiscales": [{"datasets": [{"path": "0"}, {"path": "1"}], "type": "reduce"}]}
     group = {"zarr_format": 2}
     source, key = bucket(
@@ -301,7 +301,7 @@ def test_a_pyramid_whose_levels_are_groups_is_no_image():
     assert (sorted(arrays), arrays.whole) == (["0/tas"], "")
 
 
-def test_a_level_that_cannot_be_read_is_what_the_image_is_meant_by():
+def test_image_keeps_an_unreadable_level_as_its_main_array():
     described = {"multiscales": [{"axes": ["y", "x"], "datasets": [{"path": "0"}, {"path": "1"}]}]}
     damaged = {**V2, "shape": "large"}
     source, key = bucket({".zgroup": {"zarr_format": 2}, ".zattrs": described, "0/.zarray": damaged, "1/.zarray": V2})

@@ -24,7 +24,7 @@ def test_each_version_of_the_format_is_read(attributes, axes):
     assert image_of(attributes) == (tuple(axes), ("0", "1"))
 
 
-def test_of_several_images_the_first_is_meant():
+def test_first_of_several_images_is_used():
     several = [{"axes": [name], "datasets": [{"path": name}]} for name in ("a", "b")]
     assert image_of({"multiscales": several}) == (("a",), ("a",))
 
@@ -43,7 +43,7 @@ def test_of_several_images_the_first_is_meant():
         {"axes": ["x"]},
     ],
 )
-def test_what_breaks_the_specification_is_no_image(image):
+def test_multiscales_metadata_violating_the_specification_is_ignored(image):
     assert image_of({"multiscales": [image]}) is None
 
 

@@ -51,12 +51,12 @@ def test_an_array_has_no_name(group):
         ("/nowhere/at/all", NotFound, "no Zarr array or group"),
     ],
 )
-def test_what_is_no_array_is_refused(given, error, words):
+def test_invalid_or_missing_array_locations_are_refused(given, error, words):
     with pytest.raises(error, match=words):
         opened(given, "samples", None, decode_cf=None)
 
 
-def test_a_group_where_one_array_is_meant_is_refused(group):
+def test_group_in_place_of_one_array_is_refused(group):
     with pytest.raises(Unusable, match=r"samples\['x'\] is a group, but a name stands for one array: .*t2m"):
         opened({"x": group}, "samples", None, decode_cf=None)
 
@@ -74,7 +74,7 @@ def test_a_group_of_coordinates_is_refused(tmp_path):
         opened(str(tmp_path / "c.zarr"), "samples", None, decode_cf=None)
 
 
-def test_an_array_of_texts_is_refused_with_what_to_name_instead(tmp_path):
+def test_array_of_texts_is_refused_with_advice_to_name_arrays(tmp_path):
     root = zarr.create_group(str(tmp_path / "s.zarr"))
     root.create_array("x", data=np.zeros((3, 2), "f4"))
     path = tmp_path / "s.zarr" / "x" / "zarr.json"
@@ -132,7 +132,7 @@ def images(request, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", "cells", "cells/1"])
-def test_what_zarr_has_opened_of_an_image_names_what_its_url_names(images, path):
+def test_image_opened_by_zarr_has_the_same_arrays_as_its_url(images, path):
     url = f"{images}/{path}".rstrip("/")
     by_url = opened(url, "samples", None, decode_cf=None)
     assert {array.layout.dims for array in by_url.values()} == {("c", "y")}
@@ -142,7 +142,7 @@ def test_what_zarr_has_opened_of_an_image_names_what_its_url_names(images, path)
 
 
 @pytest.mark.parametrize("path", ["", "/cells", "/cells/1"])
-def test_references_to_an_image_name_what_its_url_names(images, path, tmp_path):
+def test_references_to_an_image_have_the_same_arrays_as_its_url(images, path, tmp_path):
     files = {str(each.relative_to(images)): each for each in Path(images).rglob("*") if each.is_file()}
     refs = {
         name: each.read_text() if each.name.startswith(".z") or each.suffix == ".json" else [str(each)]
@@ -157,7 +157,7 @@ def test_references_to_an_image_name_what_its_url_names(images, path, tmp_path):
     }
 
 
-def test_what_cannot_be_read_above_an_array_is_no_reason_not_to_read_it(tmp_path):
+def test_unreadable_parent_metadata_does_not_prevent_opening_an_array(tmp_path):
     write(tmp_path / "0", numbered((4, 3)), chunks=(2, 3))
     (tmp_path / ".zattrs").symlink_to(".zattrs")
     assert opened(f"{tmp_path}/0", "samples", None, decode_cf=None)[""].layout.shape == (4, 3)
@@ -192,7 +192,7 @@ def test_loaded_variable_of_open_dataset_is_refused_and_not_left_out(tmp_path, a
     assert {*opened(dataset.drop_vars("t2m"), "samples", None, decode_cf=None)} == {"u10"}
 
 
-def test_coordinates_of_open_dataset_are_no_samples_though_loaded(tmp_path):
+def test_loaded_coordinates_of_open_dataset_are_excluded_from_samples(tmp_path):
     dataset = _fields(tmp_path / "d.zarr")
     assert dataset.time.values.tolist() == [0, 1, 2, 3]
     assert dataset.height.values == 2

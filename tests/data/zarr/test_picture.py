@@ -12,7 +12,7 @@ def test_two_dimensions_are_rows_and_columns_the_longer_one_across():
     assert text(drawn).splitlines() == ["t2m: lat down, time across", "█···", "···█"]
 
 
-def test_one_dimension_is_wrapped_and_many_chunks_share_a_cell():
+def test_picture_wraps_one_dimension_and_groups_many_chunks_per_cell():
     drawn = picture("", ("time",), (70,), [(0,), (69,)])
     lines = text(drawn).splitlines()
     assert lines[0] == "the array: time, row by row"

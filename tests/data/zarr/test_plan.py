@@ -47,7 +47,7 @@ def test_the_formulas_by_hand():
     assert found.epoch_s == pytest.approx(0.25)
 
 
-def test_what_decides_is_named():
+def test_plan_names_the_limiting_factor():
     assert plan(Setting(32, latency_s=10.0)).limit == "latency"
     assert plan(Setting(32, bandwidth=1e6)).limit == "bandwidth"
     slow = plan(decode_s=1.0)

@@ -84,7 +84,7 @@ SHARES = {
 
 
 @pytest.mark.parametrize("share", SHARES.values(), ids=SHARES)
-def test_whatever_shares_the_memory_keeps_it(share):
+def test_pool_memory_is_kept_until_its_last_shared_view_is_released(share):
     pool = MemoryPool(64 * SIZE)
     array = pool.empty((1024, 256), FLOATS)
     address = _address(array)
@@ -119,7 +119,7 @@ def test_small_arrays_and_objects_are_not_pooled():
     assert not pool.free_bytes
 
 
-def test_no_more_is_kept_than_was_said():
+def test_pool_keeps_no_more_free_bytes_than_its_limit():
     pool = MemoryPool(5 * SIZE)
     held = [pool.empty((SIZE,), np.dtype("u1")) for _ in range(32)]
     held.clear()
@@ -152,7 +152,7 @@ def test_memory_of_other_sizes_is_let_go_before_more_is_allocated():
     assert pool.free_bytes == 0
 
 
-def test_what_is_in_use_and_free_is_never_more_than_was_in_use_at_once(seed):
+def test_pool_memory_never_exceeds_the_peak_of_bytes_in_use(seed):
     draw, pool, held, most = random.Random(seed), MemoryPool(1 << 30), [], 0
     tracemalloc.start()
     try:
@@ -166,7 +166,7 @@ def test_what_is_in_use_and_free_is_never_more_than_was_in_use_at_once(seed):
         tracemalloc.stop()
 
 
-def test_the_collector_may_run_what_asks_for_memory_while_it_is_asked_for():
+def test_pool_allocation_inside_garbage_collection_does_not_deadlock():
     pool, found = MemoryPool(64 * SIZE), []
 
     def collected(phase, _):

@@ -27,7 +27,7 @@ def url(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
-def test_worker_processes_of_each_start_method_read_what_threads_do(url, method):
+def test_worker_processes_of_each_start_method_deliver_the_same_batches_as_threads(url, method):
     dataset = ps.ZarrDataset(url, shuffle=True, window_bytes=2000)
     next(iter(dataset))  # the parent has threads, connections and decoded chunks by now
     dataset.set_epoch(0)

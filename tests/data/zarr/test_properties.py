@@ -104,7 +104,7 @@ def batches(loader, count=None):
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_what_is_delivered_equals_the_array_exactly_once_on_any_ranks_after_any_stop(data):
+def test_samples_match_the_array_and_arrive_once_after_resuming_on_any_ranks(data):
     shape, layout = data.draw(layouts(data.draw(st.integers(1, 3))))
     sample, run = data.draw(samples(shape)), data.draw(runs())
     shuffle, window_bytes = data.draw(st.booleans()), data.draw(st.sampled_from((1, 500, 1 << 20)))

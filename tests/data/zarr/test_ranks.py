@@ -82,7 +82,7 @@ def test_each_chunk_is_read_once_per_epoch_over_any_number_of_ranks(server, worl
         assert merged(parts) == numbers(load(server.store, ps.Place(), lanes=world))
 
 
-def test_four_ranks_stop_and_two_go_on_with_their_global_batches(server, tmp_path):
+def test_two_ranks_resume_the_global_batches_of_four_ranks(server, tmp_path):
     four = ranks(4, f"file://{tmp_path}/four", _epoch, server.store, None, 11)
     state = four[0][1]
     assert all(each == state for _, each in four)
@@ -95,7 +95,7 @@ def test_four_ranks_stop_and_two_go_on_with_their_global_batches(server, tmp_pat
     assert reads <= len(left) + 1
 
 
-def test_a_state_with_more_lanes_than_memory_has_room_for_goes_on_exactly_and_says_so(tmp_path):
+def test_resuming_more_lanes_than_memory_allows_is_exact_with_a_warning(tmp_path):
     write(tmp_path / "a", numbered((96, 64, 64), "f8"), ("time", "y", "x"), chunks=(1, 64, 64))
 
     def loader(place, memory_bytes=1 << 30):

@@ -140,7 +140,7 @@ def test_closing_wakes_samples_whose_chunks_are_never_decoded(tmp_path):
 
 
 @pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
-def test_chunks_are_decoded_while_nobody_wants_a_sample(tmp_path, layout, monkeypatch):
+def test_chunks_are_decoded_ahead_of_sample_requests(tmp_path, layout, monkeypatch):
     monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
     reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
     assert reading.ahead() is None, "nothing is read before the first next"

@@ -88,7 +88,7 @@ def test_the_files_that_were_not_used_for_longest_are_let_go(source, monkeypatch
     assert asked == ["refs.parq/tas/refs.1.parq"]
 
 
-def test_what_is_held_is_what_is_counted_of_small_files_and_of_absent_ones(source):
+def test_held_memory_of_small_and_absent_record_files_is_counted(source):
     count = 1000
     array = json.dumps(V2 | {"shape": [2 * count], "chunks": [1]})
     put_references(source, "refs.parq", {"tas/.zarray": array}, 1)
@@ -116,7 +116,7 @@ def test_a_file_that_is_not_there_has_no_references_as_long_as_the_metadata_is(s
         references_of_records(found.arrays, source, "refs.parq/").at("tas/1.0")
 
 
-def test_rows_that_are_not_there_and_empty_paths_are_no_references(source):
+def test_missing_rows_and_empty_paths_resolve_to_none(source):
     put_references(source, "refs.parq", ENTRIES, 8)
     source.put("refs.parq/tas/refs.0.parq", record({0: ["", 0, 0], 1: ["s3://other/a", 0, 0]}, 2))
     found = references(source)
@@ -136,7 +136,7 @@ def test_rows_that_are_not_there_and_empty_paths_are_no_references(source):
     ],
     ids=str,
 )
-def test_what_is_no_reference_is_damage(source, row, words):
+def test_invalid_reference_row_raises_damaged_or_unsupported(source, row, words):
     put_references(source, "refs.parq", ENTRIES, 8)
     source.put("refs.parq/tas/refs.0.parq", record({0: row}, 8))
     found = references(source)
@@ -146,7 +146,7 @@ def test_what_is_no_reference_is_damage(source, row, words):
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1PAR1", b"{}"])
-def test_what_is_no_file_of_references_is_damage_of_its_own_chunks(source, data):
+def test_damaged_record_file_raises_damaged_only_for_its_own_chunks(source, data):
     put_references(source, "refs.parq", ENTRIES, 2)
     source.put("refs.parq/tas/refs.0.parq", data)
     found = references(source)
@@ -164,7 +164,7 @@ def test_a_file_that_is_too_large_is_not_read(source, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [None, 0, -1, 1.5, "10", True, []], ids=repr)
-def test_a_size_of_files_that_is_none_is_damage(source, size):
+def test_invalid_record_size_raises_damaged(source, size):
     with pytest.raises(Damaged, match="record_size"):
         Records(source, "refs.parq/", open_arrays_of(source), size)
 

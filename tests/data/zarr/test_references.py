@@ -106,7 +106,7 @@ def test_the_flat_form_and_documents_as_objects_are_references():
     ],
     ids=str,
 )
-def test_what_is_no_reference_is_damage(entry):
+def test_invalid_reference_entry_raises_damaged(entry):
     with pytest.raises(Damaged, match=r"reference 'tas/0\.0'.*s3://bucket/refs\.json"):
         found(entry)
 
@@ -131,7 +131,7 @@ def test_a_document_of_a_store_names_no_file_of_this_machine(url):
         found(["{{u}}", 0, 10], templates={"u": url})
 
 
-def test_a_document_of_this_machine_names_what_it_likes():
+def test_local_reference_document_may_name_any_url():
     for url in ("/data/a.nc", "file:///data/a.nc", "data/a.nc", "s3://other/a.nc"):
         for where in ("/data/refs.json", "file:///data/refs.json", ""):
             assert found([url, 0, 10], url=where) == Target(url, 0, 10)
@@ -140,7 +140,7 @@ def test_a_document_of_this_machine_names_what_it_likes():
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{", b'{"refs": []}', b'{"refs": {}, "templates": []}', b'{"a/.zarray": 3}']
 )
-def test_what_are_no_references_is_damage(data):
+def test_invalid_reference_document_raises_damaged(data):
     with pytest.raises(Damaged, match=r"s3://bucket/refs\.json"):
         references_of(data, URL)
 

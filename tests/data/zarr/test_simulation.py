@@ -26,7 +26,7 @@ def test_too_little_memory_costs_reads():
     assert len(follow(jumping, most_bytes=10).chunks) == 16
 
 
-def test_it_stops_where_it_is_told_to():
+def test_simulation_stops_at_the_requested_sample_limit():
     found = follow([[sample] for sample in range(1000)], most=100)
     assert (found.samples, len(found.chunks)) == (100, 25)
     empty = follow([])

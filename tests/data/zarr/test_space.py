@@ -44,13 +44,13 @@ def test_samples_of_a_block_are_neighbours(axes):
     assert blocks
 
 
-def test_one_dimension_is_numbered_as_it_lies():
+def test_single_dimension_is_numbered_in_storage_order():
     space = IndexSpace([Axis.of("t", range(2, 11), range(20), 4)])
     assert space.positions(np.arange(9)).reshape(-1).tolist() == list(range(2, 11))
     assert space.sizes.tolist() == [2, 4, 3]
 
 
-def test_blocks_follow_what_was_chosen():
+def test_axis_blocks_follow_the_chosen_elements():
     chosen = [0, 1, 8, 9, 2, 3]
     assert Axis.of("t", range(6), chosen, 4).starts.tolist() == [0, 2, 4]
 
@@ -68,7 +68,7 @@ def test_blocks_of_a_range_are_those_of_its_numbers(chosen, block, data):
     assert Axis.of("t", positions, chosen, block).starts.tolist() == listed.starts.tolist()
 
 
-def test_the_digest_tells_numberings_apart():
+def test_digest_differs_between_numberings():
     def digest(positions, block, valid=None):
         return IndexSpace([Axis.of("t", positions, range(20), block)], valid).digest
 
@@ -77,7 +77,7 @@ def test_the_digest_tells_numberings_apart():
     assert len({digest(range(9), 4), digest(range(9), 3), digest(range(8), 4), digest(range(9), 4, valid)}) == 4
 
 
-def test_what_cannot_be_numbered_is_refused():
+def test_index_space_with_too_many_positions_is_refused():
     with pytest.raises(Unusable, match="too many to be numbered"):
         IndexSpace([Axis.of("t", range(10_000), range(10_000), 1)] * 2)
     with pytest.raises(Unusable, match="too many to be numbered"):

@@ -32,7 +32,7 @@ def read_by(samples):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_epoch_reads_what_was_named(tmp_path, layout):
+def test_epoch_reads_exactly_the_spans_listed_in_advance(tmp_path, layout):
     write(tmp_path / "a", VALUES, DIMS, **LAYOUTS[layout])
     dataset = ps.ZarrDataset(str(tmp_path / "a"), shuffle=True, seed=3)
     named = list(dataset.spans()[1])

@@ -30,7 +30,7 @@ def exact(size):
 
 
 @pytest.mark.parametrize("name", sorted(BYTES | VALUES))
-def test_a_codec_decodes_what_numcodecs_encodes_and_knows_how_large_that_is(name):
+def test_codec_decodes_numcodecs_output_and_computes_its_encoded_size(name):
     value = VALUE > 5 if name == "packbits" else VALUE
     configuration = CONFIGURATIONS.get(name, {})
     encoded = numcodecs.get_codec({"id": name, **configuration}).encode(value)
@@ -79,7 +79,7 @@ def test_dictionary_of_lzma_that_no_chunk_needs_is_refused():
 
 
 @pytest.mark.parametrize("dtype", ["V0", "S0", "O", "V4", "U1"])
-def test_values_of_types_that_are_no_numbers_are_refused(dtype):
+def test_non_numeric_dtypes_are_refused_by_filter_codecs(dtype):
     for name, configuration in (
         ("delta", {"dtype": dtype}),
         ("delta", {"dtype": "<f4", "astype": dtype}),
@@ -106,7 +106,7 @@ def test_a_truncated_blosc_is_refused_though_numcodecs_decodes_it():
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 300, 65_791, 65_792, 70_000])
-def test_a_frame_of_zstandard_says_its_size_in_several_ways(size):
+def test_zstd_frame_size_is_parsed_and_size_mismatch_raises(size):
     data = numcodecs.Zstd().encode(bytes(size) or b"")
     step = step_of("zstd", {})
     if size:

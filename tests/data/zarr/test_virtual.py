@@ -265,7 +265,7 @@ def test_an_array_that_references_in_parquet_have_not_is_named_with_those_they_h
         ps.ZarrDataset(f"{bucket}/other/pr")
 
 
-def test_folders_above_that_may_not_be_read_hide_neither_references_nor_what_is_missing(tmp_path, bucket):
+def test_forbidden_parent_metadata_hides_neither_references_nor_missing_arrays(tmp_path, bucket):
     values, served = numbered((8, 6, 8)), {}
     put_references(open_source(f"{bucket}/x")[0], "team/refs.parq", of_v2(tmp_path, bucket, values), 4)
     for entry in ps.list(f"{bucket}/team/"):

@@ -23,7 +23,7 @@ def test_the_bound_holds_after_each_entry(tmp_path):
     assert len([*cache.entries()]) == found.entries
 
 
-def test_what_was_not_used_for_long_goes_and_the_rest_stays(tmp_path):
+def test_long_unused_entries_are_evicted_and_recent_ones_are_kept(tmp_path):
     cache = cache_in(tmp_path, 4 * MIB)
     cache._disk._random.seed(1)  # which entries are compared is drawn
     count = 0

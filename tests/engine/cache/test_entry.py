@@ -15,7 +15,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 
 @settings(max_examples=examples(25))
 @given(SIZES, TEXTS, TEXTS, st.integers(-(1 << 62), 1 << 62), st.integers(-1, 1 << 62), st.floats(0, 1e12))
-def test_a_footer_says_what_was_written(size, url, etag, start, object_bytes, kept_s):
+def test_parsed_footer_returns_the_values_that_were_written(size, url, etag, start, object_bytes, kept_s):
     data, what = Random(size).randbytes(size), About(url, etag, start, object_bytes)
     text = footer(NAME, data, what, kept_s)
     found = parse(text)
@@ -48,7 +48,7 @@ def test_a_bit_that_flips_is_seen_in_the_footer_and_in_the_bytes(size, number):
     )
 
 
-def test_what_is_too_short_has_no_footer():
+def test_too_short_data_has_no_footer():
     text = footer(NAME, b"data", About("s3://b/k", "e", 0, 4), 1.5)
     assert [begins(text[cut:], len(text[cut:])) for cut in range(len(text) - 60, len(text))] == [-1] * 60
     assert parse(b"") is None

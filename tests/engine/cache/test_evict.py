@@ -78,7 +78,7 @@ def test_of_a_dataset_larger_than_the_cache_a_steady_part_is_served(seed, room):
 
 
 @pytest.mark.usefixtures("_a_clock_of_reads")
-def test_a_dataset_that_fits_is_served_whole_after_another_one_that_filled_the_cache(seed):
+def test_fitting_dataset_is_cached_after_a_larger_dataset_filled_the_cache(seed):
     cache = Simulated(500, seed)
     for _ in range(5):
         cache.epoch(numbers("old", 700))
@@ -87,7 +87,7 @@ def test_a_dataset_that_fits_is_served_whole_after_another_one_that_filled_the_c
 
 
 @pytest.mark.usefixtures("_a_clock_of_reads")
-def test_what_is_read_often_is_served_beside_epochs_of_much_else(seed):
+def test_frequently_read_entries_stay_cached_beside_large_epochs(seed):
     cache, hits = Simulated(400, seed), []
     for epoch in range(6):
         order = cache.random.sample(numbers("train", 2000), 2000)
@@ -116,7 +116,7 @@ def test_no_more_goes_than_is_needed_and_nothing_for_less(candidates, newcomer, 
     assert all(each.used_s < 50.0 or each.rank > newcomer for each in gone)
 
 
-def test_what_was_not_used_for_long_goes_first_and_then_what_was_never_hit_by_rank():
+def test_eviction_takes_long_unused_entries_first_then_never_hit_by_rank():
     made = [(0.0, True, 0.1), (90.0, False, 0.2), (90.0, False, 0.8), (90.0, True, 0.9)]
     some = [Candidate(*each, 1, f"{number}") for number, each in enumerate(made)]
     assert [each.path for _, each in ranked(some, 100.0, 50.0)] == ["0", "2", "1"]
@@ -135,7 +135,7 @@ def test_nothing_is_stale_before_anything_was_hit_and_waits_are_forgotten():
     assert [rank("0" * 32), rank("f" * 32) < 1.0] == [0.0, True]
 
 
-def test_the_share_of_hits_follows_what_happens():
+def test_hit_share_converges_to_recent_hits_and_misses():
     share = 0.0
     for _ in range(200):
         share = share_after(share, 64, 64)

@@ -81,7 +81,7 @@ def test_links_are_not_followed(path, folder):
 
 
 @pytest.mark.usefixtures("path")
-def test_paths_of_entries_and_of_what_is_none(folder, tmp_path):
+def test_paths_lists_entries_and_foreign_files_in_the_folder(folder, tmp_path):
     (tmp_path / "00" / "zz").write_bytes(b"")
     path = files.path_of(NAME)
     assert dict(files.paths(folder)) == {path: NAME, "00/zz": b""}

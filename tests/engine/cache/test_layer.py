@@ -95,7 +95,7 @@ SPANS += [("large", 7, SIZE), ("large", 5 * BLOCK, None)]
 
 @pytest.mark.parametrize("way", WAYS, ids=["read", "into", "scattered", "ahead"])
 @pytest.mark.parametrize(("name", "start", "stop"), SPANS)
-def test_what_was_read_once_is_read_again_without_a_request(source, requests, way, name, start, stop):
+def test_repeated_read_is_served_from_cache_without_a_request(source, requests, way, name, start, stop):
     span = _span(source, name, start, stop)
     wanted = (SMALL if name == "small" else DATA)[start:stop]
     assert way(source, span) == wanted
@@ -136,7 +136,7 @@ def test_parts_of_a_block_are_served_from_it(source, requests):
     assert len(requests()) == asked + 1
 
 
-def test_only_what_is_missing_is_asked_for_in_one_request_for_neighbours(tmp_path):
+def test_only_missing_blocks_are_requested_with_adjacent_blocks_in_one_request(tmp_path):
     with serving({"key": DATA}) as (server, engine):
         layer = _layer(engine, tmp_path)
         read_many(layer, [Span("key", 2 * BLOCK, 3 * BLOCK, "e1")])
@@ -201,7 +201,7 @@ def test_reads_without_a_version_go_to_the_store(source, requests, tmp_path):
     assert not source.fetching().contains(span)
 
 
-def test_ttl_serves_what_was_read_lately(source, requests, tmp_path):
+def test_ttl_mode_serves_recent_reads_without_a_request_until_expiry(source, requests, tmp_path):
     source = _open(tmp_path, mode="ttl", ttl_s=math.inf)
     spans = [Span(f"{source.base}large", *each) for each in [(0, None), (5, 3 * BLOCK), (-9, None)]]
     assert [source.read(each) for each in spans] == [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
@@ -273,7 +273,7 @@ def test_a_size_that_is_not_the_objects_is_refused_as_without_a_cache(tmp_path, 
                     assert len(source.read(Span(key, 0, size, meta.etag))) == size
 
 
-def test_contains_says_whether_a_request_is_needed(source):
+def test_contains_is_true_only_for_fully_cached_spans(source):
     whole, part = _span(source, "large"), _span(source, "large", 5, 2 * BLOCK)
     layer = source.fetching()
     assert not layer.contains(whole)
@@ -288,7 +288,7 @@ def test_contains_says_whether_a_request_is_needed(source):
     assert layer.room_bytes() < 64 * MIB
 
 
-def test_hits_and_misses_are_told(source):
+def test_cache_hits_and_misses_emit_events_and_are_counted(source):
     heard = []
     stop = subscribe(heard.append)
     span = _span(source, "small")
@@ -324,7 +324,7 @@ def test_a_store_in_memory_has_no_cache(tmp_path):
     assert cached(None, source.fetching(), ("s3", "b", None, ""), source.stat_existing) is source.fetching()
 
 
-def test_two_who_want_the_same_at_once_make_one_request(tmp_path):
+def test_two_concurrent_reads_of_same_span_share_one_request(tmp_path):
     gate = Gate()
     with serving({"key": SMALL}, gate) as (server, engine):
         layer, span = _layer(engine, tmp_path), Span("key", 0, 1000, "e1", whole=True)
@@ -388,7 +388,7 @@ def test_last_bytes_in_two_blocks_of_an_object_whose_size_is_known_are_kept(tmp_
         assert all(each.size_bytes for each in layer.cache.entries())
 
 
-def test_one_who_gives_up_leaves_the_other_its_read(tmp_path):
+def test_cancelling_one_of_two_joined_reads_leaves_the_other_running(tmp_path):
     for leaves in (0, 1):
         gate = Gate()
         with serving({"key": SMALL}, gate) as (server, engine):

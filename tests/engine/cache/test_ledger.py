@@ -18,7 +18,7 @@ def _ledger(tmp_path):
     return Ledger(Folder(str(tmp_path)), lambda _folder: (1000, 1))
 
 
-def test_what_is_owed_by_the_living_counts_and_by_the_dead_does_not(tmp_path):
+def test_reservations_count_for_live_processes_and_are_dropped_for_dead_processes(tmp_path):
     ledger = _ledger(tmp_path)
     with ledger.locked():
         ledger.owe(500)
@@ -113,7 +113,7 @@ def test_state_that_another_program_truncates_ends_no_process_and_is_counted_ane
         assert status() == 0
 
 
-def test_a_cache_whose_state_is_truncated_or_removed_goes_on(tmp_path):
+def test_cache_keeps_working_after_its_state_file_is_truncated_or_removed(tmp_path):
     def child():
         cache = cache_in(tmp_path)
         state = tmp_path / "penstock-cache-1" / "state"
@@ -191,7 +191,7 @@ def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path):
         del tiers._caches[cache.options]
 
 
-def test_reservations_cover_what_is_written():
+def test_reservation_covers_file_size_plus_overhead():
     assert all(grown(size) >= size + 8192 for size in (0, 1, 4095, 4096, 4097, MIB))
 
 

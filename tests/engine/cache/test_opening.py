@@ -31,7 +31,7 @@ def test_a_cache_is_found_by_the_environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("given", [3, {"path": "near"}, ps.StoreOptions(), 0, False, [], {}])
-def test_what_names_no_cache_is_refused(given):
+def test_invalid_cache_argument_of_open_cache_is_refused(given):
     with pytest.raises(ConfigError, match="by its directory or by CacheOptions"):
         ps.open_cache(given)
 
@@ -43,6 +43,6 @@ def test_an_empty_name_is_not_the_default_directory():
 
 
 @pytest.mark.parametrize("prefix", [5, None, b"s3://"])
-def test_a_prefix_of_what_is_cleared_is_a_text(tmp_path, prefix):
+def test_clear_refuses_a_prefix_with_a_non_string_type(tmp_path, prefix):
     with pytest.raises(ConfigError, match="what URLs begin with"):
         ps.open_cache(tmp_path).clear(prefix)

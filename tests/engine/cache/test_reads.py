@@ -37,7 +37,7 @@ def _flight(owner, keep=lambda _flight, _data: None):
     return flight, read
 
 
-def test_all_members_are_told_once():
+def test_finished_flight_notifies_each_member_exactly_once():
     owner, kept = Told(), []
     flight, leader = _flight(owner, lambda _flight, data: kept.append(data))
     other = FetchedRead(SPAN, None, owner, lambda _flight, data: kept.append(data))
@@ -51,7 +51,7 @@ def test_all_members_are_told_once():
     assert (leader.attempts, other.attempts, leader.size_bytes) == (1, 0, 4)
 
 
-def test_a_member_that_left_is_cancelled_and_told_by_itself():
+def test_abandoned_member_is_cancelled_and_notified_only_once():
     owner = Told()
     flight, leader = _flight(owner)
     leader.abandon(flight)
@@ -62,7 +62,7 @@ def test_a_member_that_left_is_cancelled_and_told_by_itself():
     assert owner.heard == [leader]
 
 
-def test_what_failed_at_once_is_complete_from_the_beginning():
+def test_read_is_complete_at_begin_if_its_flight_already_ended():
     read = FetchedRead(SPAN, None, Told(), lambda _flight, _data: None)
     flight = Flight(Missing(SPAN, (), "e", -1), read, lambda _flight: None, joinable=True)
     flight.read = Told()
@@ -71,7 +71,7 @@ def test_what_failed_at_once_is_complete_from_the_beginning():
     assert read.complete
 
 
-def test_what_was_held_is_complete_and_cost_nothing():
+def test_cached_read_is_complete_at_once_with_zero_attempts():
     for read in (CachedRead(SPAN, b"data", None), CachedRead(SPAN, None, Buffer.borrow(bytearray(b"data")))):
         read.look()
         read.check()

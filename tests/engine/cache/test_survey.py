@@ -5,7 +5,7 @@ from time import time
 from tests.engine.cache.entries import cache_in, du, keep
 
 
-def test_entries_say_what_they_are_of_and_what_they_take(tmp_path):
+def test_entries_report_url_etag_size_and_stored_bytes(tmp_path):
     cache = cache_in(tmp_path)
     for key in ("a", "a/b", "ä 🎈"):
         keep(cache, key)

@@ -19,7 +19,7 @@ from tests.children import forked
 from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep, name
 
 
-def test_what_was_kept_is_read_again_in_this_process_and_in_another(tmp_path):
+def test_kept_entry_is_readable_in_same_process_and_in_a_child(tmp_path):
     cache = cache_in(tmp_path)
     assert held(cache, "a") is None
     assert keep(cache, "a")
@@ -34,7 +34,7 @@ def test_what_was_kept_is_read_again_in_this_process_and_in_another(tmp_path):
     assert held(cache, "b") == content("b")
 
 
-def test_one_cache_for_equal_options_in_a_process(tmp_path):
+def test_equal_options_share_one_cache_object_per_process(tmp_path):
     options = CacheOptions(path=str(tmp_path))
     assert cache_of(options) is cache_of(pickle.loads(pickle.dumps(options)))
 
@@ -113,7 +113,7 @@ def test_a_damaged_entry_is_a_miss_and_is_removed(tmp_path, caplog):
     assert held(cache, "a") == content("a")
 
 
-def test_verify_finds_and_removes_what_is_damaged(tmp_path):
+def test_verify_reports_and_removes_damaged_entries(tmp_path):
     cache, told = cache_in(tmp_path), []
     for key in "abc":
         keep(cache, key)
@@ -146,7 +146,7 @@ def test_a_clear_by_prefix_leaves_the_others(tmp_path):
     assert [held(cache, key) is not None for key in ("a/1", "a/2", "b/1")] == [False, False, True]
 
 
-def test_a_place_that_cannot_be_written_to_is_told_once_and_breaks_nothing(tmp_path, caplog):
+def test_unwritable_cache_directory_is_logged_once_and_raises_nothing(tmp_path, caplog):
     (tmp_path / "file").write_bytes(b"")
     cache = cache_in(tmp_path / "file")
     assert not keep(cache, "a")
@@ -183,7 +183,7 @@ def test_ttl_is_asked_for_by_time(tmp_path):
     assert cache.read(name("a"), 0, 10, since_s=kept_s + 0.001) is None
 
 
-def test_hits_are_told_to_all_processes(tmp_path):
+def test_hit_share_is_shared_with_other_cache_instances(tmp_path):
     cache = cache_in(tmp_path)
     keep(cache, "a")
     for _ in range(6400):
@@ -220,7 +220,7 @@ def test_a_directory_that_is_not_there_yet_is_an_empty_cache(tmp_path, name):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_process_that_closes_all_of_its_files_reads_and_writes_on_and_no_file_of_its_own_is_closed(tmp_path):
+def test_cache_works_after_descriptors_are_closed_and_keeps_reused_numbers_open(tmp_path):
     """As daemons do. The numbers of the cache's files are those of others then."""
     root = tmp_path / "penstock-cache-1"
 

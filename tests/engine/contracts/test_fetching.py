@@ -162,7 +162,7 @@ WAYS = [_many, _ahead, _scattered, _as_a_file, _into]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
-def test_what_a_layer_holds_is_read_without_a_request(source, in_memory, requests, way, monkeypatch):
+def test_span_held_by_a_layer_is_read_without_a_request(source, in_memory, requests, way, monkeypatch):
     monkeypatch.setattr(reader, "_BLOCK_BYTES", 2 * BLOCK)
     for store in (source, in_memory):
         layered, meta = store.through(Blocks), store.head("key")
@@ -201,12 +201,12 @@ def test_a_layer_is_made_once_for_each_process_and_travels_by_name(source, reque
     assert source.fetching() is made.fetching
 
 
-def test_what_is_no_layer_is_refused():
+def test_layer_that_cannot_be_called_is_refused():
     with pytest.raises(Unusable, match="layer must be a callable"):
         open_source("memory://a/", S3Options())[0].through("cache")
 
 
-def test_a_lookahead_that_is_closed_calls_off_what_a_layer_has_under_way():
+def test_closing_a_lookahead_cancels_reads_in_flight_in_its_layer():
     gate = Gate()
     with serving({"key": DATA}, gate) as (_, engine):
         layer = Blocks(engine)

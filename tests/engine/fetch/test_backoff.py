@@ -43,7 +43,7 @@ def test_every_bound_holds(failure, options, draw):
 
 
 @given(_failure, _options, _draw)
-def test_it_gives_up_for_a_reason_only(failure, options, draw):
+def test_retry_stops_only_when_attempts_or_patience_are_exhausted(failure, options, draw):
     if delay(failure, options, _purse(), draw) is None:
         patience_s = options.patience_s if failure.answered else options.first_contact_s
         most_s = max(options.cap_s, failure.retry_after_s)
@@ -58,7 +58,7 @@ def test_jitter_is_full(attempt, draw):
     assert wait_s == min(options.cap_s, options.base_s * 2.0 ** (attempt - 1)) * draw
 
 
-def test_a_store_that_never_answered_is_told_in_seconds():
+def test_unanswered_store_stops_retries_earlier_than_an_answering_store():
     options = RetryOptions()
     assert delay(Failure(3, 9, answered=False, retries=99), options, _purse(), 0.5) is None
     assert delay(Failure(3, 9, answered=True, retries=99), options, _purse(), 0.5) is not None

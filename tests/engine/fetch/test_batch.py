@@ -70,7 +70,7 @@ def test_nothing_is_sent_before_send_and_all_of_it_then(started):
     assert [type(each.error) for each in after] == [NotFound, type(None)]
 
 
-def test_what_a_store_does_not_take_in_one_request_is_refused_before_any(started):
+def test_metadata_or_body_above_one_request_limit_is_refused_before_sending(started):
     calls, _ = started(metadata_bytes=10, put_bytes=100)
     with pytest.raises(Unusable, match="metadata"):
         calls.put("a", b"", Attributes(metadata={"name": "a long value"}))
@@ -78,7 +78,7 @@ def test_what_a_store_does_not_take_in_one_request_is_refused_before_any(started
         calls.put("a", bytes(101), Attributes())
 
 
-def test_what_is_called_off_ends_so_and_what_comes_later_does_not(started):
+def test_cancelled_calls_end_as_cancelled_and_later_calls_succeed(started):
     gate, begun = threading.Event(), threading.Event()
     calls, told = started(lambda: (begun.set(), gate.wait(60)))
     first = [calls.head("a"), calls.read(Span("a", 0, 1)), calls.head("b")]

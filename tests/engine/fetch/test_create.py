@@ -26,7 +26,7 @@ def place(request, tmp_path):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_first_wins_and_the_second_is_told(place, size):
+def test_second_exclusive_create_raises_already_exists(place, size):
     url, store = place
     with ps.open(f"{url}new", "xb", store=store) as file:
         file.write(b"1" * size)

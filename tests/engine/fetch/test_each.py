@@ -64,7 +64,7 @@ def test_no_more_than_a_batch_is_asked_for_before_its_results_are_taken(look, mo
     assert sorted(seen) == KEYS[:3]
 
 
-def test_only_an_object_that_is_missing_is_none(look):
+def test_unless_missing_returns_none_only_for_not_found(look):
     def refuse(key):
         if key == "03":
             raise Forbidden("no")
@@ -79,7 +79,7 @@ def test_only_an_object_that_is_missing_is_none(look):
         unless_missing(next(looking))
 
 
-def test_leaving_calls_off_what_has_not_begun(look, monkeypatch):
+def test_closing_the_iterator_cancels_operations_that_have_not_begun(look, monkeypatch):
     let_go, carried_out, operations = threading.Event(), [], []
 
     def before(key):

@@ -68,7 +68,7 @@ def test_a_hundred_stores_leave_no_more_than_the_latest_few_behind():
         gc.enable()
 
 
-def test_a_source_that_is_closed_closes_its_connections_unless_another_one_uses_them():
+def test_closed_source_keeps_shared_connections_until_the_last_source_closes():
     with Scripted(Objects(KEYS)) as server, ExitStack() as open_ones:
         one, other = (open_ones.enter_context(_open(server, connections=7)) for _ in range(2))
         for source in (one, other):
@@ -87,7 +87,7 @@ def test_a_source_that_is_closed_closes_its_connections_unless_another_one_uses_
         assert server.connections == 2
 
 
-def test_what_is_under_way_when_its_engine_closes_ends_and_says_so():
+def test_reads_in_flight_are_cancelled_with_reason_when_the_engine_closes():
     gate = Gate()
     with serving(KEYS, gate, connections=2) as (_, engine):
         inbox = Inbox()
@@ -118,7 +118,7 @@ def test_a_store_without_a_wire_closes_too(tmp_path):
         assert source.read(span) == others.read(span) == b"bytes", "a source opens another one"
 
 
-def test_a_source_in_use_goes_on_with_another_engine_where_the_io_thread_broke():
+def test_source_creates_a_new_engine_after_its_io_thread_failed():
     script = """
         from penstock.errors import Bug
         from penstock import S3Options
@@ -145,7 +145,7 @@ def test_a_source_in_use_goes_on_with_another_engine_where_the_io_thread_broke()
     assert ended.stdout == "b'bytes'\nTrue\nb'bytes' False\n", ended.stderr
 
 
-def test_a_child_neither_uses_nor_closes_what_its_parent_has_open():
+def test_forked_child_neither_uses_nor_closes_connections_of_its_parent():
     with Scripted(Objects(KEYS)) as server, _open(server) as source:
         assert source.read(Span("key")) == b"bytes"
 

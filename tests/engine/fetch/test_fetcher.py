@@ -37,7 +37,7 @@ class TestLong:
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine), pytest.raises(Changed):
             read_many(engine, [Span("key", 0, SIZE - 1, whole=True)])
 
-    def test_a_long_object_that_is_missing_is_told_in_its_turn(self):
+    def test_missing_object_above_split_size_raises_only_in_its_read(self):
         with serving({"a": b"1"}, read=ReadOptions(split_bytes=9_000)) as (_, engine):
             first, second = start_reads(engine, [Span("a", 0, 1), Span("gone", 0, SIZE)], inbox := Inbox())
             inbox.wait(first)
@@ -99,7 +99,7 @@ def test_a_signal_that_wakes_no_lock_is_heard_all_the_same(verb):
         assert late == [False]
 
 
-def test_it_says_beforehand_where_reads_wait_for_a_request():
+def test_waits_reports_without_a_request_if_reads_need_a_prior_request():
     with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (server, engine):
         few, long, pinned = Span("key", 0, 10), Span("key", 0, SIZE, whole=True), Span("key", 0, SIZE, "e1")
         assert engine.waits([few])  # for credentials

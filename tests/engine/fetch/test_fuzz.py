@@ -118,7 +118,7 @@ def _small(monkeypatch):
 
 
 @pytest.mark.usefixtures("_small")
-def test_a_reader_does_what_bytesio_does(seed):
+def test_reader_matches_bytesio_under_random_operations(seed):
     rng, left = random.Random(seed), OPERATIONS
     while left > 0:
         steps = min(left, rng.choice([5, 50, 200]))
@@ -130,7 +130,7 @@ def test_a_reader_does_what_bytesio_does(seed):
         left -= steps
 
 
-def test_a_sealed_reader_does_what_bytesio_does(seed):
+def test_checksummed_reader_matches_bytesio_under_random_operations(seed):
     rng = random.Random(seed)
     data = _lines(rng, 1000) * (3 * BLOCK_BYTES // 1000) + b"the end"
     sealing = Checksummer()
@@ -163,7 +163,7 @@ def _wrote(file, data):
 
 
 @pytest.mark.usefixtures("_small")
-def test_a_writer_publishes_what_bytesio_holds(seed):
+def test_writer_publishes_same_bytes_as_bytesio_under_random_writes(seed):
     rng, left = random.Random(seed), OPERATIONS
     source, _ = open_source("memory://fuzz/written")
     options = SimpleNamespace(part_bytes=PART, buffer_bytes=2 * PART, content_type="")

@@ -45,7 +45,7 @@ def _settled(engine, tmp_path):
     engine.run(lambda: engine.driver.head(str(tmp_path / "key").lstrip("/")))
 
 
-def test_no_read_of_an_interrupted_call_writes_later_at_whatever_step_of_submit_it_was(engine, read, tmp_path):
+def test_interrupt_at_any_step_of_submit_leaves_no_late_memory_writes(engine, read, tmp_path):
     whole = bytearray(SIZE)
     read(whole)
     assert whole == b"x" * SIZE

@@ -58,7 +58,7 @@ class TestOperations:
         ended = python(script)
         assert ended.stdout == "called off 0\n", ended.stderr
 
-    def test_called_off_operations_end_before_what_comes_after(self):
+    def test_cancelled_operations_end_before_later_operations_run(self):
         gate = Gate(lambda received: received.method == "HEAD")
         with serving({"key": DATA}, gate) as (server, engine):
             held = [engine.operation(lambda: engine.driver.head("key"), Inbox()) for _ in range(3)]
@@ -70,7 +70,7 @@ class TestOperations:
             gate.opened.set()
             assert len(server.received) == 4
 
-    def test_a_driver_that_trips_is_a_bug_that_is_told(self):
+    def test_driver_exception_is_raised_as_bug_with_its_cause(self):
         class Tripping:
             def __getattr__(self, name):
                 return getattr(engine.driver, name)
@@ -92,7 +92,7 @@ class TestOperations:
 
 
 @pytest.mark.parametrize("work", ["head", "read"])
-def test_what_cannot_be_counted_ends_all_the_same(monkeypatch, work):
+def test_failure_of_response_counting_raises_bug_instead_of_hanging(monkeypatch, work):
     """What counts responses raised again and again: the caller waited for ever."""
 
     def broken(_self, _url):

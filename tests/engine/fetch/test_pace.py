@@ -79,7 +79,7 @@ def pace(now):
     return Pace("store", Driver().url, Timings())
 
 
-def test_it_is_idle_until_a_store_refuses_for_the_rate(pace):
+def test_pace_stays_idle_until_the_store_throttles_a_request(pace):
     assert not pace.closed
     assert pace.failed(read("a/b", Unreachable("gone")), 5.0) == 5.0
     assert pace.failed(object(), 5.0) == 5.0
@@ -89,7 +89,7 @@ def test_it_is_idle_until_a_store_refuses_for_the_rate(pace):
     assert pace.closed
 
 
-def test_what_requests_wait_for_is_counted_where_it_belongs(now):
+def test_throttled_and_paced_waits_are_counted_in_host_timings(now):
     timings = Timings("waits")
     pace, host = Pace("store", Driver().url, timings), timings.host.copy()
     call = read("a/b", Throttled("slow down"))
@@ -105,7 +105,7 @@ def test_what_requests_wait_for_is_counted_where_it_belongs(now):
     assert (timings.host - host).paced_s >= waited_s
 
 
-def test_prefixes_and_kinds_have_rates_of_their_own(pace):
+def test_refusals_are_counted_per_prefix_and_per_request_kind(pace):
     slow = Throttled("slow down")
     for call in (
         read("train/1", slow),
@@ -136,7 +136,7 @@ def test_many_prefixes_share_one_rate(pace):
     assert pace.counted()[pace._id("read", "")].sent == 1
 
 
-def test_what_another_process_learned_bounds_this_one(pace):
+def test_rate_limit_learned_by_another_process_paces_this_process(pace):
     other = Pace("store", Driver().url, Timings())
     assert other.store == pace.store != Pace("another", Driver().url, Timings()).store
     other.failed(read("train/1", Throttled("slow down")), 0.1)

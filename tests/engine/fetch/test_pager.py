@@ -49,7 +49,7 @@ def test_each_page_is_taken_with_the_request_that_it_answers():
     assert taken == {"a/": ["a/1", "a/2"], "b/": ["b/1"], "none/": []}
 
 
-def test_what_is_asked_for_reaches_the_store():
+def test_start_after_delimiter_and_token_reach_the_store():
     keys = [f"{number:04}/x" for number in range(1_001)]
     with _pager(Bucket([*keys, "top"])) as pager:
         pager.start("", start_after="0998/x")
@@ -84,7 +84,7 @@ def test_an_error_of_one_listing_is_raised_and_the_others_are_called_off():
     assert carried_out == ["held", "refused"]
 
 
-def test_what_has_not_begun_when_the_block_ends_is_never_asked_for():
+def test_listing_queued_when_the_block_ends_is_cancelled_without_a_request():
     let_go, begun, carried_out = threading.Event(), threading.Event(), []
 
     def before(prefix):
@@ -103,7 +103,7 @@ def test_what_has_not_begun_when_the_block_ends_is_never_asked_for():
     assert carried_out == ["held"]
 
 
-def test_pages_are_told_to_listeners_with_their_number_of_keys():
+def test_listed_page_emits_an_event_with_url_and_key_count():
     heard = []
     driver = Bucket(["a/1", "a/2", "b/1"])
     stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
@@ -116,7 +116,7 @@ def test_pages_are_told_to_listeners_with_their_number_of_keys():
     assert [(event.url, event.count) for event in heard] == [(driver.url("a/"), 2)]
 
 
-def test_a_store_without_listing_says_so_before_any_request():
+def test_store_without_listing_raises_unsupported_in_pager_before_any_request():
     class Unlisted(ReadOnly):
         list = None
 

@@ -69,7 +69,7 @@ def test_a_token_continues_and_start_after_is_asked_for_with_the_first_page_only
     assert next_page(engine, Listing("", delimiter="/"), _url).prefixes == ("a/",)
 
 
-def test_listeners_are_told_the_url_of_the_caller(bucket):
+def test_listed_events_carry_the_url_of_the_caller(bucket):
     heard = []
     stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
     try:
@@ -125,7 +125,7 @@ def test_an_upload_that_was_not_asked_for_is_damaged_and_named_by_the_url_of_the
     assert raised.value.url == "profile://name/a/"
 
 
-def test_a_store_without_the_verb_is_told_before_any_request():
+def test_store_without_list_or_uploads_verb_raises_unsupported_before_any_request():
     class Unlisted(ReadOnly):
         list = None
 

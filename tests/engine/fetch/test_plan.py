@@ -56,7 +56,7 @@ def test_parts_are_equal_where_the_store_wants_them_so():
     assert {part_bytes(number, 16 << 20, equal) for number in (1, 900, 901, 10_000)} == {16 << 20}
 
 
-def test_a_first_part_is_no_larger_than_the_one_request_that_may_have_to_hold_it():
+def test_first_part_size_is_capped_by_the_single_put_limit():
     assert part_bytes(1, 64 << 20, Limits(put_bytes=8 << 20)) == 8 << 20
 
 

@@ -27,7 +27,7 @@ DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
 
 
 class TestRetries:
-    def test_what_may_pass_is_tried_again(self):
+    def test_transient_failures_are_retried_and_emit_retried_events(self):
         def fault(received, _answer, send):
             if received.number < 4:
                 send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
@@ -44,13 +44,13 @@ class TestRetries:
         assert (seen[-1].attempts, seen[-1].size_bytes, seen[-1].url) == (4, SIZE, "s3://bucket/key")
         assert all(isinstance(each.error, Throttled) for each in seen[:3])
 
-    def test_what_will_not_pass_is_not(self):
+    def test_permanent_failure_is_raised_without_a_retry(self):
         with serving({}, lambda _received, _answer, send: send(reply(403)) or True) as (server, engine):
             with pytest.raises(Forbidden):
                 engine.run(lambda: engine.driver.head("key"))
             assert len(server.received) == 1
 
-    def test_a_store_that_is_down_is_told_in_seconds(self):
+    def test_unreachable_store_raises_within_seconds_after_retries(self):
         engine = fetcher("http://127.0.0.1:1", RetryOptions(first_contact_s=0.3))
         for work in (
             lambda: engine.run(lambda: engine.driver.head("key")),
@@ -92,7 +92,7 @@ class TestWarnings:
         ],
         ids=["throttles", "hangs up", "stalls"],
     )
-    def test_a_store_without_success_is_told_once_with_the_patience_left(self, caplog, answer, said):
+    def test_persistent_failure_is_logged_once_with_the_remaining_patience(self, caplog, answer, said):
         def fault(received, _answer, send):
             if received.number <= 2 or monotonic() < until:
                 answer(send)
@@ -114,7 +114,7 @@ class TestWarnings:
         assert re.search(r"tried again for 9\d s more", caplog.messages[0])
         assert caplog.records[0].threadName == threading.current_thread().name
 
-    def test_many_refusals_for_the_rate_are_told_though_each_request_succeeds(self, caplog, monkeypatch):
+    def test_many_throttled_responses_are_logged_although_each_request_succeeds(self, caplog, monkeypatch):
         monkeypatch.setattr(policy, "_FIRST_S", 99)
         monkeypatch.setattr(policy, "_MANY", 3)
 
@@ -133,7 +133,7 @@ class TestWarnings:
         (told,) = caplog.messages
         assert re.match(rf"{re.escape(where)} refused [34] requests for their rate \(0 before that\)", told)
 
-    def test_a_refused_connection_is_told_and_a_handler_that_breaks_breaks_nothing(self, monkeypatch):
+    def test_refused_connection_is_logged_and_broken_log_handler_stops_no_retry(self, monkeypatch):
         told = []
         patient = RetryOptions(first_contact_s=60, cap_s=0.1)
         engine = fetcher("http://127.0.0.1:1", patient)
@@ -157,7 +157,7 @@ class TestWarnings:
         assert all("Unreachable: " in each for each in told)
 
 
-def test_what_has_moved_is_asked_for_at_once_and_costs_no_retry():
+def test_moved_error_is_retried_at_once_without_spending_a_retry_token():
     error = Forbidden("elsewhere")
     error.code, error.retries = MOVED, 1
     asked = policy.RetryPolicy(fetcher("http://127.0.0.1:9").driver, RetryOptions(attempts=1, tokens=1))

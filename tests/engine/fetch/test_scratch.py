@@ -3,7 +3,7 @@
 from penstock.engine.fetch.policy import Scratch
 
 
-def test_buffers_in_flight_are_bounded_whatever_was_learned():
+def test_scratch_buffers_in_flight_are_bounded_at_any_observed_object_size():
     scratch = Scratch(10 << 20)
     for _ in range(3):
         scratch.sizes.add(3 << 20)

@@ -21,7 +21,7 @@ def test_nothing_is_known_before_the_first_object():
 @pytest.mark.parametrize(
     ("size", "bound"), [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (100 << 10, 128 << 10), (1 << 26, 1 << 26)]
 )
-def test_one_object_is_enough_to_guess_by(size, bound):
+def test_size_bound_after_one_object_equals_bound_after_many(size, bound):
     assert _after([size]) == _after([size] * 5000) == bound
 
 

@@ -40,7 +40,7 @@ def _learned(prefix, *pages):
 
 
 @pytest.mark.parametrize("shape", _SHAPES)
-def test_once_the_end_is_known_bounds_divide_what_is_left_into_like_parts(shape, seed):
+def test_bounds_divide_remaining_keys_into_similar_parts_once_end_is_known(shape, seed):
     keys = _shaped(shape, 50_000, random.Random(seed))
     first, last = keys[:_PAGE], keys[-_PAGE:]
     space = _learned("p/", first, last)
@@ -62,7 +62,7 @@ def test_where_the_end_is_not_known_the_distances_grow_by_a_factor():
     assert len(within) >= 2
 
 
-def test_a_page_of_one_key_tells_nothing():
+def test_single_key_page_yields_no_bounds_and_zero_keys_left():
     space = _learned("p/", ["p/a"])
     assert space.bounds(Seen("p/a", "p/a", 1, None), 5) == []
     assert space.left(Seen("p/a", "p/a", 1, None)) == 0
@@ -77,7 +77,7 @@ _texts = st.text(st.characters(exclude_categories=()) | st.sampled_from("ab/\udc
 
 
 @given(st.lists(_texts, min_size=2, max_size=30), _texts, st.integers(1, 20), st.booleans())
-def test_bounds_lie_in_the_range_and_in_order_whatever_keys_are(texts, prefix, count, ends):
+def test_bounds_are_sorted_and_within_range_for_arbitrary_keys(texts, prefix, count, ends):
     keys = sorted({prefix + text for text in texts if _writable(prefix + text)}, key=_octets)
     if not keys:
         return

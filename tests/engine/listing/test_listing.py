@@ -29,7 +29,7 @@ def _page(*keys, token="", prefixes=(), size=1):
         ({"prefix": ""}, [_page("a", size=UNKNOWN_SIZE)]),
     ],
 )
-def test_what_was_asked_for_is_taken(asked, pages):
+def test_valid_pages_are_accepted_until_the_listing_is_over(asked, pages):
     listing = Listing(**asked)
     for page in pages:
         assert not listing.over
@@ -69,7 +69,7 @@ def test_what_was_asked_for_is_taken(asked, pages):
         ({"prefix": ""}, [_page("a\ud800")], "UTF-8"),
     ],
 )
-def test_what_was_not_asked_for_is_damage(asked, pages, word):
+def test_page_that_contradicts_the_listing_request_raises_damaged(asked, pages, word):
     listing = Listing(**asked)
     for page in pages[:-1]:
         listing.take(page)
@@ -77,7 +77,7 @@ def test_what_was_not_asked_for_is_damage(asked, pages, word):
         listing.take(pages[-1])
 
 
-def test_a_driver_that_knows_it_has_advanced_may_send_any_number_of_empty_pages():
+def test_driver_marking_pages_as_advanced_may_send_unlimited_empty_pages():
     """It walks through folders without objects; a token that comes twice ends the listing as ever."""
     listing = Listing("")
     for number in range(3000):

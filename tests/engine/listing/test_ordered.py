@@ -92,7 +92,7 @@ def test_a_short_listing_takes_no_more_rounds_than_a_plain_one(name, pages, seed
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 3, 5, 10, 40])
-def test_who_takes_the_first_pages_pays_for_as_many_again(wanted):
+def test_taking_the_first_pages_requests_at_most_about_twice_as_many(wanted):
     bucket = Rounds(_named("{0:07}", 200_000, random.Random(0)), 1000)
     pages = ordered(lambda: bucket, "")
     for _ in range(wanted):
@@ -108,7 +108,7 @@ def test_pages_in_memory_are_bounded_however_many_there_are(seed):
     assert most <= 64 + 0.5 * bucket.plain(), "requests beyond the pages yielded; those cut short count"
 
 
-def test_another_process_asks_again_for_what_was_in_flight():
+def test_replaced_engine_repeats_pages_in_flight_and_loses_no_key():
     bucket = Rounds(_named("{0:06}", 30_000, random.Random(0)), 1000)
     now = bucket
     pages = ordered(lambda: now, "")
@@ -144,7 +144,7 @@ def test_only_the_last_page_has_no_token():
     assert all(tokens[:-1])
 
 
-def test_a_server_that_ignores_where_to_begin_is_told_apart_from_one_that_goes_in_circles():
+def test_ignored_start_after_raises_no_start_and_page_loop_raises_damaged():
     class Deaf(Rounds):
         def _page(self, prefix, *, token="", start_after=""):  # noqa: ARG002  it ignores it
             return super()._page(prefix, token=token)

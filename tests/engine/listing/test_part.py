@@ -11,7 +11,7 @@ def _page(*keys, token=""):
     return Page(tuple(ObjectMeta(key, 1) for key in keys), (), token)
 
 
-def test_a_part_ends_at_its_bound_and_tells_how_much_of_a_page_is_its_own():
+def test_part_ends_at_its_bound_and_accept_counts_keys_within_it():
     part = Part(b"", after=b"b", until=b"d")
     assert (part.start_after(), part.astray) == ("b", True)
     assert part.accept(_page("c", "d", "e", token="more")) == 2
@@ -25,7 +25,7 @@ def test_a_token_continues_it():
     assert (part.token, part.start_after(), part.over) == ("t", "", False)
 
 
-def test_it_is_divided_at_bounds_and_the_last_piece_ends_where_it_did():
+def test_divided_part_splits_at_bounds_and_last_piece_keeps_end():
     part = Part(b"", until=b"z")
     made = part.divide([b"f", b"m"])
     assert [(each.after, each.until) for each in (part, *made)] == [(b"", b"f"), (b"f", b"m"), (b"m", b"z")]
@@ -33,7 +33,7 @@ def test_it_is_divided_at_bounds_and_the_last_piece_ends_where_it_did():
     assert part.until == b"f"
 
 
-def test_what_the_latest_page_showed_is_told_apart_from_all_that_was_seen():
+def test_view_of_latest_page_differs_from_view_of_all_pages():
     part = Part(b"")
     part.accept(_page("a", "b", token="t"))
     part.accept(_page("c", "d", token="u"))

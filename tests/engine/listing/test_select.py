@@ -47,7 +47,7 @@ def test_a_glob_matches_whole_keys(glob, matches, differs):
 @example("[+--]", ",")
 @example("[--a]", "0")
 @given(st.text("ab*?[]!-\\.", max_size=8), st.text("ab[]!-\\.", max_size=6))
-def test_within_one_component_it_is_what_fnmatch_does(glob, key):
+def test_selector_matches_fnmatch_within_one_path_component(glob, key):
     try:
         chosen = selector(glob)
     except ConfigError:
@@ -63,7 +63,7 @@ def test_excluding_beats_including():
     ]
 
 
-def test_nothing_said_is_everything():
+def test_selector_without_globs_accepts_every_key():
     assert selector()("any/thing", 0)
 
 
@@ -75,7 +75,7 @@ def test_directory_markers_are_left_out_unless_asked_for():
     assert selector()("empty", 0)
 
 
-def test_an_impossible_set_is_said():
+def test_impossible_character_range_in_glob_raises_config_error():
     with pytest.raises(ConfigError, match="z-a"):
         selector("[z-a]")
 
@@ -93,7 +93,7 @@ def test_a_glob_is_fixed_up_to_its_first_wildcard(glob, start, rest):
 
 
 @given(st.text("ab*?[]!-/", max_size=8), st.text("ab*[]!/", max_size=6))
-def test_what_a_glob_matches_begins_with_its_fixed_part(glob, key):
+def test_key_matched_by_a_glob_begins_with_its_fixed_part(glob, key):
     try:
         chosen = selector(glob, markers=True)
     except ConfigError:
@@ -108,12 +108,12 @@ def test_what_a_glob_matches_begins_with_its_fixed_part(glob, key):
 @pytest.mark.parametrize(
     "given", [5, None, True, b"*.jpg", ["*.jpg", 5], [None], Path("a.jpg"), re.compile("a")], ids=str
 )
-def test_what_is_no_glob_is_refused(given):
+def test_non_string_globs_are_refused(given):
     with pytest.raises(ConfigError, match="include/exclude must be a str"):
         globs(given)
 
 
-def test_one_glob_and_several():
+def test_globs_accepts_a_single_string_or_an_iterable():
     assert globs("*.jpg") == ("*.jpg",)
     assert globs(each for each in ["a", "b"]) == globs({"a": 1, "b": 2}) == ("a", "b")
     assert globs(()) == globs([]) == ()
@@ -135,7 +135,7 @@ TAKES_GLOBS = {
 
 @pytest.mark.parametrize("name", TAKES_GLOBS)
 @pytest.mark.parametrize("wrong", [5, 0, None])
-def test_everything_that_takes_globs_refuses_what_is_none(name, wrong):
+def test_every_public_function_with_globs_refuses_a_non_string_value(name, wrong):
     with pytest.raises(ConfigError, match="include/exclude must be a str"):
         TAKES_GLOBS[name]("memory://wrong-globs/", wrong)
 

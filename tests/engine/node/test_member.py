@@ -68,7 +68,7 @@ def test_without_a_store_nothing_is_opened(where, member):
     assert not where.exists()
 
 
-def test_one_alone_has_all_of_it(where, member):
+def test_single_process_gets_all_connections_and_the_full_budget(where, member):
     member.enter(paced := Paced(), NodeOptions(connections=100, ahead_bytes=1000))
     budget = member.hold(Budget(800, 8), NodeOptions())
     most, next_s = Clock().tick(member, 5)
@@ -179,7 +179,7 @@ def test_a_broken_file_is_left_and_tried_again(where, member):
     assert member.status.directory == str(where)
 
 
-def test_what_was_counted_is_not_lost_while_another_is_within(where, member):
+def test_counts_are_kept_while_another_process_holds_the_shared_table(where, member):
     with processes(where, 1) as (other,):
         other.ask("meet")
         member.enter(paced := Paced(), NodeOptions())
@@ -207,7 +207,7 @@ def test_a_store_that_takes_no_part_asks_for_nothing(where, member):
     assert not where.exists()
 
 
-def test_a_store_that_is_no_more_takes_part_no_more(where, member):
+def test_garbage_collected_store_leaves_the_node_and_frees_its_share(where, member):
     clock = Clock()
     member.enter(paced := Paced(), NodeOptions(connections=7))
     assert clock.tick(member)[0] == 7

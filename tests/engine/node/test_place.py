@@ -32,7 +32,7 @@ def test_the_directory_is_made_for_this_user_alone(where):
         os.close(descriptor)
 
 
-def test_what_is_there_is_opened_again(where):
+def test_existing_node_file_is_reopened(where):
     os.close(open_file(where))
     (where / FILE).write_bytes(bytes(SIZE))
     descriptor = open_file(where)
@@ -118,7 +118,7 @@ HOSTILE += [anothers, file_anothers]
 
 
 @pytest.mark.parametrize("make", HOSTILE)
-def test_whatever_is_not_this_users_alone_is_refused_and_left_as_it_is(where, make):
+def test_unsafe_node_file_or_directory_is_refused_and_left_unchanged(where, make):
     make(where)
     before = descriptors()
     with pytest.raises((ConfigError, OSError)):
@@ -128,7 +128,7 @@ def test_whatever_is_not_this_users_alone_is_refused_and_left_as_it_is(where, ma
     assert not victim.exists() or victim.read_bytes() in (b"precious", b"")
 
 
-def test_the_environment_says_where(tmp_path):
+def test_node_directory_is_chosen_from_environment_variables(tmp_path):
     own = Path(f"/tmp/penstock-{os.geteuid()}")  # noqa: S108  nothing is opened
     assert directory({}) == own
     assert directory({"TMPDIR": str(tmp_path)}) == own
@@ -141,6 +141,6 @@ def test_the_environment_says_where(tmp_path):
 
 
 @pytest.mark.parametrize("said", ["run/job", "0", "false", "~/node"])
-def test_what_is_no_absolute_path_is_refused(said):
+def test_penstock_node_with_a_relative_path_is_refused(said):
     with pytest.raises(ConfigError, match=f"absolute path .* or off, got '{said}'"):
         directory({"PENSTOCK_NODE": said})

@@ -70,7 +70,7 @@ def test_few_refusals_are_left_to_backoff():
     assert rate.present(1011) == inf
 
 
-def test_what_is_refused_no_more_is_forgotten():
+def test_rate_state_expires_after_refusals_stop():
     seen = NONE.count(0, 1, 1000.0)
     assert not seen.over(1001)
     assert seen.over(1011)
@@ -121,7 +121,7 @@ def test_turns_come_in_order_and_at_the_rate(rate, count):
     assert went[-1][0] - 10.0 <= count / rate + 1e-3
 
 
-def test_a_higher_rate_counts_for_those_who_wait():
+def test_raised_rate_applies_to_clients_already_waiting():
     turns, clients = Turns(1.0, 0.0), [Client() for _ in range(10)]
     waits = [turns.ask(each, 0.0) for each in clients]
     assert waits[0] == 0.0

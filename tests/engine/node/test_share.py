@@ -30,7 +30,7 @@ def test_no_process_gets_less_than_an_equal_part_or_its_demand(total, demands):
 
 
 @given(st.floats(1, 1e6), DEMANDS)
-def test_those_who_ask_for_more_get_no_less(total, demands):
+def test_larger_demand_never_gets_a_smaller_share(total, demands):
     by_demand = sorted(zip(demands, shares(total, demands), strict=True))
     assert all(low[1] <= high[1] * (1 + 1e-9) + 1e-9 for low, high in pairwise(by_demand))
 

@@ -65,7 +65,7 @@ def test_no_process_waits_for_one_that_is_stopped_in_the_midst(where):
         shared.close()
 
 
-def test_a_fork_has_a_place_of_its_own_and_leaves_its_parents_alone(where):
+def test_forked_child_joins_as_separate_member_and_exit_keeps_parent_joined(where):
     with processes(where, 2) as (first, second):
         first.ask("meet")
         assert first.ask("fork") == [first.pid]

@@ -75,7 +75,7 @@ def test_a_long_label_is_cut():
     assert 70 <= len(group.label) <= 81
 
 
-def test_what_is_counted_reaches_its_group():
+def test_counted_requests_are_merged_into_their_group():
     groups = merged({}, {7: Counted(1, "reads of a", sent=10, refused=3)}, 100.0)
     assert [(each.id, each.label, each.rate.refused) for each in groups.values()] == [(7, "reads of a", 3)]
     groups |= merged(groups, {7: Counted(1, "", sent=5, refused=1)}, 100.5)

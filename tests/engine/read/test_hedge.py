@@ -15,7 +15,7 @@ def under_way(waited_s, **more):
 
 
 class TestAllowance:
-    def test_it_is_two_percent_of_the_requests_and_nothing_before_them(self):
+    def test_hedge_allowance_is_two_percent_of_ended_requests_and_initially_zero(self):
         allowance = Allowance()
         assert not allowance.spend()
         made, draw = 0, random.Random(1)
@@ -72,7 +72,7 @@ class TestChoice:
     def test_the_rest_of_a_batch_is_asked_for_again_though_nothing_ends_any_more(self):
         assert choose([1.2, 1.1, 1.0], [253] * 3, tried=True) == [0, 1, 2]
 
-    def test_where_as_many_wait_as_have_ended_nobody_is_asked(self):
+    def test_no_hedge_is_chosen_if_waiting_requests_equal_ended_requests(self):
         assert choose([1.2] * 64, [*range(64)], tried=False) == []
         assert choose([1.2, *[0.6] * 63], [64] * 64, tried=False) == []
 

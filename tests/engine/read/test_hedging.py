@@ -121,7 +121,7 @@ class TestWins:
             assert len(asked) == 3
             assert {each.headers.get("if-match") for each in asked} == {ETAG}
 
-    def test_a_body_that_stands_still_is_replaced_and_written_by_nobody_else(self):
+    def test_stalled_body_is_replaced_by_a_hedge_and_never_writes_later(self):
         garbage = reply(200, b"\0" * SIZE, etag=ETAG)
         held = Held(begun=garbage[: len(garbage) // 2])
         with well(held) as (_, engine):
@@ -163,7 +163,7 @@ class TestWins:
             assert (read.attempts, read.retries) == (6, 0)
             assert counted(engine)[:2] == (2, 2)
 
-    def test_a_body_that_broke_off_goes_on_by_a_second_request(self):
+    def test_stalled_retry_of_a_truncated_body_is_hedged_from_reached_byte(self):
         def fault(received, answer, send):
             if "key" in received.path and not held.connections:
                 held.connections.append(received.connection)
@@ -272,7 +272,7 @@ class TestLosses:
 
 
 class TestRestraint:
-    def test_a_store_that_answers_nobody_is_not_asked_more(self):
+    def test_store_that_answers_no_request_gets_no_hedges(self):
         go = threading.Event()
         many = 32
 
@@ -331,11 +331,11 @@ class TestRestraint:
                 engine._policy.hedges.throttled_at > 0
             )
 
-    def test_it_can_be_switched_off(self):
+    def test_hedging_is_disabled_by_option(self):
         with serving({"small": b"x"}, read=ReadOptions(hedge=False)) as (_, engine):
             assert engine._transport.handles.watch is None
 
-    def test_one_attempt_means_one_request(self):
+    def test_single_attempt_option_sends_no_hedge(self):
         held = Held()
         with well(held, retry=RetryOptions(attempts=1)) as (_, engine):
             looks = _looks(engine)
@@ -347,7 +347,7 @@ class TestRestraint:
             inbox.wait(read)
             assert read.take() == DATA
 
-    def test_one_percent_of_requests_that_wait_delays_no_read(self):
+    def test_reads_finish_by_hedges_when_one_percent_of_requests_stall(self):
         slow = {f"key-{number}": DATA for number in range(6)}
         seen = set()
         go = threading.Event()

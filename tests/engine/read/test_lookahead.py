@@ -26,7 +26,7 @@ def _spans(names=DATA, size=SIZE):
     return iter([Span(name, 0, size, "e1", whole=True) for name in names])
 
 
-def test_bytes_come_in_order_whatever_order_they_arrive_in():
+def test_lookahead_yields_bytes_in_order_despite_delayed_responses():
     def fault(received, _answer, _send):
         if received.number % 3 == 0:
             threading.Event().wait(0.01)
@@ -58,7 +58,7 @@ def test_the_budget_is_never_exceeded(items, limit_bytes):
     assert most[0] <= allowed, f"{most[0]} in flight at once, {allowed} allowed"
 
 
-def test_what_a_cache_reads_before_requests_are_sent_is_waited_for(monkeypatch):
+def test_time_of_cache_reads_in_lookahead_counts_as_waiting(monkeypatch):
     now = [0.0]
 
     class Cache:
@@ -168,7 +168,7 @@ def test_spans_that_cannot_be_drawn_lose_no_object_in_silence():
 
 
 @pytest.mark.parametrize("leave", ["close", "with", "drop"])
-def test_leaving_calls_off_what_is_in_flight(leave):
+def test_leaving_a_lookahead_cancels_reads_in_flight(leave):
     gate = Gate(lambda received: not received.path.endswith("k000"))
     with serving(DATA, gate, connections=4) as (server, engine):
         ahead = Lookahead(engine, _spans(), Budget(1 << 20, 50))

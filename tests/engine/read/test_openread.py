@@ -169,7 +169,7 @@ def test_the_stores_digest_is_compared():
             read_many(engine, [Span("key")])
 
 
-def test_a_lookahead_counts_unknown_objects_by_what_it_has_seen():
+def test_lookahead_budgets_unknown_sizes_by_sizes_of_earlier_objects():
     data = {str(number): SMALL for number in range(300)}
     with serving(data) as (_, engine):
         budget, most = Budget(4 << 20, 256), 0
@@ -180,7 +180,7 @@ def test_a_lookahead_counts_unknown_objects_by_what_it_has_seen():
         assert (budget.items_held, budget.bytes_held) == (0, 0)
 
 
-def test_an_object_beyond_what_is_read_of_unknown_size_is_refused(monkeypatch):
+def test_object_above_bound_for_unknown_size_reads_is_refused(monkeypatch):
     with serving({"key": LARGE}) as (_, engine):
         _learned(engine)
         get = engine.driver.get

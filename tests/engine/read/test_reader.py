@@ -66,7 +66,7 @@ def served():
 
 @settings(max_examples=examples(60))
 @given(steps=st.lists(_steps, max_size=12))
-def test_it_does_what_bytesio_does(served, steps):
+def test_reader_matches_bytesio_for_generated_steps(served, steps):
     with _reader(served[1]) as file, io.BytesIO(DATA) as model:
         for verb, argument in steps:
             assert _step(file, verb, argument) == _step(model, verb, argument), (verb, argument)
@@ -120,7 +120,7 @@ class TestRequests:
             assert buffer[10:].tobytes() == DATA[10:]
             assert ranges(server) == [(10, SIZE)]
 
-    def test_what_is_near_is_not_asked_for_again(self):
+    def test_seeks_to_nearby_positions_request_no_block_twice(self):
         with serving({"key": DATA}) as (server, engine):
             file = _reader(engine)
             for position in (50, 10, 900, 0):
@@ -171,7 +171,7 @@ class TestChange:
 
 
 class TestManners:
-    def test_it_says_what_it_can(self, served):
+    def test_reader_reports_capabilities_size_and_etag(self, served):
         file = _reader(served[1])
         assert (file.readable(), file.seekable(), file.writable(), file.size, file.etag) == (
             True,
@@ -195,7 +195,7 @@ class TestManners:
             with pytest.raises(ValueError, match="cannot seek"):
                 _reader(served[1]).seek(*arguments)
 
-    def test_it_cannot_be_pickled(self, served):
+    def test_pickling_a_reader_raises_type_error(self, served):
         with pytest.raises(TypeError, match="open the URL"):
             pickle.dumps(_reader(served[1]))
 
@@ -204,7 +204,7 @@ class TestManners:
             with pytest.raises(TypeError):
                 _reader(served[1]).readinto(bytes(size))
 
-    def test_trap_01_a_forked_child_reads_on_with_an_engine_of_its_own(self):
+    def test_trap_01_forked_child_continues_reading_with_a_separate_engine(self):
         with serving({"key": DATA}) as (server, engine):
             engines = {os.getpid(): engine}
             file = Reader(

@@ -32,7 +32,7 @@ def _buffers(count=None):
     return {key: bytearray(SIZE) for key in [*DATA][:count]}
 
 
-def test_spans_are_told_in_order_and_are_full_whatever_order_they_arrive_in():
+def test_scatter_yields_filled_spans_in_order_despite_delayed_responses():
     second = threading.Event()
 
     def fault(received, _answer, _send):
@@ -71,7 +71,7 @@ def test_a_window_that_is_changed_meanwhile_counts_at_once():
     assert len(drawn) == told == len(DATA)
 
 
-def test_what_is_empty_is_told_in_its_place_and_costs_no_request():
+def test_empty_span_is_yielded_in_order_without_a_request():
     buffers = {"k0": bytearray(), "k1": bytearray(SIZE), "k2": bytearray()}
     with serving(DATA) as (server, engine):
         assert [span.key for span in scatter(engine, _places(buffers), Budget(SIZE, 99))] == ["k0", "k1", "k2"]
@@ -101,7 +101,7 @@ def test_the_first_error_in_order_ends_it_and_no_read_writes_afterwards():
     assert not any(any(buffer) for buffer in buffers.values())
 
 
-def test_leaving_it_early_stops_what_is_in_flight():
+def test_closing_scatter_early_cancels_reads_in_flight():
     gate = Gate(lambda received: not received.path.endswith("k0"))
     buffers = _buffers(4)
     with serving(DATA, gate) as (_, engine):

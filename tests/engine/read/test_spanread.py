@@ -42,7 +42,7 @@ def _cut(rng, most):
 class TestResume:
     @settings(max_examples=examples(15))
     @given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from([SIZE, 5_000, 300]))
-    def test_a_broken_body_goes_on_from_the_byte_it_reached(self, seed, whole, size):
+    def test_truncated_body_resumes_from_the_reached_byte(self, seed, whole, size):
         data = DATA[:size]
         with serving({"key": data}, _cut(random.Random(seed), 5)) as (server, engine):
             assert read_many(engine, [Span("key", 0, size, "e1", whole)]) == [data]
@@ -114,7 +114,7 @@ def test_memory_of_a_cancelled_read_lives_until_libcurl_lets_go():
         assert read_many(engine, [Span("key", 0, SIZE, "e1", whole=True)]) == [DATA]
 
 
-def test_what_was_read_is_held_by_its_caller_alone():
+def test_target_buffer_is_referenced_only_by_caller_after_the_read():
     with serving({"key": DATA}, read=ReadOptions(split_bytes=10_000)) as (_, engine):
         gc.disable()  # memory must not wait for the collector
         try:

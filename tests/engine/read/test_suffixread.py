@@ -43,7 +43,7 @@ def test_many_ends_are_read_side_by_side_and_beside_other_spans():
         assert len(server.received) == 150
 
 
-def test_of_an_empty_object_there_is_nothing_and_a_look_says_so():
+def test_suffix_read_of_empty_object_returns_no_bytes_after_head_request():
     with serving({"key": b""}) as (server, engine):
         assert read_many(engine, [Span("key", -5), Span("key", -5, etag="e1")]) == [b"", b""]
         assert sorted(each.method for each in server.received) == ["GET", "GET", "HEAD", "HEAD"]
@@ -51,7 +51,7 @@ def test_of_an_empty_object_there_is_nothing_and_a_look_says_so():
             read_many(engine, [Span("key", -5, etag="e0")])
 
 
-def test_an_object_that_was_empty_and_is_no_more_is_read():
+def test_suffix_read_succeeds_after_range_error_when_object_has_become_nonempty():
     def fault(received, _answer, send):
         if received.range != (-5, 0):
             return False
@@ -98,7 +98,7 @@ def test_a_driver_without_such_a_range_looks_first(monkeypatch):
             read_many(engine, [Span("gone", -5)])
 
 
-def test_an_end_larger_than_what_is_split_is_looked_at_and_read_in_parts():
+def test_suffix_above_split_size_is_looked_up_and_read_in_parts():
     read = ReadOptions(split_bytes=100_000)
     with serving({"key": DATA, "short": DATA[:5000], "empty": b""}, read=read) as (server, engine):
         spans = [Span("key", -250_000), Span("short", -250_000), Span("empty", -250_000), Span("key", -1 << 60)]
@@ -197,7 +197,7 @@ def test_a_store_that_fails_is_tried_again():
         assert len(server.received) == 3
 
 
-def test_one_that_is_called_off_ends():
+def test_cancelled_suffix_read_raises_cancelled():
     gate = Gate()
     with serving({"key": DATA}, gate) as (_, engine):
         (read,) = start_reads(engine, [Span("key", -5)], inbox := Inbox())

@@ -83,7 +83,7 @@ def test_an_object_is_fetched_once(ignoring, way, monkeypatch):
     assert script.sent - before <= 1.01 * SIZE, "by now it is known"
 
 
-def test_a_store_that_heeds_ranges_is_asked_once_whether_it_does():
+def test_range_support_of_a_store_is_probed_only_once():
     with serving({"key": DATA}, read=OPTIONS, ranges=None) as (server, engine):
         for _ in range(2):
             for way in WAYS[:4]:
@@ -100,7 +100,7 @@ def test_a_single_read_asks_nothing_beforehand():
         assert len(server.received) == 3
 
 
-def test_a_server_that_heeds_ranges_again_is_believed(ignoring):
+def test_ranged_reads_resume_once_the_server_supports_ranges_again(ignoring):
     script, server, engine = ignoring
     _at_once(engine)
     script.heeds = True

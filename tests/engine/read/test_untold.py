@@ -59,7 +59,7 @@ def test_endless_body_is_damaged_beyond_the_bound(scheme, most):
 
 @pytest.mark.parametrize("tagged", [True, False])
 @pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_object_of_told_size_is_read_beyond_the_bound(scheme, tagged):
+def test_object_of_known_size_is_read_beyond_the_unknown_size_bound(scheme, tagged):
     data = os.urandom(3 * BOUND + 1)
 
     def script(received, send):

@@ -38,7 +38,7 @@ def resolver(monkeypatch):
     return found
 
 
-def test_another_one_of_the_same_family_is_known_after_the_first_question(resolver):
+def test_alternative_address_of_same_family_is_known_after_the_first_lookup(resolver):
     known = Addresses()
     assert known.other("https://many/bucket/key", "10.0.0.1") == ""
     assert known.other("https://many/bucket/other?x", "10.0.0.1") == "10.0.0.2"
@@ -78,7 +78,7 @@ def test_the_number_of_hosts_is_bounded():
 
 
 @pytest.mark.usefixtures("resolver")
-def test_no_thread_to_be_had_is_no_trouble(monkeypatch):
+def test_failure_to_start_the_resolver_thread_raises_nothing(monkeypatch):
     def refuse(_function, _arguments):
         raise RuntimeError("can't start new thread")
 

@@ -41,7 +41,7 @@ def test_any_other_code_is_a_bug_that_names_it():
     assert "9999" in str(error)
 
 
-def test_only_what_may_pass_is_tried_again():
+def test_only_transient_curl_codes_are_classified_as_retryable():
     assert all(issubclass(KINDS[code][0], Transient) for code in (6, 7, 18, 28, 52, 55, 56))
     assert KINDS[60][0] is ConfigError
     assert "ca_file=" in str(fault(60, ""))

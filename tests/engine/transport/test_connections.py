@@ -29,7 +29,7 @@ def _held(*all_handles):
     return connections
 
 
-def test_what_was_not_used_for_long_is_closed_unless_it_carries_a_call():
+def test_long_idle_connection_is_closed_unless_it_carries_a_call():
     old, busy, recent = _Noted(free=1), _Noted(active=1), _Noted(free=1, used_s=5.0)
     connections = _held(old, busy, recent)
     connections.tidy(10.5)
@@ -38,7 +38,7 @@ def test_what_was_not_used_for_long_is_closed_unless_it_carries_a_call():
     assert connections.untidy(11.6)
 
 
-def test_what_a_session_left_is_closed_at_the_next_look():
+def test_connections_of_a_discarded_session_are_closed_at_next_tidy():
     left = _Noted(free=2, used_s=5.0)
     connections = _held(left)
     connections.tidy(6.0)

@@ -13,7 +13,7 @@ from penstock.errors import Unreachable
 from tests.children import python
 
 
-def test_a_token_tells_that_its_descriptor_was_closed_or_is_another_file_s(tmp_path):
+def test_token_detects_a_closed_or_reused_descriptor(tmp_path):
     token = Token()
     assert token.there()
     os.close(token._descriptor)
@@ -111,12 +111,12 @@ print("kept within it")
 """
 
 
-def test_few_descriptors_make_fewer_connections_and_none_left_is_told_as_that():
+def test_low_descriptor_limit_reduces_connections_and_exhaustion_raises_unreachable():
     ended = python(_SERVED + _FEW)
     assert ended.stdout == "kept within it\n", ended.stderr
 
 
-def test_where_no_descriptor_is_left_for_the_io_thread_the_caller_is_told():
+def test_missing_descriptor_for_the_io_thread_raises_unreachable_naming_ulimit():
     script = """
         import resource
         from penstock.errors import Unreachable
@@ -161,7 +161,7 @@ def test_the_io_thread_outlives_a_time_without_descriptors_for_it():
     assert ended.stdout == "carried on\n", ended.stderr
 
 
-def test_what_was_opened_is_closed_where_the_rest_cannot_be(monkeypatch):
+def test_opened_descriptors_are_closed_if_io_loop_setup_fails(monkeypatch):
     tried = loop._Loop()
     token, before = tried._token, len([*Path("/dev/fd").iterdir()])
 

@@ -132,7 +132,7 @@ def test_an_answer_that_memory_runs_short_for_is_an_error_and_never_a_part_of_it
 
 @pytest.mark.parametrize("size", [1, 100, 4095, 4096, 4097, 16_384, 16_385, 1 << 20])
 @pytest.mark.parametrize("more", [1, 5000, 20_000])
-def test_a_longer_body_is_told_and_cut(session, echo, size, more):
+def test_body_longer_than_the_buffer_is_cut_and_flagged_as_overflow(session, echo, size, more):
     buffer = bytearray(b"#" * (size + 2 * EDGE))
     target = Buffer.borrow(buffer).slice(EDGE, EDGE + size)
     response = carry(session, get(f"{echo.url}/{size + more}", target))[0]
@@ -185,7 +185,7 @@ def test_an_error_s_text_is_a_body_and_no_data(session, size):
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 10 << 20])
 @pytest.mark.parametrize("method", ["PUT", "POST"])
-def test_what_is_sent_is_what_was_given(session, echo, size, method):
+def test_sent_body_equals_the_given_buffer_for_each_buffer_type(session, echo, size, method):
     data = _body(size)
     frozen = np.frombuffer(data, np.uint8)  # read-only
     wide = np.zeros(2 * size, np.uint8)
@@ -211,7 +211,7 @@ def test_a_body_that_does_not_lie_in_one_piece_is_refused(session, echo):
 
 
 @pytest.mark.parametrize(("extra", "end"), [("", r"\)"), ("my-job/7 (a; b)", r"\) my-job/7 \(a; b\)")])
-def test_every_request_says_who_asks(echo, extra, end):
+def test_every_request_sends_the_user_agent_header(echo, extra, end):
     session = connect(TransportOptions(user_agent_extra=extra))
     for method in ("GET", "PUT", "GET"):
         carry(session, Once(Request(method, f"{echo.url}/1")))
@@ -298,7 +298,7 @@ def test_a_head_has_headers_and_no_body(session):
     assert (response.status, response.headers["content-length"], response.body) == (200, "12345", b"")
 
 
-def test_headers_are_found_whatever_their_case(session):
+def test_response_headers_are_matched_case_insensitively(session):
     answer = b'HTTP/1.1 200 OK\r\nETaG: "e"\r\nCONTENT-length: 2\r\nX-Other: 1\r\n\r\nok'
     with Scripted(lambda _received, send: send(answer) or True) as server:
         wanted, everything = carry(session, get(server.url, wants=("etag", "missing")), get(server.url))

@@ -52,7 +52,7 @@ def twice(first, second):
         yield f"http://localhost:{port}/key", other
 
 
-def test_a_call_that_waits_is_shown_with_what_it_has_waited_for():
+def test_watch_sees_a_waiting_call_and_its_waiting_time():
     gate = Gate()
     with Scripted(gate) as server:
         session = connect(TransportOptions())
@@ -117,7 +117,7 @@ def test_a_connection_that_is_not_answered_is_shown_as_such():
                 each.close()
 
 
-def test_what_is_asked_for_besides_goes_before_those_that_wait_and_over_a_new_connection():
+def test_extra_request_precedes_waiting_calls_and_opens_a_new_connection():
     gate = Gate()
     with Scripted(lambda received, send: (gate if received.path == "/held" else hello)(received, send)) as server:
         session = connect(TransportOptions(connections=1))
@@ -176,7 +176,7 @@ class BreaksBefore(Watching):
 
 
 @pytest.mark.parametrize(("broken", "seen"), [(BreaksInLook, 1), (BreaksBefore, 0)])
-def test_a_watch_that_breaks_is_not_asked_again_and_harms_nobody(broken, seen):
+def test_failing_watch_is_removed_and_calls_still_succeed(broken, seen):
     gate = Gate()
     with Scripted(gate) as server:
         session = connect(TransportOptions())

@@ -59,7 +59,7 @@ def test_a_store_that_moves_away_is_followed():
     assert played(limit, lambda now: now / 0.03, seconds=60).now == 256
 
 
-def test_what_a_slow_consumer_leaves_idle_says_nothing():
+def test_idle_slots_of_a_slow_consumer_leave_the_limit_unchanged():
     limit = Limit(256)
     for second in range(100):
         limit.record(10, float(second), waiting=False)
@@ -82,7 +82,7 @@ def test_bursts_are_put_together():
 
 
 @given(st.integers(1, 2000), st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1), st.booleans()), max_size=200))
-def test_it_stays_within_its_bounds(most, records):
+def test_limit_stays_within_its_bounds(most, records):
     limit, at = Limit(most), 0.0
     for finished, passed, waiting in records:
         at += passed

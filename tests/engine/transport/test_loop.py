@@ -109,7 +109,7 @@ class TestNoRequest:
         assert session.handles.active == 0
         assert session.handles.count() <= max(before, 1), "it takes no connection"
 
-    def test_what_it_raises_is_its_callers(self, session):
+    def test_exception_in_work_is_returned_as_the_fault_of_its_call(self, session):
         def refuse():
             raise NotFound("no such thing")
 
@@ -124,7 +124,7 @@ class TestNoRequest:
             assert isinstance(failed.wait().fault, Bug)
             assert good.wait().body == b"hello"
 
-    def test_it_may_be_tried_again(self, session):
+    def test_work_that_needs_no_request_can_be_retried(self, session):
         call = Once(Work(lambda: "value", blocks=False), delays=(0.0, 0.001))
         session.submit((call,))
         assert call.wait().body == "value"
@@ -165,7 +165,7 @@ class TestFailures:
         assert type(response.fault) is Unreachable
         assert "that the server runs" in str(response.fault)
 
-    def test_a_black_hole_takes_no_longer_than_told(self):
+    def test_unanswered_connection_fails_within_the_connect_timeout(self):
         session = connect(TransportOptions(connect_timeout_s=0.3))
         began = time.monotonic()
         response = carry(session, get("http://192.0.2.1"))[0]  # TEST-NET-1: nobody answers, or no route
@@ -247,7 +247,7 @@ class TestBrokenCalls:
                 assert "out of memory" in str(response.fault)
             assert carry(session, get(server.url))[0].body == b"hello", "the thread lives on"
 
-    def test_a_call_that_breaks_when_it_is_told_is_told_so_and_the_thread_lives_on(self, session):
+    def test_exception_in_done_callback_is_delivered_as_bug_and_the_thread_survives(self, session):
         class Breaking(Once):
             def done(self, response):
                 if not self.responses:
@@ -324,7 +324,7 @@ class TestTLS:
         server, _ = secure
         assert carry(connect(TransportOptions(verify=False)), get(server.url))[0].body == b"hello"
 
-    def test_a_ca_file_that_is_none(self, secure, tmp_path):
+    def test_invalid_ca_file_raises_config_error(self, secure, tmp_path):
         (tmp_path / "ca.pem").write_text("nonsense")
         fault = carry(connect(TransportOptions(ca_file=str(tmp_path / "ca.pem"))), get(secure[0].url))[0].fault
         assert type(fault) is ConfigError
@@ -385,7 +385,7 @@ class TestForks:
         ended = python(_FORKS, *([str(tmp_path)] if tls else []), limit_s=90)
         assert ended.stdout == "parent and children read on\n", ended.stderr
 
-    def test_what_was_opened_before_a_fork_refuses_after_it(self, session):
+    def test_session_opened_before_a_fork_refuses_requests_in_the_child(self, session):
         with Scripted(hello) as server:
             carry(session, get(server.url))
 
@@ -422,7 +422,7 @@ class TestEnds:
         assert time.monotonic() - began < 20, "it waited for the answers until they were given up"
 
     @pytest.mark.parametrize("where", ["finished", "perform", "poll"])
-    def test_a_dying_thread_tells_everyone_who_waits(self, where):
+    def test_dying_io_thread_fails_every_waiting_call_with_a_bug(self, where):
         script = """
             import sys, threading
             from penstock.errors import Bug
@@ -504,7 +504,7 @@ class TestGates:
             carry(session, get(server.url))
         assert session.gate.asked == 0
 
-    def test_the_gate_hears_of_attempts_that_are_repeated_and_says_when(self):
+    def test_gate_receives_each_retried_call_and_allows_every_attempt(self):
         session = connect(TransportOptions())
         session.guard(Turnstile(0))
         with Scripted(hello) as server:
@@ -544,7 +544,7 @@ class Steward:
 
 
 class TestShares:
-    def test_a_share_bounds_what_is_in_flight(self, monkeypatch):
+    def test_share_limits_the_number_of_requests_in_flight(self, monkeypatch):
         steward = Steward(2)
         session = connect(TransportOptions())
         carrier = loop._loop
@@ -564,7 +564,7 @@ class TestShares:
         monkeypatch.undo()
         carrier._share = float("inf")
 
-    def test_requests_go_on_where_a_share_cannot_be_had(self, monkeypatch):
+    def test_requests_proceed_without_limit_if_a_share_is_unavailable(self, monkeypatch):
         session = connect(TransportOptions())
         carrier = loop._loop
         steward = Steward(None)

@@ -39,7 +39,7 @@ def _ended(multi, count):
     return ended
 
 
-def test_each_transfer_that_ended_is_told_once_with_its_code():
+def test_each_finished_transfer_is_reported_once_with_its_result_code():
     multi = Multi(4)
     with Scripted(hello) as server, ExitStack() as held:
         good = [held.enter_context(_loaded(server.url)) for _ in range(3)]
@@ -53,7 +53,7 @@ def test_each_transfer_that_ended_is_told_once_with_its_code():
             multi.remove(easy)
 
 
-def test_an_unfinished_transfer_that_was_removed_is_never_told_and_the_others_go_on():
+def test_removed_unfinished_transfer_is_never_reported_and_others_complete():
     multi, gate = Multi(4), Gate()
     with Scripted(gate) as slow, Scripted(hello) as quick, _loaded(slow.url) as held, _loaded(quick.url) as other:
         multi.add(held)
@@ -88,7 +88,7 @@ def test_a_wakeup_ends_the_poll_that_waits_or_the_next_one(first):
     assert time.monotonic() - began < WAIT_S / 2
 
 
-def test_where_there_can_be_no_set_every_transfer_is_told_why():
+def test_missing_multi_handle_raises_unreachable_with_its_cause_on_add():
     cause, missing = OSError("no descriptor"), Unreachable("cannot make connections")
     missing.__cause__ = cause
     multi = MissingMulti(missing)

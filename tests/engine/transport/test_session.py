@@ -81,7 +81,7 @@ def test_handles_are_kept_for_the_next_call_and_freed_with_their_session():
     assert handles.count() == 0
 
 
-def test_a_gate_that_breaks_is_not_asked_again_and_harms_nobody():
+def test_failing_gate_is_removed_and_requests_still_succeed():
     class Broken:
         closed = True
 

@@ -31,7 +31,7 @@ def test_a_region_is_filled_to_its_last_byte_and_no_byte_beyond_is_written(size)
     assert region == EDGE + data[:size] + EDGE
 
 
-def test_pieces_follow_one_another_and_what_was_written_is_counted():
+def test_stream_appends_pieces_and_counts_written_bytes():
     region, _pin, stream = _laid_over(10)
     for piece in (b"ab\0", b"", b"cd"):
         assert _write(stream, piece) == len(piece)
@@ -45,7 +45,7 @@ def test_a_region_that_nothing_is_written_to_holds_no_bytes():
     assert close_over(stream) == 0
 
 
-def test_a_stream_that_is_used_again_holds_what_came_last_also_after_too_much_came():
+def test_reused_stream_holds_the_latest_data_even_after_an_overflow():
     reused = Reused(10)
     for data in (b"0123456789", b"ab", b"x" * 20, b"", b"\0c\0"):
         rewind(reused.stream)

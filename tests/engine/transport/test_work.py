@@ -48,7 +48,7 @@ def test_errors_come_back(threads):
     assert type(request.fault) is type(wrong.fault) is Bug
 
 
-def test_what_has_not_begun_or_waits_is_called_off():
+def test_queued_and_delayed_work_is_cancelled_but_running_work_finishes():
     threads, gate, begun = Threads(1), threading.Event(), threading.Event()
     delayed = Once(Work(lambda: None), delays=[3600.0])
     threads.submit([delayed])
@@ -71,7 +71,7 @@ def test_a_retry_waits_and_runs_again(threads):
     assert (call.wait().body, call.attempts) == ("done", 3)
 
 
-def test_what_waits_for_another_attempt_holds_up_no_other(threads):
+def test_work_waiting_for_a_retry_blocks_no_other_work(threads):
     waiting = [Once(Work(lambda: None), delays=[3600.0]) for _ in range(5)]
     threads.submit(waiting)
     assert [response.body for response in carry(threads, *[Once(Work(lambda: 1)) for _ in range(9)])] == [1] * 9
@@ -81,7 +81,7 @@ def test_what_waits_for_another_attempt_holds_up_no_other(threads):
     assert not threads._waiting
 
 
-def test_a_call_that_breaks_when_it_is_told_is_told_so_and_the_thread_goes_on():
+def test_exception_in_done_callback_is_delivered_as_bug_and_the_thread_survives():
     class Breaking(Once):
         def done(self, response):
             if not self.responses:
@@ -130,7 +130,7 @@ def test_threads_end_when_nothing_is_left_to_do():
     assert carry(threads, Once(Work(lambda: "again")))[0].body == "again"
 
 
-def test_what_comes_while_the_last_thread_ends_is_done():
+def test_work_submitted_while_the_last_thread_exits_is_completed():
     threads = Threads(1)
     for wait_s in np.linspace(0.9, 1.1, 20) * work._LINGER_S:
         time.sleep(wait_s)  # about when it goes
@@ -162,7 +162,7 @@ def test_an_interrupt_at_any_moment_of_a_submit_leaves_the_threads_usable():
     assert len(threads._workers) <= 2
 
 
-def test_a_forked_child_has_threads_of_its_own():
+def test_forked_child_runs_work_on_its_own_threads():
     threads, gate, begun = Threads(1), threading.Event(), threading.Event()
     blocked = Once(Work(lambda: begun.set() or gate.wait(60)))
     threads.submit([blocked])
@@ -177,7 +177,7 @@ def test_a_forked_child_has_threads_of_its_own():
     assert blocked.wait().body is True
 
 
-def test_the_interpreter_s_end_waits_for_what_runs_and_for_no_more():
+def test_interpreter_exit_waits_for_running_and_queued_work():
     script = """
         import time
         from penstock.engine.contracts.exchange import Work

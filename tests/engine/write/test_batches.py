@@ -71,7 +71,7 @@ def test_puts_go_together_while_as_many_batches_are_under_way_as_there_are_threa
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(each): str(each) for each in range(60)}
 
 
-def test_one_that_fails_fails_alone(files, calls, tmp_path):
+def test_failed_put_in_a_batch_does_not_affect_the_others(files, calls, tmp_path):
     calls, told = calls
     files.go_on.set()
     (tmp_path / "folder").mkdir()
@@ -103,7 +103,7 @@ class _Busy(Files):
 
 
 @pytest.mark.parametrize(("attempts", "times"), [(4, 1), (4, 3), (2, 2), (1, 1)])
-def test_one_that_may_be_tried_again_is_alone_and_as_often_as_any_other(tmp_path, attempts, times):
+def test_transient_put_is_retried_alone_up_to_the_attempt_limit(tmp_path, attempts, times):
     files = _Busy(str(tmp_path), {"b": times})
     fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=attempts), ReadOptions())
     told = Told()
@@ -124,7 +124,7 @@ def test_one_that_may_be_tried_again_is_alone_and_as_often_as_any_other(tmp_path
     fetcher.close()
 
 
-def test_one_that_waits_for_another_attempt_is_called_off(tmp_path):
+def test_put_waiting_for_a_retry_is_cancelled(tmp_path):
     files = _Busy(str(tmp_path), {"b": 99})
     fetcher = Fetcher(files, Threads(2), RetryOptions(base_s=1000, cap_s=1000, patience_s=10_000), ReadOptions())
     told = Told()
@@ -148,7 +148,7 @@ def test_large_puts_are_spread_over_batches(files, calls):
     assert files.batches == [2, 2]
 
 
-def test_what_waits_is_called_off_and_what_has_begun_is_finished(files, calls, tmp_path):
+def test_cancellation_ends_waiting_puts_and_lets_started_puts_finish(files, calls, tmp_path):
     calls, told = calls
     puts = [calls.put("0", b"x", Attributes())]
     calls.send()
@@ -167,7 +167,7 @@ def test_what_waits_is_called_off_and_what_has_begun_is_finished(files, calls, t
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
 
 
-def test_a_store_that_is_closed_tells_all_that_wait(files, calls):
+def test_closing_the_store_completes_all_waiting_puts(files, calls):
     calls, told = calls
     puts = [calls.put(f"{number}", b"x", Attributes()) for number in range(40)]
     calls.send()
@@ -208,7 +208,7 @@ def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
     now.close()
 
 
-def test_a_driver_that_tells_of_too_few_is_an_error_of_each(files, calls):
+def test_driver_reporting_too_few_puts_raises_a_bug_for_each_put(files, calls):
     calls, told = calls
     files.go_on.set()
     whole = files.put_many
@@ -221,7 +221,7 @@ def test_a_driver_that_tells_of_too_few_is_an_error_of_each(files, calls):
             put.result()
 
 
-def test_what_goes_wrong_in_sending_is_told_to_each(calls, monkeypatch):
+def test_exception_while_sending_a_batch_is_reported_to_each_put(calls, monkeypatch):
     calls, told = calls
     monkeypatch.setattr(calls._fetcher(), "send", lambda _operations: 1 / 0)
     puts = [calls.put(key, b"x", Attributes()) for key in "abc"]

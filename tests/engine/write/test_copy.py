@@ -44,7 +44,7 @@ def waiting(condition):
 
 
 @pytest.mark.parametrize("key", ["a b/ü+", "per%2Bcent"])  # Ceph 16 takes the second for per+cent
-def test_a_long_object_goes_in_parts_with_all_that_is_said_of_it(bucket, seed, key):
+def test_large_object_copied_in_parts_keeps_its_content_type_and_metadata(bucket, seed, key):
     data = random.Random(seed).randbytes(12 * MIB)
     client, where = bucket.client, {"Bucket": bucket.name}
     client.put_object(**where, Key="per+cent", Body=bytes(12 * MIB))
@@ -114,7 +114,7 @@ def test_a_version_that_comes_while_parts_are_copied_is_not_mixed_in(server, sou
     assert server.uploads("bucket") == []
 
 
-def test_nor_where_the_store_copies_whatever_is_there(moto_server):
+def test_source_changed_during_copy_raises_on_a_store_that_ignores_conditions(moto_server):
     client = moto_server.client()
     client.create_bucket(Bucket="heedless")
     client.put_object(Bucket="heedless", Key="from", Body=bytes(11 * MIB))

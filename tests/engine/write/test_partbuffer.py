@@ -18,7 +18,7 @@ def _bytes(size):
 
 @pytest.mark.parametrize("at_once", [1000, PIECE - 1, PIECE, PIECE + 1, 10 * PIECE])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_digest_is_of_what_was_taken(size, at_once):
+def test_digest_of_a_part_covers_all_bytes_taken(size, at_once):
     data = _bytes(size)
     taking = PartBuffer(bytearray(4 * PIECE), sha256)
     for start in range(0, size, at_once):
@@ -30,14 +30,14 @@ def test_the_digest_is_of_what_was_taken(size, at_once):
 
 
 @pytest.mark.parametrize("room", [1, PIECE, 2 * PIECE + 3])
-def test_what_does_not_fit_is_left(room):
+def test_full_part_buffer_takes_no_more_bytes(room):
     data = _bytes(room + 10)
     taking = PartBuffer(bytearray(room), sha256)
     assert (taking.take(memoryview(data)), taking.take(memoryview(data)), taking.full) == (room, 0, True)
     assert taking.payload().digest == sha256(data[:room]).hexdigest()
 
 
-def test_it_grows_by_doubling_up_to_a_bound():
+def test_part_buffer_grows_by_doubling_up_to_its_bound():
     taking = PartBuffer(bytearray(PIECE), sha256)
     data = memoryview(_bytes(3 * PIECE))
     sizes, taken = [], 0
@@ -50,7 +50,7 @@ def test_it_grows_by_doubling_up_to_a_bound():
     assert taking.payload().digest == sha256(data).hexdigest()
 
 
-def test_what_was_given_away_cannot_move():
+def test_part_buffer_cannot_grow_after_its_payload_is_exported():
     taking = PartBuffer(bytearray(2), sha256)
     body = taking.payload()
     with pytest.raises(BufferError):

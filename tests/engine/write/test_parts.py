@@ -18,7 +18,7 @@ def source(bucket):
     return small_parts(bucket)
 
 
-def test_parts_are_told_with_their_sizes(source):
+def test_part_sent_events_report_number_and_size_of_each_part(source):
     seen = []
     stop = events.subscribe(seen.append)
     with source.open_write("key") as file:
@@ -97,7 +97,7 @@ def test_a_part_that_fails_once_is_sent_again():
     assert script.parts == {1: PART, 2: PART, 3: PART}
 
 
-def test_why_a_part_was_not_sent_is_why_the_upload_ended_for_who_waits_for_memory():
+def test_failed_part_error_is_raised_to_a_writer_waiting_for_memory():
     def part(_received, send, _answer):
         send(reply(403, document("Error", Code="AccessDenied")))
         return True

@@ -74,7 +74,7 @@ def test_the_version_that_is_named_is_replaced_and_no_other(source, size):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", ["lost", "reset", "headers-long", "503"])
 @pytest.mark.parametrize(("verb", "size"), [("put", 0), ("put", 10), ("complete", 6 << 20)])
-def test_a_lost_answer_is_no_refusal(kind, fault, verb, size):
+def test_lost_write_response_does_not_raise_a_failed_condition(kind, fault, verb, size):
     """The write took effect, and a second attempt meets our own object: 412, or no such upload."""
     with FaultServer.within(Settings(conditions=kind)) as server:
         etag = server.put("bucket", "key", b"old")
@@ -85,7 +85,7 @@ def test_a_lost_answer_is_no_refusal(kind, fault, verb, size):
         assert server.uploads("bucket") == []
 
 
-def test_a_publication_is_one_put_whatever_its_size():
+def test_publish_sends_one_put_even_for_a_large_object():
     with FaultServer.within() as server:
         server.make("bucket")
         source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS))
@@ -115,7 +115,7 @@ def _count(source, key, times):
 
 
 @pytest.mark.parametrize("kind", ["heeded", "memory", "local", pytest.param("ceph", marks=pytest.mark.ceph)])
-def test_of_two_that_replace_one_version_one_is_told(kind, tmp_path, request):
+def test_concurrent_conditional_replacements_lose_no_update(kind, tmp_path, request):
     """Numbers are lost where both think they replaced it."""
     retry = RetryOptions(base_s=0.001, cap_s=0.01)
     with FaultServer.start() as server:
@@ -142,7 +142,7 @@ def test_of_two_that_replace_one_version_one_is_told(kind, tmp_path, request):
         assert int(source.open_read(key).read()) == 50
 
 
-def test_it_is_learned_once_how_a_store_wants_it_said():
+def test_form_of_write_conditions_is_learned_once_per_store():
     for kind, learned in (("heeded", "usual"), ("bare", "bare"), ("ignored", "usual"), ("refused", "none")):
         with FaultServer.within(Settings(conditions=kind)) as server:
             etag = server.put("bucket", "key", b"0")
@@ -155,7 +155,7 @@ def test_it_is_learned_once_how_a_store_wants_it_said():
                 source.publish("key", b"3", replaces="f" * 32)
 
 
-def test_what_is_not_offered_for_another_reason_teaches_nothing():
+def test_unrelated_not_implemented_response_does_not_change_the_condition_form():
     def script(received, send):
         send(reply(404) if received.method == "HEAD" else reply(501, b"<Error><Code>NotImplemented</Code></Error>"))
         return True
@@ -167,7 +167,7 @@ def test_what_is_not_offered_for_another_reason_teaches_nothing():
         assert source._fetcher().driver.abilities.form == "usual"
 
 
-def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
+def test_refused_write_keeps_abilities_that_concurrent_reads_have_learned():
     def script(received, send):
         driver = source._fetcher().driver
         if received.method == "PUT":
@@ -185,7 +185,7 @@ def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
 
 @pytest.mark.parametrize("others", [{"x_amz_meta_penstockwrite": "theirs"}, {}])
 @pytest.mark.parametrize("condition", [{"create_only": True}, {"replaces": "e"}])
-def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
+def test_losing_writer_on_a_store_without_conditions_raises_changed(others, condition):
     """Both looked, both wrote, and what is shown afterwards is the other's, of the same size; Ceph names no ETag."""
     written = []
 
@@ -209,7 +209,7 @@ def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
         assert [each.method for each in server.received].count("GET") == (0 if others else 1)
 
 
-def test_a_look_that_fails_is_no_vacant_place():
+def test_failed_head_request_does_not_count_as_a_missing_object():
     with Scripted(lambda _received, send: send(reply(503)) or True) as server:
         store = S3Options(endpoint=server.url, anonymous=True, retry=RetryOptions(base_s=0.001, attempts=2))
         source, _ = open_source("s3://bucket/", store)
@@ -238,7 +238,7 @@ def _renamed(*, drops):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_store_that_gives_an_object_another_etag_later_is_no_damage(size, drops):
+def test_etag_changed_by_the_store_after_a_write_raises_no_error(size, drops):
     """As rclone's and other gateways do: our mark tells, else the bytes, which are read back once."""
     lie = _renamed(drops=drops)
     with hostile(head=lie, get=lie) as server:
@@ -252,7 +252,7 @@ def test_a_store_that_gives_an_object_another_etag_later_is_no_damage(size, drop
 
 
 @pytest.mark.parametrize("size", [10, 6 << 20])
-def test_other_bytes_under_another_etag_are_told(size):
+def test_different_bytes_under_a_different_etag_raise_an_error(size):
     """No mark, another ETag: what stands there is another writer's of the same size, or damaged."""
     lie = _renamed(drops=True)
 
@@ -300,7 +300,7 @@ def test_a_write_on_a_condition_is_read_back_where_no_mark_is_kept(size, replace
                 source.publish("other", b"n" * size, replaces=replaces)
 
 
-def test_another_size_is_told_whatever_the_mark_says():
+def test_size_mismatch_raises_despite_matching_write_id():
     with hostile() as server:
         source, _ = open_source("s3://bucket/", server.store)
         server.lies["head"] = lambda answer, _: re.sub(rb"(?im)^content-length: \d+", b"content-length: 9", answer)

@@ -71,7 +71,7 @@ def _keys(driver):
 
 
 @pytest.mark.parametrize("lose", [0, 1], ids=["answered", "answer-lost"])
-def test_a_large_object_is_created_on_its_condition_and_keeps_what_it_is(driver, lose):
+def test_large_conditional_create_is_staged_and_keeps_its_attributes(driver, lose):
     driver.lose = lose
     _write(driver, "a/key", 3 * PART, NEW)
     assert _keys(driver) == {"a/key"}
@@ -82,7 +82,7 @@ def test_a_large_object_is_created_on_its_condition_and_keeps_what_it_is(driver,
     assert moved.startswith(".penstock-uploads/a%2Fkey.")
 
 
-def test_a_condition_that_does_not_hold_is_told_and_leaves_what_stood_there_and_nothing_else(driver):
+def test_failed_condition_raises_and_leaves_only_the_existing_object(driver):
     _write(driver, "key", 2 * PART, Attributes())
     before = driver._find("key").meta.etag
     with pytest.raises(AlreadyExists):
@@ -94,7 +94,7 @@ def test_a_condition_that_does_not_hold_is_told_and_leaves_what_stood_there_and_
     assert (_keys(driver), driver._find("key").meta.size) == ({"key"}, 3 * PART)
 
 
-def test_another_writer_who_comes_after_the_look_is_seen_by_the_move(driver):
+def test_concurrent_write_after_the_check_makes_the_staged_move_raise(driver):
     """The look sees nothing; the move's condition does."""
     move = driver.move
 
@@ -118,7 +118,7 @@ def test_an_upload_that_fails_is_aborted_where_its_parts_are(driver):
     assert (driver._uploads, _keys(driver)) == ({}, set())
 
 
-def test_what_needs_no_condition_or_one_request_goes_straight_to_its_key(driver):
+def test_unconditional_and_single_request_writes_go_directly_to_their_key(driver):
     _write(driver, "large", 3 * PART, Attributes())
     _write(driver, "small", 10, NEW)
     assert (driver.parted, driver.moved, _keys(driver)) == ({"large"}, [], {"large", "small"})
@@ -134,7 +134,7 @@ def test_what_needs_no_condition_or_one_request_goes_straight_to_its_key(driver)
         (Conditions(create=False, replace=False), Attributes(), False),
     ],
 )
-def test_only_a_condition_that_a_completion_does_not_heed_needs_it(driver, complete, attributes, expected):
+def test_staging_is_needed_only_for_conditions_that_completion_ignores(driver, complete, attributes, expected):
     driver.abilities = Abilities(digest=None, complete=complete)
     assert needs_staging(Fetcher(driver, Threads(1), QUICK, ReadOptions()), attributes) is expected
 

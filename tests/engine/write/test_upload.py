@@ -53,7 +53,7 @@ def _soon(condition):
 
 class TestWhole:
     @pytest.mark.parametrize("size", [0, 1, 100_000, PART - 1, PART, PART + 1, 2 * PART, 3 * PART + 7])
-    def test_what_is_written_is_what_is_there(self, source, bucket, size):
+    def test_written_bytes_equal_the_stored_object(self, source, bucket, size):
         data, piece = _bytes(size), 777_777
         with source.open_write("key") as file:
             for start in range(0, size, piece):
@@ -208,7 +208,7 @@ class TestGoingBack:
     """An object is written from its first byte to its last; some libraries do not hear that ``seek`` was refused."""
 
     @pytest.mark.parametrize("how", [(0,), (3,), (-1, 1), (-2, 2), (9,)], ids=str)
-    def test_what_is_written_after_it_publishes_nothing(self, source, bucket, how):
+    def test_write_after_a_refused_seek_raises_and_publishes_nothing(self, source, bucket, how):
         file = source.open_write("key")
         file.write(b"hello")
         with pytest.raises(io.UnsupportedOperation, match="first byte to its last"):
@@ -222,7 +222,7 @@ class TestGoingBack:
     @pytest.mark.parametrize(
         ("before", "how"), [(b"", (7,)), (b"", (0, 2)), (b"hello", (5,)), (b"hello", (0, 1))], ids=str
     )
-    def test_to_look_whether_it_could_is_no_harm(self, source, bucket, before, how):
+    def test_harmless_seek_attempt_raises_but_does_not_prevent_publishing(self, source, bucket, before, how):
         with source.open_write("key") as file:
             file.write(before)
             with pytest.raises(io.UnsupportedOperation):
@@ -356,7 +356,7 @@ class TestAnswers:
         assert not script.published
         assert script.aborted.is_set()
 
-    def test_a_lost_answer_is_no_failure(self):
+    def test_lost_completion_response_still_publishes_the_upload(self):
         # On a kept connection libcurl sends again by itself, so the engine counts one attempt here.
         script = Uploads(
             complete=lambda _received, _send, answer: None if script.published else bool(answer()) and False
@@ -367,7 +367,7 @@ class TestAnswers:
         assert script.published
         assert not script.aborted.is_set()
 
-    def test_a_lost_answer_on_ceph_16_is_none_either(self):
+    def test_lost_completion_response_on_ceph_16_still_publishes_the_upload(self):
         def complete(_received, send, answer):
             if script.published:  # it says so for ever after
                 send(reply(500, b"<Error><Code>InternalError</Code></Error>"))
@@ -394,7 +394,7 @@ class TestAnswers:
     @pytest.mark.parametrize(
         "shown", [{"content_length": "4", "etag": '"whole"'}, {"content_length": "5", "etag": '"other"'}]
     )
-    def test_what_is_shown_is_compared(self, shown):
+    def test_size_or_etag_mismatch_after_upload_raises_damaged(self, shown):
         with writing(Uploads(head=lambda _received, send, _answer: send(reply(200, **shown)) or True)) as file:
             file.write(b"12345")
             with pytest.raises(Damaged, match="wrote 5 bytes"):
@@ -416,7 +416,7 @@ class TestAnswers:
 
 
 class TestManners:
-    def test_it_says_what_it_can(self, source):
+    def test_writer_reports_its_capabilities_and_refuses_unsupported_operations(self, source):
         file = source.open_write("key")
         assert (file.writable(), file.readable(), file.seekable(), file.tell(), file.flush()) == (
             True,
@@ -455,7 +455,7 @@ class TestManners:
         file.abort()
         assert source.head("key").size == 0
 
-    def test_it_cannot_be_pickled(self, source):
+    def test_open_writer_cannot_be_pickled(self, source):
         with source.open_write("key") as file, pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(file)
 
@@ -566,7 +566,7 @@ class TestThreads:
         assert script.parts == {1: PART, 2: 1}
         assert script.aborted.is_set()
 
-    def test_abort_ends_what_another_thread_writes(self):
+    def test_abort_cancels_a_write_in_progress_on_another_thread(self):
         came, go = threading.Event(), threading.Event()
 
         def part(_received, _send, _answer):

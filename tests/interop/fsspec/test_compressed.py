@@ -20,7 +20,7 @@ def place():
 
 
 @pytest.mark.parametrize("compression", ["gzip", "bz2", "xz", "zip"])
-def test_what_is_written_is_read(place, compression):
+def test_compressed_file_is_published_on_close_and_reads_back_unchanged(place, compression):
     fs, folder = place
     url = f"{folder}/x/{compression}"
     with fs.open(url, "wb", compression=compression) as file:
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(place, compression):
         assert file.read() == b"bytes " * 1000
 
 
-def test_text_and_a_name_that_says_so(place):
+def test_compression_of_text_files_is_inferred_from_the_file_name(place):
     fs, folder = place
     for name in ("x/t.gz", "x/t.txt"):
         with fs.open(f"{folder}/{name}", "w", compression="infer", encoding="utf-8") as file:
@@ -43,7 +43,7 @@ def test_text_and_a_name_that_says_so(place):
     assert gzip.decompress(fs.cat(f"{folder}/x/t.gz")) == fs.cat(f"{folder}/x/t.txt") == "händel\n".encode()
 
 
-def test_what_fails_or_is_dropped_publishes_nothing(place):
+def test_failed_or_dropped_compressed_writer_publishes_nothing(place):
     fs, folder = place
     url = f"{folder}/x/k.gz"
     fs.pipe(url, b"before")
@@ -83,7 +83,7 @@ def test_an_unknown_compression_is_refused_before_anything_is_opened(place):
     assert [compressor("a.gz", each) for each in ("infer", None, "bz2")] == ["gzip", None, "bz2"]
 
 
-def test_it_is_a_file(place):
+def test_compressed_writer_implements_the_file_interface(place):
     fs, folder = place
     with Compressed(fs.open(f"{folder}/x/k", "xb"), "gzip") as file:
         assert (file.mode, file.tell(), file.readable(), isinstance(file, io.BufferedIOBase)) == ("xb", 0, False, True)

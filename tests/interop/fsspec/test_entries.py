@@ -23,7 +23,7 @@ def _key(source):
     return lambda url: url.removeprefix(source.root)
 
 
-def test_what_lies_right_below(source):
+def test_ls_returns_only_direct_children(source):
     found = {each["name"]: each["type"] for each in coroutines.ls(source, "", _key(source))}
     assert found == {"a": "directory", "ab": "file", "c": "directory", "e": "file"}
     assert [each["name"] for each in coroutines.ls(source, "a", _key(source))] == ["a/x", "a/b"]

@@ -74,7 +74,7 @@ def test_a_url_opens_the_registered_store(opened):
     assert fs.unstrip_protocol(path) == f"{opened.url}run"
 
 
-def test_files_and_folders_are_told_apart(files):
+def test_filesystem_distinguishes_files_from_directories(files):
     fs, name = files
     assert fs.ls(f"s3://{name}", detail=False) == [f"{name}/a"]
     assert fs.ls(f"{name}/a", detail=False) == [f"{name}/a/x", f"{name}/a/b"]
@@ -166,7 +166,7 @@ def _fields(options):
     return {name: getattr(options, name) for name in options.__dataclass_fields__}
 
 
-def test_it_travels_to_another_process_with_its_options(files):
+def test_pickled_filesystem_keeps_its_options_in_another_process(files):
     fs, name = files
     via_url, _ = url_to_fs(f"s3://{name}")
     for each in (fs, via_url):
@@ -244,7 +244,7 @@ def test_a_directory_is_not_moved_into_itself(into):
     assert fs.find(root) == [f"{root}/p/a", f"{root}/p/d/x"]
 
 
-def test_what_was_not_moved_is_not_deleted():
+def test_mv_deletes_only_objects_that_were_moved():
     root = f"memory://{uuid.uuid4().hex}"
     fs = PenstockFileSystem()
     fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x", f"{root}/p/e[1]": b"e"})
@@ -254,7 +254,7 @@ def test_what_was_not_moved_is_not_deleted():
     assert fs.find(root) == [f"{root}/p/sub/d/x", f"{root}/q/a", f"{root}/q/e[1]"]
 
 
-def test_what_is_named_twice_is_deleted_once_and_nothing_where_something_is_missing():
+def test_rm_accepts_overlapping_paths_and_deletes_nothing_if_one_is_missing():
     root = f"memory://{uuid.uuid4().hex}"
     fs = PenstockFileSystem()
     fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
@@ -465,7 +465,7 @@ def test_sizes_versions_times_and_addresses(counted):
     assert server.objects("bucket").keys() == {"a/x", "a/b/y"}
 
 
-def test_a_folder_that_a_console_made_goes_with_what_is_in_it(counted):
+def test_recursive_rm_deletes_a_folder_marker_with_its_contents(counted):
     fs, _, server = counted
     for key in ("f/", "f/x", "f/g/", "fx"):
         server.put("bucket", key, b"")
@@ -477,7 +477,7 @@ def test_a_folder_that_a_console_made_goes_with_what_is_in_it(counted):
         fs.open("bucket", "rb")
 
 
-def test_it_works_in_forked_and_spawned_children(counted):
+def test_filesystem_works_in_forked_and_spawned_children(counted):
     fs, _, _ = counted
     fs.pipe_file("bucket/k", b"0123")
     assert fs.cat_ranges(["bucket/k"], 1, 3) == [b"12"]

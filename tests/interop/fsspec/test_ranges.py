@@ -57,7 +57,7 @@ def test_every_span_lies_in_the_run_that_holds_it(seed):
             assert one.span.key != other.span.key or other.span.start - one.span.stop > gap
 
 
-def test_a_run_does_not_grow_beyond_what_one_request_reads_well():
+def test_merged_run_does_not_exceed_the_efficient_request_size():
     mib = 1 << 20
     runs = [*merged([Span("k", at * mib, (at + 1) * mib) for at in range(9)], 0)]
     assert [run.span.stop - run.span.start for run in runs] == [4 * mib, 4 * mib, mib]

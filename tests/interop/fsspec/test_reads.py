@@ -69,7 +69,7 @@ def test_errors_stand_where_the_bytes_would_or_are_raised(fs):
         fs.cat(["bucket/k", "bucket/none"])
 
 
-def test_what_names_no_object_is_an_error_among_others_and_costs_nothing(fs, server):
+def test_path_without_object_returns_an_error_in_place_and_sends_no_request(fs, server):
     def asked_for(paths, **options):
         return _asked(server, lambda: fs.cat_ranges(paths, 0, 2, **options))
 

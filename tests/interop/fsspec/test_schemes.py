@@ -73,7 +73,7 @@ def test_a_class_is_found_by_its_scheme():
         schemes.nope  # noqa: B018
 
 
-def test_bare_path_of_msc_is_of_its_own_configuration(tmp_path, monkeypatch):
+def test_bare_path_of_each_scheme_uses_its_own_configuration(tmp_path, monkeypatch):
     profile = {"storage_provider": {"type": "file", "options": {"base_path": str(tmp_path / "msc")}}}
     (tmp_path / "msc.json").write_text(json.dumps({"profiles": {"train": profile}}))
     (tmp_path / "penstock.toml").write_text(f'[profiles.train]\nurl = "{tmp_path}/toml/"\n')

@@ -94,7 +94,7 @@ def test_secrets_go_to_workers_and_nowhere_else(scheme):
     ],
     ids=["plain", "named", "store", "profile", "several", "asynchronous"],
 )
-def test_what_holds_no_secret_travels_by_pickle_and_json(fs):
+def test_filesystem_without_secrets_survives_pickle_and_json(fs):
     for again in (pickle.loads(pickle.dumps(fs)), fsspec.AbstractFileSystem.from_json(fs.to_json())):
         assert (again, again.protocol, again.asynchronous) == (fs, fs.protocol, fs.asynchronous)
         assert again.unstrip_protocol("b/k") == fs.unstrip_protocol("b/k")

@@ -22,7 +22,7 @@ def fs():
     return PenstockFileSystem(asynchronous=True)
 
 
-def test_what_is_written_is_read(fs, root):
+def test_streamed_write_is_read_back_asynchronously(fs, root):
     async def main():
         async with await fs.open_async(f"{root}/k", "wb") as file:
             assert await file.write(b"0123456789") == 10

@@ -52,7 +52,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_written_is_read_in_whole_and_in_part(store, layout):
+def test_array_reads_back_completely_and_in_slices(store, layout):
     array = zarr.create_array(store, name="g/a", shape=VALUES.shape, dtype="f4", fill_value=-1, **LAYOUTS[layout])
     array[:40] = VALUES[:40]
     again = zarr.open_array(Store(store.url, store=store._given, read_only=True), path="g/a")
@@ -66,7 +66,7 @@ def test_what_is_written_is_read_in_whole_and_in_part(store, layout):
     assert array.nbytes_stored() > 0
 
 
-def test_one_chunk_of_a_shard_costs_two_requests(server, bucket, store):
+def test_reading_one_chunk_of_a_shard_sends_two_requests(server, bucket, store):
     array = zarr.create_array(store, name="a", shape=VALUES.shape, dtype="f4", **LAYOUTS["sharded"])
     array[:] = VALUES
     before = len(server.seen("", bucket))
@@ -101,7 +101,7 @@ def test_consolidated_metadata_is_read_once(server, bucket, store, zarr_format):
     assert {each.verb for each in server.seen("", bucket)[before:]} == {"get"}
 
 
-def test_opening_nothing_says_where_it_looked(store):
+def test_opening_a_missing_array_reports_its_location(store):
     for opened in (zarr.open, zarr.open_array, zarr.open_group):
         with pytest.raises((FileNotFoundError, GroupNotFoundError), match=r"data\.zarr"):
             opened(store, mode="r")

@@ -56,7 +56,7 @@ def test_filters_and_the_order_of_bytes_stay():
     assert changed(v3, codec="zstd")["codecs"][1]["configuration"]["endian"] == "big"
 
 
-def test_what_cannot_be_is_refused():
+def test_unsupported_format_grid_or_codec_change_is_refused():
     with pytest.raises(Unusable, match="format 2 have no shards: --zarr-format 3"):
         changed(made(zarr_format=2), shards=(4, 5))
     odd = made() | {"chunk_grid": {"name": "rectilinear", "configuration": {}}}

@@ -37,7 +37,7 @@ def test_zarr_encodes_and_decodes_with_every_one(word, zarr_format):
         ("none:1", "has no level"),
     ],
 )
-def test_a_wrong_word_is_told_what_is_right(word, said):
+def test_invalid_codec_name_is_refused_with_a_correction(word, said):
     for call in (lambda: codec_v2(word), lambda: codecs_v3(word, 4)):
         with pytest.raises(Unusable, match=said):
             call()

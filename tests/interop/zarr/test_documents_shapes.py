@@ -30,7 +30,7 @@ def test_coordinates_stay_as_they_are_unless_they_are_named():
     assert Shapes({"time": 1}, "chunks").of("mean", (365,), ("time",)) == (1,)
 
 
-def test_what_fits_no_array_is_refused_with_what_was_meant():
+def test_shapes_matching_no_array_are_refused_with_an_explanation():
     wrong = Shapes({"tmie": 1}, "chunks")
     assert wrong.of("tas", (3, 4, 5), DIMS) is None
     with pytest.raises(Unusable, match="chunks: no array and no dimension is called 'tmie': did you mean 'time'"):
@@ -46,7 +46,7 @@ def test_what_fits_no_array_is_refused_with_what_was_meant():
 
 
 @pytest.mark.parametrize("given", [0, -2, "big", 1.5, (1, 0), {"time": None}, True])
-def test_what_is_no_size_is_refused(given):
+def test_invalid_chunk_size_is_refused(given):
     with pytest.raises(Unusable, match="must be whole numbers"):
         Shapes(given, "chunks")
 

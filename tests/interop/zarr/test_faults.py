@@ -92,7 +92,7 @@ def test_a_failed_read_is_never_filled(server, store, place, fault):
     assert np.array_equal(_read(store, name, part), VALUES[part])
 
 
-def test_what_is_not_there_is_filled(server, store):
+def test_missing_chunks_read_as_the_fill_value(server, store):
     bucket = store.url.split("/")[2]
     for name, part in (("plain", slice(0, 8)), ("sharded", slice(0, 32)), ("first", slice(0, 32))):
         lost = f"{name}/c/0"

@@ -24,12 +24,12 @@ def test_a_request_that_makes_no_sense_is_refused(request_):
 
 
 @pytest.mark.parametrize("request_", [(0, 2), 3, "0-1", slice(0, 2)], ids=str)
-def test_what_is_no_request_is_refused(request_):
+def test_invalid_byte_range_request_is_refused(request_):
     with pytest.raises(TypeError, match="Unexpected byte_range, got"):
         checked(request_)
 
 
-def test_what_needs_no_size_is_one_span():
+def test_request_that_needs_no_object_size_becomes_one_span():
     assert direct("k", RangeByteRequest(3, 9), 6) == Span("k", 3, 9)
     assert direct("k", SuffixByteRequest(6), 6) == Span("k", -6)
     for request in (RangeByteRequest(3, 10), SuffixByteRequest(7), RangeByteRequest(3, 3), SuffixByteRequest(0)):

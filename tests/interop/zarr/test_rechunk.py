@@ -78,7 +78,7 @@ WISHES = {
 
 @pytest.mark.parametrize("wish", WISHES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_copy_is_equal_in_whatever_layout(folder, layout, wish):
+def test_rechunked_copy_equals_its_source_in_every_layout(folder, layout, wish):
     source = fill(f"{folder}/a", **LAYOUTS[layout])
     how = dict(WISHES[wish])
     if layout.startswith("v2") and "shards" in how:
@@ -141,7 +141,7 @@ def test_bits_that_zarr_takes_for_the_fill_value_are_kept(folder):
     assert np.array_equal(found.view("u4"), array[:].view("u4"))
 
 
-def test_what_is_filled_stays_absent(folder):
+def test_chunks_with_only_fill_values_remain_absent_after_rechunk(folder):
     array = zarr.create_array(Store(f"{folder}/a"), shape=(8, 4), chunks=(2, 4), dtype="f4", fill_value=np.nan)
     array[6] = 1
     copy(f"{folder}/a", f"{folder}/b", chunks=(1, 4))
@@ -149,7 +149,7 @@ def test_what_is_filled_stays_absent(folder):
     assert np.array_equal(zarr.open_array(Store(f"{folder}/b"), mode="r")[:], array[:], equal_nan=True)
 
 
-def test_each_chunk_is_read_once_and_what_is_written_is_read_back(server, bucket):
+def test_rechunk_reads_each_chunk_once_and_verifies_written_chunks(server, bucket):
     source = zarr.create_array(
         Store(f"s3://{bucket}/a", store=server.store), shape=SHAPE, chunks=(16, 5, 12), dtype="f4"
     )
@@ -189,7 +189,7 @@ def killed(work, moment, after):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_kill_9_at_any_moment_and_the_next_run_goes_on(tmp_path, seed):
+def test_rechunk_killed_at_any_moment_is_resumed_by_the_next_run(tmp_path, seed):
     draw = random.Random(seed)
     source = zarr.create_array(zarr.storage.LocalStore(tmp_path / "a"), shape=(200, 6), chunks=(7, 6), dtype="f4")
     source[:] = values_of("f4", (200, 6))
@@ -230,7 +230,7 @@ def test_a_kill_between_the_last_steps_leaves_a_complete_copy(folder, monkeypatc
     assert not [each for each in ps.list(f"{folder}/b/") if ".zarr-copy" in each.key]
 
 
-def test_a_failure_leaves_what_is_done_and_the_next_run_does_the_rest(folder, monkeypatch):
+def test_failed_rechunk_keeps_finished_regions_and_resume_copies_the_rest(folder, monkeypatch):
     fill(f"{folder}/a", chunks=(1, 10, 12))
     original, calls = running._copy, []
 
@@ -253,7 +253,7 @@ def test_a_failure_leaves_what_is_done_and_the_next_run_does_the_rest(folder, mo
     assert np.array_equal(zarr.open_array(Store(f"{folder}/b"), mode="r")[:], values_of("f4"))
 
 
-def test_what_is_there_is_not_written_over_unless_one_says_so(folder):
+def test_existing_destination_is_replaced_only_with_overwrite(folder):
     fill(f"{folder}/a")
     fill(f"{folder}/b", shape=(4, 4), chunks=(2, 2))
     with pytest.raises(AlreadyExists, match="not empty: choose another, or --overwrite"):
@@ -279,7 +279,7 @@ def test_what_is_there_is_not_written_over_unless_one_says_so(folder):
         ({"zarr_format": 2}, Unusable, "to format 2"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(folder, how, error, said):
+def test_invalid_rechunk_options_are_refused_before_the_first_write(folder, how, error, said):
     fill(f"{folder}/a", dimension_names=("time", "y", "x"))
     with pytest.raises(error, match=said):
         copy(f"{folder}/a", f"{folder}/b", **how)

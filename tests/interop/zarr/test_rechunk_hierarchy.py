@@ -68,7 +68,7 @@ def test_format_2_becomes_format_3_as_xarray_means_it():
         copying(group(3, consolidated=False), None, None, None, 2)
 
 
-def test_what_cannot_be_opened_says_why():
+def test_opening_a_missing_or_damaged_hierarchy_raises_an_error():
     url = f"memory://hierarchy/{uuid.uuid4().hex}"
     with pytest.raises(NotFound, match="no zarr array or group"):
         opened(url, None)

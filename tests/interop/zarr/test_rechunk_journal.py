@@ -23,7 +23,7 @@ def test_ranges_of_numbers():
     assert [*ranges([0])] == [(0, 1)]
 
 
-def test_what_several_runs_did_comes_together(place):
+def test_journal_merges_finished_regions_of_several_runs(place):
     first, second = Journal(*place), Journal(*place)
     assert first.plan() is None
     first.begin("digest", {"a": (1, 2)})

@@ -30,7 +30,7 @@ from penstock.interop.zarr.store import ChunkSizes, array_of
         ("tas/c/0/x", None),
     ],
 )
-def test_a_chunk_is_told_by_its_indices(key, array):
+def test_chunk_key_is_recognized_by_its_indices(key, array):
     assert array_of(key) == array
 
 
@@ -46,7 +46,7 @@ def test_a_chunk_is_told_by_its_indices(key, array):
     ],
     ids=str,
 )
-def test_keys_that_zarr_makes_are_told(options):
+def test_chunk_keys_written_by_zarr_are_recognized(options):
     kept = {}
     zarr.create_array(MemoryStore(kept), name="g/tas", shape=(8, 8), chunks=(2, 2), dtype="i4", **options)[:] = 1
     chunks = [key for key in kept if "." not in key.rpartition("/")[2] or key[-1].isdigit()]

@@ -175,7 +175,7 @@ async def test_sizes_are_those_of_heads_and_listings(server, remote):
 
 
 @pytest.mark.parametrize("store", ["memory", "remote"], indirect=True)  # no file's name ends in a slash
-async def test_what_consoles_leave_is_no_key(store):
+async def test_listing_omits_folder_markers(store):
     for key in ("", "a/", "a/c/", "a/c/0"):
         put(store, key, b"") if key else ps.open(f"{store.url}/", "wb", store=store._given).close()
     assert await collected(store.list()) == ["a/c/0"]
@@ -187,7 +187,7 @@ async def test_what_consoles_leave_is_no_key(store):
     assert [each.key for each in ps.list(f"{store.url}/", store=store._given)] == ["data.zarr/"]
 
 
-async def test_only_what_lies_below_is_listed(store):
+async def test_listing_returns_only_keys_below_the_store_or_prefix(store):
     for key in ("a/c/0", "a/zarr.json", "ab/zarr.json", "zarr.json"):
         put(store, key, b"x")
     put(Store(f"{store.url}2", store=store._given), "zarr.json", b"x")
@@ -265,7 +265,7 @@ async def test_a_store_that_is_read_only_changes_nothing(store):
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_bucket_that_is_not_there_is_no_empty_array(server):
+async def test_missing_bucket_raises_instead_of_showing_an_empty_array(server):
     store = Store("s3://nowhere-at-all/data.zarr", store=server.store)
     for act in (
         lambda: store.get("zarr.json", PROTOTYPE),
@@ -329,7 +329,7 @@ async def test_a_key_that_a_provider_refuses_is_an_error(tmp_path, remote):
             await store.get(key, PROTOTYPE)
 
 
-def test_a_file_is_no_array(tmp_path, server):
+def test_opening_a_plain_file_as_array_raises_file_not_found(tmp_path, server):
     (tmp_path / "a.nc").write_bytes(b"CDF")
     server.put(server.bucket, "a.nc", b"CDF")
     for store in (Store(tmp_path / "a.nc"), Store(f"s3://{server.bucket}/a.nc", store=server.store)):
@@ -424,7 +424,7 @@ def test_two_loops_read_one_store_at_once(filled):
     assert results == [asyncio.run(read())] * 2
 
 
-async def test_reads_go_on_while_their_loop_is_busy(filled):
+async def test_reads_progress_while_the_event_loop_is_busy(filled):
     reads = [asyncio.ensure_future(got(filled, f"c/0/{number}")) for number in range(8)]
     await asyncio.sleep(0)
     turns = 0

@@ -118,5 +118,5 @@ def test_statuses_are_retried_as_the_sdk_does(status, kind):
     assert bool(error.retries) == (status in {408, 429, 500, 502, 503, 504})
 
 
-def test_credentials_are_renewed_where_the_service_says_that_they_have_expired():
+def test_only_invalid_authentication_info_renews_credentials():
     assert {code for code, meaning in AZURE_CODES.codes.items() if meaning.renews} == {"InvalidAuthenticationInfo"}

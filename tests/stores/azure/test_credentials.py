@@ -24,7 +24,7 @@ def _load(environ=(), **options):
     return source(options, resolve(options, environ)[0], environ).load()
 
 
-def test_what_was_passed_comes_first():
+def test_explicit_azure_credential_overrides_the_environment():
     environ = {"AZURE_STORAGE_ACCOUNT_KEY": KEY}
     assert _load(environ) == AccountKey(KEY)
     assert _load(environ).found_in == "AZURE_STORAGE_ACCOUNT_KEY"

@@ -81,7 +81,7 @@ class TestHierarchical:
                 key for key in found if key.encode() > f"{prefix}a/é".encode()
             ]
 
-    def test_a_folder_is_no_object_and_is_not_deleted_while_it_holds_one(self, trial):
+    def test_azure_folder_raises_not_found_and_deletion_keeps_its_blobs(self, trial):
         trial.put_all(["a/b/c"])
         for folder in ("a", "a/b"):
             with pytest.raises(NotFound, match="this is a folder"):
@@ -128,7 +128,7 @@ class TestAnswers:
         with pytest.raises(ConfigError, match="points elsewhere"):
             self._ask(reply(307, location="http://127.0.0.1:1/mine/box/key"), lambda trial: trial.get("key"))
 
-    def test_a_folder_is_no_object(self):
+    def test_folder_marker_header_raises_not_found(self):
         for header in (b"x-ms-meta-hdi_isfolder: true", b"x-ms-resource-type: directory"):
             answer = b"HTTP/1.1 200 .\r\ncontent-length: 0\r\n" + header + b"\r\n\r\n"
             with pytest.raises(NotFound, match="this is a folder"):
@@ -162,7 +162,7 @@ class TestAnswers:
             self._ask(reply(403, body), lambda trial: trial.get("key"), credentials=sas)
         assert "secret" not in f"{caught.value}"
 
-    def test_what_aborted_uploads_leave_in_memory_is_bounded(self):
+    def test_memory_of_aborted_uploads_is_bounded(self):
         driver = driver_of(Account("http://127.0.0.1:1/mine", "mine", KEY), "box")
         for number in range(3000):
             driver.abort("key", f"upload-{number}").request.run()

@@ -77,7 +77,7 @@ def _grouped(keys, prefix):
 
 
 @pytest.mark.parametrize("trial", range(25))
-def test_a_walk_tells_what_a_sorted_list_holds(trial, seed):
+def test_walk_yields_the_same_keys_as_a_sorted_list(trial, seed):
     draw = random.Random(seed * 1000 + trial)
     keys = _some_keys(draw)
     account = Account(keys, draw.choice((1, 2, 3, 7, 50, 5000)))
@@ -95,12 +95,12 @@ def test_a_walk_tells_what_a_sorted_list_holds(trial, seed):
             assert _listed(account, Walk.begin(prefix, after)) == (beyond, [])
 
 
-def test_what_waits_for_names_to_come_is_told_once_where_the_folder_is_listed_anew():
+def test_pending_names_are_listed_once_after_folder_listing_restarts():
     account = Account({"🐶/a!", "🐶/🐶/\uffee"}, 1)
     assert _listed(account, Walk.begin("")) == (["🐶/a!", "🐶/🐶/\uffee"], [])
 
 
-def test_what_fits_in_one_answer_costs_one_request_and_a_folder_of_files_as_many_as_it_has_pages():
+def test_small_tree_takes_one_request_and_flat_folder_one_per_page():
     account = Account({f"{folder}/{number}" for folder in ("a", "a-b", "c/d/e") for number in range(5)}, 100)
     _listed(account, Walk.begin(""))
     assert account.requests == 1

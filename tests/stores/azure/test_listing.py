@@ -31,7 +31,7 @@ def test_a_blob_has_a_name_a_size_a_version_and_a_date():
     assert (entry.key, entry.size, entry.etag, entry.modified) == ("a", 5, "0x8D", 784111777.0)
 
 
-def test_folders_are_no_objects():
+def test_folder_entries_are_excluded_from_blob_listing():
     """By the type that accounts with a hierarchical namespace give, or by the metadata that Hadoop writes."""
     hadoop = "<Metadata><Hdi_IsFolder>True</Hdi_IsFolder></Metadata>"
     page = _listing(
@@ -45,7 +45,7 @@ def test_folders_are_no_objects():
     assert not is_folder({}, "file")
 
 
-def test_what_comes_before_the_beginning_is_dropped_until_it_is_reached():
+def test_entries_before_the_start_key_are_dropped_across_pages():
     page = page_of(read_blobs(_listing(_blob("a"), _blob("b"), marker="m1")), "c")
     assert (_keys(page), page.token) == ([], "m1\0c")
     page = page_of(read_blobs(_listing(_blob("c"), _blob("d"), marker="m2")), "c")
@@ -103,7 +103,7 @@ def test_its_order_is_refused_of_a_service_that_does_not_say_so():
         f"<EnumerationResults><Blobs>{_blob('a')}{_blob('a')}</Blobs></EnumerationResults>",
     ],
 )
-def test_a_listing_that_is_none_is_damaged(body):
+def test_malformed_blob_listing_raises_damaged(body):
     with pytest.raises(Damaged):
         read_blobs(parse_xml(body.encode()))
 

@@ -23,7 +23,7 @@ def test_a_secret_is_neither_shown_nor_pickled_into_a_file(name):
         pickle.dumps(options)
 
 
-def test_what_is_no_secret_is_pickled():
+def test_nonsecret_azure_options_are_pickled_and_shown():
     options = AzureOptions(account="mine", endpoint="https://h", checksums=False)
     assert pickle.loads(pickle.dumps(options)) == options
     assert "mine" in repr(options)

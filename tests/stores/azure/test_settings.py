@@ -44,7 +44,7 @@ def test_the_rest_of_the_environment():
     assert _settings({"AZURE_STORAGE_ACCOUNT": ""}).account == "", "an empty variable is unset"
 
 
-def test_a_connection_string_is_read_whatever_the_case_of_its_names():
+def test_connection_string_names_are_case_insensitive():
     text = f"defaultendpointsprotocol=https; ACCOUNTNAME=mine;AccountKey={KEY};EndpointSuffix=core.chinacloudapi.cn;"
     found = _settings(connection_string=text)
     assert (found.account, found.key.value) == ("mine", KEY)
@@ -57,7 +57,7 @@ def test_a_connection_string_is_read_whatever_the_case_of_its_names():
     assert located(found, "")[0] == "mine"
 
 
-def test_the_emulator_has_a_word_of_its_own():
+def test_development_storage_string_selects_the_emulator():
     found = _settings(connection_string="UseDevelopmentStorage=true")
     assert (found.account, found.endpoint) == ("devstoreaccount1", "http://127.0.0.1:10000/devstoreaccount1")
     assert found.key.value

@@ -60,7 +60,7 @@ def test_a_signature_is_the_one_that_microsofts_client_makes(method, seed):
         assert {name: values[0] for name, values in parse_qs(search[1:]).items()} == query
 
 
-def test_the_emulators_account_stands_twice_in_what_is_signed():
+def test_emulator_account_appears_twice_in_the_string_to_sign():
     place = Container("box", "account", "http://127.0.0.1:10000/account", "az://box/")
     _, lines = _signer(AccountKey(KEY), place).sign("GET", "/account/box/key", {}, {})
     assert lines[-1] == f"Authorization:{_theirs('GET', '/account/box/key', {}, lines, 0)}"

@@ -108,7 +108,7 @@ def test_a_listing_outside_its_root_is_damage():
         list(_trial(fs).pages(delimiter="/"))
 
 
-def test_a_write_that_fails_leaves_nothing_and_what_was_there(tmp_path):
+def test_failed_write_keeps_old_content_and_leaves_no_temporary_file(tmp_path):
     trial = Trial(_driver(f"file://{tmp_path}/"), Threads())
     trial.put("key", b"old")
     with trial.driver._instances.borrow() as (fs, _):
@@ -120,7 +120,7 @@ def test_a_write_that_fails_leaves_nothing_and_what_was_there(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["a/", "", ".penstock-0", "a/.penstock-x"])
-def test_what_cannot_be_a_file_is_refused(key, tmp_path):
+def test_invalid_file_key_raises_invalid_url(key, tmp_path):
     trial = Trial(_driver(f"file://{tmp_path}/"), Threads())
     with pytest.raises(InvalidURL):
         trial.do(trial.driver.put(key, Payload(b"x"), Attributes()))

@@ -48,7 +48,7 @@ class ReadTimeout(Exception):
         (Exception("who knows"), Transient),
     ],
 )
-def test_an_error_is_told_by_its_kind(error, kind):
+def test_exception_type_selects_the_translated_error(error, kind):
     found = translated(error, "read", "fsspec+x://k")
     assert type(found) is kind
     assert (found.url, found.__cause__) == ("fsspec+x://k", error)

@@ -26,18 +26,18 @@ NOW = datetime(2026, 11, 22, 10, 58, tzinfo=UTC)
         ({}, ""),
     ],
 )
-def test_a_version_is_what_tells_one_content_from_another(info, version):
+def test_etag_is_derived_from_version_fields_or_modification_time(info, version):
     assert described("k", {"size": 9, **info}).etag == version
 
 
-def test_size_time_and_type_are_told_where_they_are_known():
+def test_known_size_time_and_content_type_are_reported():
     found = described("k", {"size": 9, "LastModified": NOW, "ContentType": "image/png"})
     assert (found.key, found.size, found.modified, found.content_type) == ("k", 9, NOW.timestamp(), "image/png")
     for size in (None, -1, "9", True):
         assert described("k", {"size": size}).size == UNKNOWN_SIZE
 
 
-def test_a_directory_is_no_file():
+def test_directory_entry_does_not_count_as_file():
     assert is_file({"type": "file"})
     assert is_file({})
     assert not is_file({"type": "directory"})

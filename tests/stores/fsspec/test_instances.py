@@ -16,7 +16,7 @@ from penstock.stores.fsspec.driver import Instances, filesystem_class
 from tests.children import forked
 
 
-def test_a_protocol_is_known_or_told():
+def test_unknown_protocol_raises_and_penstock_protocol_is_refused():
     assert filesystem_class("memory", "u").__name__ == "MemoryFileSystem"
     with pytest.raises(UnknownScheme, match="'nope'"):
         filesystem_class("nope", "u")
@@ -36,7 +36,7 @@ def test_another_scheme_of_penstock_leads_back_too():
         filesystem_class("roundabout", "u")
 
 
-def test_arguments_that_the_class_does_not_take_are_told():
+def test_unsupported_storage_arguments_raise_config_error():
     with pytest.raises(ConfigError, match="storage_options"), Instances("github://", {"token": "x"}).borrow():
         pass
 
@@ -68,7 +68,7 @@ def test_a_forked_child_forgets_the_loop():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_what_a_forked_child_frees_leaves_the_parent_its_connections(served):
+def test_forked_child_cleanup_keeps_parent_connections_usable(served):
     """They share one epoll set: what the child takes out of it the parent waits for without end."""
     pytest.importorskip("aiohttp")
     (served.folder / "x").write_bytes(b"content")

@@ -15,6 +15,6 @@ def test_storage_options_are_not_shown_and_can_be_compared():
 
 
 @pytest.mark.parametrize("wrong", ["key", {1: 2}, [("a", "b")]])
-def test_what_cannot_be_arguments_is_refused(wrong):
+def test_invalid_storage_options_raise_config_error(wrong):
     with pytest.raises(ConfigError, match="storage_options"):
         FsspecOptions(storage_options=wrong)

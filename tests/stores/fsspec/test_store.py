@@ -43,7 +43,7 @@ def test_a_url_is_cut_at_its_first_slash(url, bucket, key):
         ("fsspec+://x/y", UnknownScheme, "fsspec"),
     ],
 )
-def test_what_cannot_be_opened_is_told_why(url, kind, words):
+def test_unusable_fsspec_url_raises_with_reason_and_without_secrets(url, kind, words):
     with pytest.raises(kind, match=words) as caught:
         ps.stat(url)
     assert HUSH not in f"{caught.value}{vars(caught.value)}"
@@ -70,7 +70,7 @@ def test_every_verb_works_and_secrets_stay_hidden(tmp_path):
     assert HUSH not in str(caught.value)
 
 
-def test_options_of_another_kind_are_told():
+def test_storage_options_of_wrong_type_raise_config_error():
     with pytest.raises(ConfigError, match="storage_options"):
         ps.FsspecOptions(storage_options="token")
 
@@ -117,7 +117,7 @@ def test_a_copy_into_memory_of_another_library_is_seen_there():
 
 
 @pytest.mark.parametrize("url", ["ftp://user:secret-of-mine@host/a", "SFTP://host/a", "hf://datasets/x/y"])
-def test_a_scheme_that_fsspec_may_know_is_advised_without_what_stands_in_the_url(url):
+def test_unknown_scheme_error_suggests_fsspec_without_url_secrets(url):
     with pytest.raises(UnknownScheme) as refused:
         parse(url)
     assert f"write fsspec+{url.partition(':')[0].lower()}://…" in str(refused.value)

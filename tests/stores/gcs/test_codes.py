@@ -24,7 +24,7 @@ def _refusal(status, code=""):
         (429, "", Throttled, ""),
     ],
 )
-def test_a_code_says_what_to_change(status, code, kind, advice):
+def test_gcs_error_code_selects_exception_and_advice(status, code, kind, advice):
     error = _refusal(status, code).error
     assert type(error) is kind
     assert advice in str(error)

@@ -145,7 +145,7 @@ def test_an_impersonating_file_is_used(server, monkeypatch):
     assert _load(GCSOptions(credentials_json=json.dumps(info))).token == "token-2"
 
 
-def test_keys_and_tokens_that_are_given_ask_nobody(nowhere):
+def test_explicit_keys_and_tokens_skip_credential_discovery(nowhere):
     assert _load(GCSOptions(access_key="a", secret_key="s")) == Credentials("a", "s")
     assert _load(GCSOptions(token="t")) == BearerToken("t")
     assert _load(GCSOptions(anonymous=True)) is None
@@ -176,14 +176,14 @@ def test_a_token_comes_from_a_function_or_a_program():
         (GCSOptions(credentials_json='{"type": "nonsense"}'), {}, "google-auth|credentials"),
     ],
 )
-def test_what_cannot_work_is_named(options, environ, said, nowhere):
+def test_unusable_gcs_credential_setting_error_names_it(options, environ, said, nowhere):
     for name, value in environ.items():
         nowhere.setenv(name, value)
     with pytest.raises((ConfigError, Unauthenticated), match=said):
         _load(options)
 
 
-def test_without_any_credentials_it_is_said_where_was_looked():
+def test_missing_credentials_error_lists_searched_sources():
     with pytest.raises(Unauthenticated, match=r"GOOGLE_APPLICATION_CREDENTIALS.*gcloud auth.*anonymous=True"):
         _load()
 
@@ -220,6 +220,6 @@ def test_a_redirect_of_a_token_request_is_not_followed(server):
     assert server.asked.count("POST /oauth") == len(server.asked)
 
 
-def test_an_environment_that_names_others_by_now_is_not_asked():
+def test_changed_credential_environment_raises_instead_of_loading():
     with pytest.raises(Unauthenticated, match="open a new source"):
         _load(environ={**os.environ, "CLOUDSDK_CONFIG": "/elsewhere"})

@@ -152,7 +152,7 @@ class TestMoves:
         assert len(server.seen("move", bucket)) == 1
 
 
-def test_what_a_killed_writer_left_is_hidden_and_is_an_unfinished_upload(server, trial):
+def test_staged_objects_of_killed_writer_are_hidden_unfinished_uploads(server, trial):
     driver = trial.verb(Multipart)
     staged = f"{STAGED}a%2Fkey.{uuid.uuid4().hex}"
     trial.put("a/other", b"x")
@@ -209,7 +209,7 @@ def test_a_read_is_held_to_a_generation(trial):
         trial.read("k", 0, 3, old)
 
 
-def test_no_signature_covers_what_the_front_end_rewrites(server):
+def test_signature_excludes_headers_rewritten_by_the_front_end(server):
     driver = _driver(server, "keys", "b", user_project="payer")
     for exchange in (driver.get("k", ""), driver.put("k", Payload(b"x", "00000000"), Attributes())):
         lines = {line.partition(":")[0].lower(): line for line in exchange.request.headers}
@@ -221,7 +221,7 @@ def test_no_signature_covers_what_the_front_end_rewrites(server):
     assert any(line == "accept-encoding: gzip" for line in driver.get("k", "").request.headers)
 
 
-def test_a_token_that_is_not_taken_says_what_to_do(server, trial):
+def test_rejected_token_error_suggests_gcloud_auth(server, trial):
     refused = Trial(_driver(server, "token", trial.driver._bucket), connect(TransportOptions()))
     refused.driver.identity._credentials = BearerToken("other")
     with pytest.raises(Unauthenticated, match="gcloud auth"):
@@ -234,7 +234,7 @@ def test_parts_are_not_copied(trial):
     assert not trial.has(PartCopy)
 
 
-def test_deleting_is_told_apart_from_a_missing_bucket(server, trial):
+def test_delete_of_missing_key_succeeds_and_missing_bucket_raises(server, trial):
     driver = trial.verb(Delete)
     trial.do(driver.delete("no/such"))
     with pytest.raises(Exception, match="NoSuchBucket"):

@@ -39,7 +39,7 @@ def test_no_redirect_is_followed():
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/", "file:///etc/passwd", "ftp://127.0.0.1/x"])
-def test_what_cannot_be_asked_is_a_transport_error(url):
+def test_unreachable_or_non_http_token_url_raises_transport_error(url):
     with pytest.raises(TransportError):
         requests(None, "")(url)
 

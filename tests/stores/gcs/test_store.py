@@ -63,7 +63,7 @@ def test_odd_keys_stay_as_they_are(key):
         "https://console.cloud.google.com/storage/browser/_details/bucket/a%20b/c",
     ],
 )
-def test_a_web_address_is_told_as_a_url(url):
+def test_google_web_url_advice_gives_the_gs_url(url):
     assert GCS().advice(url) == "for this object write gs://bucket/a b/c"
 
 
@@ -83,7 +83,7 @@ def test_a_missing_library_names_the_extra(monkeypatch):
         source.head("k")
 
 
-def test_objects_are_written_listed_read_copied_and_deleted_as_the_environment_says(monkeypatch):
+def test_gcs_verbs_work_with_settings_from_the_environment(monkeypatch):
     with FaultServer.within(Settings(dialect="gcs")) as server:
         server.make("bucket")
         for name, value in server.environment.items():
@@ -101,7 +101,7 @@ def test_objects_are_written_listed_read_copied_and_deleted_as_the_environment_s
 
 
 @pytest.mark.parametrize("place", ["gcs-token"], indirect=True)
-def test_what_a_killed_writer_left_is_found_and_removed_as_an_unfinished_upload(place):
+def test_staged_object_of_killed_writer_is_found_and_aborted_as_unfinished(place):
     staged = ".penstock-uploads/run%2Flarge.0123"
     place.put(staged, b"whole, and never moved")
     source, prefix = open_source(f"{place.url}run/", place.store)

@@ -88,7 +88,7 @@ def _coded(status, code, **headers):
         ("read", _coded(404, "BlobNotFound"), NotFound),
     ],
 )
-def test_an_unmet_condition_is_the_error_of_what_was_tried(action, response, kind):
+def test_unmet_condition_raises_the_error_for_its_action(action, response, kind):
     error = _answers().error(response, action, "k")
     assert (type(error), error.url) == (kind, "cloud://c/k")
 
@@ -100,7 +100,7 @@ def test_a_refusal_that_was_cut_short_is_still_the_refusal():
     assert (error, error.url) == (fault, "cloud://c/k")
 
 
-def test_a_deletion_of_what_is_not_there_is_done_unless_the_bucket_is_missing():
+def test_deletion_of_missing_key_succeeds_but_missing_bucket_raises():
     parse = _answers().deletion("delete", "k")
     for done in (Response(204), Response(404), _coded(404, "BlobNotFound"), _coded(404, "NobodyKnowsThisCode")):
         assert parse(done) is None
@@ -114,7 +114,7 @@ def test_a_deletion_of_what_is_not_there_is_done_unless_the_bucket_is_missing():
         parse(Response(200, body=b"<html/>"))
 
 
-def test_a_document_has_the_root_that_was_expected_or_a_child_that_tells():
+def test_document_requires_expected_root_or_identifying_child():
     answers = _answers()
     found = answers.document(Response(200, body=document("Listing")), "list", "k", "Listing")
     assert found.tag == "Listing"
@@ -156,7 +156,7 @@ def test_a_written_version_is_in_the_header_or_in_the_document():
         ("", Response(304, {"location": "https://x/k"}), []),
     ],
 )
-def test_a_row_of_the_table_decides_what_is_repaired(token, response, told):
+def test_error_table_decides_credential_renewal_and_redirect_repair(token, response, told):
     store = Store(token)
     error = _answers(store).error(response, "read", "k")
     assert store.told == told
@@ -165,6 +165,6 @@ def test_a_row_of_the_table_decides_what_is_repaired(token, response, told):
 
 
 @pytest.mark.parametrize("location", ["https://evil/k", "http://x/k"])
-def test_what_the_store_does_not_follow_is_not_tried_again(location):
+def test_redirect_not_followed_by_the_store_has_no_retries(location):
     store = Store(follows=False)
     assert _answers(store).error(Response(302, {"location": location}), "read", "k").retries == 0

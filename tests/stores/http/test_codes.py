@@ -30,7 +30,7 @@ def test_a_code_decides_before_the_status():
     assert "cannot read: HTTP 418 Expired (in <words>); do this" in str(error)
 
 
-def test_a_code_may_come_in_a_header_where_there_is_no_body():
+def test_error_code_is_read_from_header_without_body():
     assert type(_error(Response(404, {"x-ms-error-code": "Expired"}))) is Unauthenticated
     assert _error(Response(403, {"x-ms-error-code": "no <code>"})).code == ""
     assert type(_error(Response(403, {"x-ms-error-code": "no <code>"}))) is Forbidden

@@ -24,7 +24,7 @@ def test_the_log_warns_once_per_endpoint_and_only_of_tls(caplog):
     assert said == ["https://one.test", "https://two.test"]
 
 
-def test_the_transport_knows_what_to_name():
+def test_transport_location_name_matches_the_web_store():
     transport = opened("https://five.test")
     assert transport.where == Web.where == "the URL"
     transport.close()

@@ -43,7 +43,7 @@ def test_a_size_is_a_number_of_bytes_or_none(text, size):
         "1 Jan 99999999999999999 0:0:0 +9999999",
     ],
 )
-def test_a_date_that_is_none_is_unknown(date):
+def test_invalid_http_date_parses_as_none(date):
     assert parse_date(date) is None
 
 

@@ -41,11 +41,11 @@ def test_how_long_an_address_lives(asked, most, expires_at, seconds):
         ("60", None, "a number of seconds, at least 1, not '60'"),
     ],
 )
-def test_what_cannot_be_is_refused(asked, expires_at, said):
+def test_unusable_expiry_request_raises_with_reason(asked, expires_at, said):
     with pytest.raises(Unusable, match=said):
         lifetime(asked, WEEK_S, Credentials("a", "s", "", expires_at), 1000.0)
 
 
-def test_a_token_of_unknown_end_is_told():
+def test_session_token_with_unknown_expiry_adds_a_note():
     assert "session token" in lifetime(None, WEEK_S, Credentials("a", "s", "t"), 0.0).note
     assert lifetime(None, WEEK_S, LASTING, 0.0).note == ""

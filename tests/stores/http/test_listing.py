@@ -63,18 +63,18 @@ def test_an_entry_without_key_or_size_is_damaged(entry):
 @pytest.mark.parametrize(
     "date", ["", "yesterday", "0001-01-01T00:00:00", "9999-12-31T23:59:59+00:00", "2026-13-01", "9" * 99]
 )
-def test_a_date_that_is_none_is_unknown(date):
+def test_invalid_listing_date_is_reported_as_unknown(date):
     entry = read_page(parse_xml(_listed(Key="a", Size="1", LastModified=date))).entries[0]
     assert entry.modified is None or entry.modified > 0 or date.startswith("0001")
 
 
-def test_a_key_that_is_no_utf_8_is_damaged_and_never_another_key():
+def test_key_with_invalid_utf8_raises_damaged():
     body = listing([("K", 1)]).replace(b"K", b"%FF")
     with pytest.raises(Damaged, match="not UTF-8"):
         read_page(parse_xml(body.replace(b"<%FFey>", b"<Key>").replace(b"</%FFey>", b"</Key>")))
 
 
-def test_deep_and_wide_documents_are_no_trouble():
+def test_deep_and_wide_xml_documents_are_parsed():
     inner = b"<x>" * 50_000 + b"</x>" * 50_000
     body = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + inner + b"</ListBucketResult>"
     assert read_page(parse_xml(body)).entries == ()

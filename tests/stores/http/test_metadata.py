@@ -100,7 +100,7 @@ def test_any_text_comes_back_from_headers(seed):
     ],
     ids=str,
 )
-def test_what_no_header_can_say_is_refused(given, word):
+def test_metadata_unsuitable_for_headers_raises_unusable(given, word):
     with pytest.raises(Unusable, match=word):
         write_metadata(Attributes(metadata=given), "x-amz-meta-")
 
@@ -115,7 +115,7 @@ def test_a_content_type_is_printable_ascii(kind):
     "value",
     ["=?utf-8?q?a=0Ab?=", "=?utf-8?b?AA==?=", "=?utf-7?q?+2AA-?=", "=?rot13?q?x?=", "=?utf-8?q?=FF?="],
 )
-def test_what_could_not_be_written_again_stays_as_it_came(value):
+def test_metadata_value_with_invalid_decoding_is_kept_unchanged(value):
     found = read_metadata({"x-amz-meta-note": value}, "x-amz-meta-")
     assert found == {"note": value}
     assert read_metadata(write_metadata(Attributes(metadata=found), "x-amz-meta-"), "x-amz-meta-") == found

@@ -18,7 +18,7 @@ def test_a_providers_own_name_counts_before_the_variables_of_all(tmp_path):
     assert ca_file(TransportOptions(), environ, [("AZURE_CA", None)]) == str(shared)
 
 
-def test_a_file_that_is_not_there_is_blamed_on_who_named_it(tmp_path):
+def test_missing_ca_file_error_names_its_variable(tmp_path):
     with pytest.raises(ConfigError, match=r"^AZURE_CA names the CA file .*gone.*, which is not there"):
         ca_file(TransportOptions(), {}, [("AZURE_CA", str(tmp_path / "gone"))])
 

@@ -80,7 +80,7 @@ def test_an_object_of_unknown_size_is_bounded_with_a_buffer_and_without():
     assert isinstance(plain.get("key", "", 10, Buffer.allocate(3)).parse(much), Beginning)
 
 
-def test_an_answer_that_broke_off_is_no_object():
+def test_interrupted_object_response_raises_unreachable():
     plain = Plain()
     broken = Response(200, {"content-length": "3"}, received=2, fault=Unreachable("reset"))
     with pytest.raises(Unreachable, match="plain://key"):

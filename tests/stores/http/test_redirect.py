@@ -73,7 +73,7 @@ def test_without_a_domain_no_other_host_is_followed():
         ("fd00::1", (), "fd01::2", False),
     ],
 )
-def test_a_cluster_is_its_gateways_neighbourhood_or_what_is_named(gateway, members, host, member):
+def test_cluster_membership_follows_gateway_domain_subnet_or_named_members(gateway, members, host, member):
     assert is_of_cluster(gateway, members)(host) is member
 
 

@@ -45,7 +45,7 @@ def _both(body, version="ETag"):
 )
 @pytest.mark.parametrize("version", ["ETag", "Generation"])
 @pytest.mark.parametrize("key", ["a/{0}.jpg", "a%2F{0}+b%25.jpg", "a%0A{0}", "%C3%A9{0}"])
-def test_columns_are_what_the_parser_reads(form, version, key):
+def test_columns_match_the_xml_parser_for_standard_entries(form, version, key):
     ours, theirs = _both(_document(_entries(form=form, key=key)), version)
     assert ours == theirs
     assert [*ours.entries] == [*theirs.entries]
@@ -88,7 +88,7 @@ def test_common_prefixes_and_the_token_are_read_from_the_rest():
         "</Contents><Contents>",
     ],
 )
-def test_what_is_unusual_is_left_to_the_parser(entries):
+def test_columns_returns_none_for_unusual_entries(entries):
     assert columns(_document(entries), "ETag") is None
 
 

@@ -52,7 +52,7 @@ def test_a_range_past_the_end_is_truncated():
         _span(_part("bytes 2-3/4"))
 
 
-def test_a_whole_object_instead_of_a_range_says_that_ranges_are_ignored():
+def test_full_object_response_to_range_reports_ranges_ignored():
     with pytest.raises(Unusable) as caught:
         _span(Response(200, {"etag": ETAG}, received=3))
     assert caught.value.code == RANGE_IGNORED
@@ -112,7 +112,7 @@ def test_an_answer_that_broke_off_before_its_range_is_the_fault_itself():
     assert _span(_part(fault=fault)) == 3, "what came after the range was named is right"
 
 
-def test_headers_that_end_early_are_no_answer():
+def test_truncated_response_headers_raise_transient():
     """libcurl calls them whole: no byte came, and nothing says how many there are."""
     cut = Response(206, {})
     for read in (lambda: _span(cut), lambda: _end(cut), lambda: _end(Response(200, {}))):
@@ -177,5 +177,5 @@ def test_an_object_of_unknown_size_is_whole_by_its_length_or_its_last_chunk():
     ("response", "heeds"),
     [(_part(), True), (Response(200, overflow=True), False), (Response(200), None)],
 )
-def test_an_answer_shows_whether_ranges_are_heeded(response, heeds):
+def test_response_reveals_range_support_or_leaves_it_unknown(response, heeds):
     assert heeds_ranges(response) is heeds

@@ -4,7 +4,7 @@ from penstock.stores.http.listing import Walks
 from penstock.stores.web.index import Walk
 
 
-def test_walks_are_bounded_and_told_apart():
+def test_walks_are_bounded_and_found_by_token_prefix_and_mode():
     walks = Walks(Walk.begin)
     walk = Walk.begin("a/", "a/x")
     tokens = [walks.keep(walk, f"a/{number}") for number in range(1000)]

@@ -24,12 +24,12 @@ def trial(tmp_path):
 @pytest.mark.parametrize(
     ("key", "error"), [("", InvalidURL), ("trail/", InvalidURL), ("nul\0", InvalidURL), ("x" * 300, Unusable)]
 )
-def test_what_cannot_be_a_file_is_said(trial, key, error):
+def test_invalid_file_key_raises_the_matching_error(trial, key, error):
     with pytest.raises(error):
         trial.put(key, b"")
 
 
-def test_a_file_in_the_way_of_a_directory_is_said(trial):
+def test_file_in_place_of_directory_raises_unusable(trial):
     trial.put("a", b"")
     with pytest.raises(Unusable, match="a directory is needed here"):
         trial.put("a/b", b"")
@@ -37,7 +37,7 @@ def test_a_file_in_the_way_of_a_directory_is_said(trial):
         trial.head("a/b")
 
 
-def test_what_may_not_be_read_is_forbidden(tmp_path):
+def test_file_without_read_permission_raises_forbidden(tmp_path):
     mimetypes.init()  # nobody may not be able to read this interpreter's library
 
     def read():
@@ -59,7 +59,7 @@ def test_a_file_rewritten_in_place_has_changed(trial, tmp_path):
         trial.read("key", 0, 3, etag)
 
 
-def test_what_is_being_written_is_not_listed(trial, tmp_path):
+def test_unfinished_upload_is_excluded_from_listing(trial, tmp_path):
     upload = trial.do(trial.driver.create("folder/key", Attributes()))
     trial.do(trial.driver.part("folder/key", upload, Part(1, 0), Payload(b"half")))
     assert trial.keys() == []
@@ -75,7 +75,7 @@ def test_a_failed_write_leaves_no_file_aside(trial, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_full_disk_says_what_was_to_be_written_and_what_is_free(disk):
+def test_full_disk_error_reports_required_and_free_bytes(disk):
     trial = Trial(LocalDriver(str(disk)), Threads())
     with pytest.raises(NoSpace, match="4194304 bytes were to be written, 2097152 are free"):
         trial.put("folder/key", bytes(4 << 20))
@@ -103,7 +103,7 @@ def test_the_whole_tree_is_served_by_default(tmp_path):
     assert Span("x").stop is None
 
 
-def test_who_replaces_a_version_keeps_others_out_who_do_the_same(trial, tmp_path):
+def test_conditional_replace_fails_while_another_writer_holds_the_lock(trial, tmp_path):
     etag, body = trial.put("key", b"old"), Payload(b"new")
     replacing = Attributes(replaces=etag)
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -119,7 +119,7 @@ def test_who_replaces_a_version_keeps_others_out_who_do_the_same(trial, tmp_path
 
 
 @pytest.mark.parametrize("name", [".penstock-", ".penstock-notes", f".penstock-{'0' * 32}", f".penstock-{'0' * 32}/x"])
-def test_names_kept_for_what_is_being_written_are_refused(trial, tmp_path, name):
+def test_reserved_temporary_file_names_raise_invalid_url(trial, tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"")
     for verb in (trial.head, trial.get, lambda key: trial.put(key, b"")):
@@ -147,7 +147,7 @@ class TestLinks:
 
 class TestModes:
     @pytest.mark.parametrize("mode", [0o600, 0o644, 0o640, 0o755, 0o400])
-    def test_what_is_overwritten_keeps_its_mode(self, trial, tmp_path, mode):
+    def test_overwritten_file_keeps_its_mode(self, trial, tmp_path, mode):
         for write in (
             lambda: trial.put("key", b"new"),
             lambda: _put(trial, "key", replaces=trial.head("key").etag),
@@ -162,7 +162,7 @@ class TestModes:
             assert (tmp_path / "key").stat().st_mode & 0o7777 == mode
             assert trial.get("key") == b"new"
 
-    def test_a_new_file_has_what_the_umask_leaves(self, trial, tmp_path):
+    def test_new_file_mode_follows_the_umask(self, trial, tmp_path):
         for mask in (0o022, 0o077, 0o002):
             before = os.umask(mask)
             try:
@@ -171,7 +171,7 @@ class TestModes:
                 os.umask(before)
             assert (tmp_path / str(mask) / "key").stat().st_mode & 0o777 == 0o666 & ~mask
 
-    def test_the_file_aside_is_no_more_open_than_what_it_will_replace(self, trial, tmp_path):
+    def test_temporary_file_mode_matches_the_replaced_file(self, trial, tmp_path):
         trial.put("secret", b"old")
         (tmp_path / "secret").chmod(0o640)
         aside = trial.do(trial.driver.create("secret", Attributes()))
@@ -179,7 +179,7 @@ class TestModes:
         trial.do(trial.driver.abort("secret", aside))
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-    def test_what_root_overwrites_stays_its_owners(self, trial, tmp_path):
+    def test_root_overwrite_keeps_the_file_owner(self, trial, tmp_path):
         trial.put("key", b"old")
         os.chown(tmp_path / "key", 1234, 5678)
         trial.put("key", b"new")

@@ -18,7 +18,7 @@ def trial(tmp_path):
     return Trial(LocalDriver(str(tmp_path)), Threads())
 
 
-def test_a_directory_is_no_object(trial, tmp_path):
+def test_directory_key_raises_not_found(trial, tmp_path):
     (tmp_path / "folder").mkdir()
     for verb in (trial.head, trial.get):
         with pytest.raises(NotFound):
@@ -77,7 +77,7 @@ class TestNoRegularFiles:
         assert trial.keys() == ["file"]
 
     @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
-    def test_a_file_whose_size_is_not_told_is_refused(self):
+    def test_file_without_reported_size_raises_unusable(self):
         whole = Trial(LocalDriver(), Threads())
         for verb in (whole.head, whole.get, lambda key: whole.read(key, 0, 1)):
             with pytest.raises(Unusable, match="does not report the size"):

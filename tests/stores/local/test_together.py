@@ -24,7 +24,7 @@ def put_many(trial, *puts):
     return trial.do(trial.driver.put_many("", [(key, Payload(data), how) for key, data, how in puts]))
 
 
-def test_each_file_gets_its_bytes_its_time_and_the_mode_of_what_it_replaces(trial, tmp_path):
+def test_files_written_together_get_content_mtime_and_previous_mode(trial, tmp_path):
     old = tmp_path / "old"
     old.write_bytes(b"before")
     old.chmod(0o440)
@@ -37,7 +37,7 @@ def test_each_file_gets_its_bytes_its_time_and_the_mode_of_what_it_replaces(tria
     assert stat.S_IMODE(old.stat().st_mode) == 0o440
 
 
-def test_what_fails_keeps_the_reason_and_hinders_no_other(trial, tmp_path):
+def test_failed_writes_report_their_error_without_affecting_other_files(trial, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"stays")
     found = put_many(

@@ -44,7 +44,7 @@ def test_a_link_in_the_prefix_is_followed_and_none_below(trial, tmp_path):
     assert trial.keys("link/") == ["link/file"]
 
 
-def test_names_that_are_no_utf_8_are_listed_and_read(trial, tmp_path):
+def test_file_names_with_invalid_utf8_are_listed_and_read(trial, tmp_path):
     name = os.fsdecode(b"caf\xe9")
     (tmp_path / name).write_bytes(b"bytes")
     trial.put_all(["cafz", "caf/x"])
@@ -61,7 +61,7 @@ def test_names_are_in_the_order_of_their_bytes_which_is_not_that_of_their_charac
     assert trial.keys() == [os.fsdecode(name) for name in sorted(names)]
 
 
-def test_only_what_is_being_written_is_hidden(trial, tmp_path):
+def test_only_temporary_upload_files_are_hidden(trial, tmp_path):
     for name in (".penstock-notes", f".penstock-{'0' * 32}", ".penstock-run/file", f".penstock-{'1' * 32}/file"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")

@@ -62,7 +62,7 @@ def test_files_that_come_and_go_meanwhile_change_nothing_else(folder):
     assert [each.key for each in third.entries] == [f"{number:04}" for number in range(2000, 3001) if number != 2500]
 
 
-def test_a_new_listing_sees_what_is_new_though_an_older_one_was_left_half_way(folder):
+def test_new_listing_shows_new_files_despite_an_abandoned_older_listing(folder):
     local = LocalDriver(str(folder))
     second = page(local, token=page(local).token)
     for number in range(500):

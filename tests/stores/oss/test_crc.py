@@ -36,7 +36,7 @@ def test_a_puts_digest_begins_with_a_parts():
     assert body_headers(digest[:16]) == {}
 
 
-def test_what_the_store_names_is_compared():
+def test_stored_checksum_is_compared_with_the_digest():
     digest = _digest(Crc64Md5, b"123456789")
     assert stored_as({"x-oss-hash-crc64ecma": str(CHECK)}, digest)
     assert stored_as({}, digest)

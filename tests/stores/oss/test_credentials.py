@@ -155,7 +155,7 @@ def test_a_role_is_renewed_before_it_expires(instance):
         now[0] += 3400
 
 
-def test_what_the_metadata_server_says_wrong_is_told(instance):
+def test_metadata_server_failure_raises_with_its_reason(instance):
     with pytest.raises(Unreachable, match="HTTP 404"):
         _load({}, ecs_role="another")
     instance.said["train-role"] = json.dumps({"Code": "Failed"})

@@ -81,7 +81,7 @@ def test_a_whole_read_is_compared():
         exchange.parse(Response(200, {**NAMED, "x-oss-hash-crc64ecma": "1"}, received=9))
 
 
-def test_a_write_that_must_create_says_so_at_the_beginning_and_at_the_end():
+def test_create_only_write_forbids_overwrite_at_start_and_completion():
     driver, new = _driver(), Attributes(create_only=True)
     for exchange in (
         driver.put("k", Payload(b"x"), new),

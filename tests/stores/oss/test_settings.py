@@ -28,7 +28,7 @@ def test_a_host_names_its_region(host, region):
 
 
 @pytest.mark.usefixtures("homeless")
-def test_without_a_home_directory_there_is_no_file_of_credentials():
+def test_missing_home_directory_yields_no_credentials_file():
     named, path = credentials_file(OSSOptions(), {})
     assert not named
     assert not path.exists()

@@ -113,7 +113,7 @@ def test_where_requests_go_and_for_which_region_they_are_signed(options, environ
         ({"region": "r", "anonymous": True, "ecs_role": "x"}, "anonymous=True and ecs_role contradict"),
     ],
 )
-def test_what_is_missing_or_contradicts_is_named(options, message):
+def test_missing_or_contradictory_oss_options_raise_config_error(options, message):
     with pytest.raises(ConfigError, match=message):
         open_source("oss://bkt/k", ps.OSSOptions(**options))[0]._fetcher()
 
@@ -206,13 +206,13 @@ def test_another_region_is_named(monkeypatch):
 
 
 @pytest.mark.usefixtures("environment")
-def test_a_wrong_key_is_told_by_head_too(monkeypatch):
+def test_head_with_invalid_access_key_reports_the_error_code(monkeypatch):
     monkeypatch.setenv("OSS_ACCESS_KEY_ID", "unknown")
     with pytest.raises(Unauthenticated, match=r"InvalidAccessKeyId .*OSS_ACCESS_KEY_ID"):
         ps.stat("oss://bucket/k")
 
 
-def test_a_listing_asks_for_a_thousand_and_goes_on_by_an_escaped_token(server):
+def test_listing_requests_a_thousand_keys_and_continues_with_escaped_token(server):
     for number in range(1_003):
         server.put("pages", f"k/{number:04} +%", b"x")
     assert len([*ps.list("oss://pages/k/", store=server.store)]) == 1_003
@@ -259,7 +259,7 @@ def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(s
     server.admit()
 
 
-def test_a_missing_library_is_told_with_its_extra(monkeypatch):
+def test_missing_oss_library_error_names_the_extra(monkeypatch):
     from penstock.stores.oss import dialect
 
     dialect.library.cache_clear()

@@ -29,7 +29,7 @@ class TestContractAtTheRoot(DriverContract):
         return below(MemoryDriver(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
 
 
-def test_what_lies_beside_is_not_seen():
+def test_keys_outside_the_prefix_are_hidden():
     memory, transport = MemoryDriver(uuid.uuid4().hex), Threads()
     whole, part = Trial(memory, transport), Trial(below(memory, "base/", "penstock://x/"), transport)
     for key in ("base/in", "base", "basement", "other/in"):
@@ -42,7 +42,7 @@ def test_what_lies_beside_is_not_seen():
         part.get("basement")
 
 
-def test_what_a_store_shows_is_learned_by_the_driver_itself():
+def test_abilities_set_below_a_prefix_reach_the_underlying_driver():
     memory = MemoryDriver(uuid.uuid4().hex)
     part = below(memory, "base/", "penstock://x/")
     learned = contract.Abilities(tags=False)

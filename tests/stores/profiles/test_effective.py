@@ -68,7 +68,7 @@ def test_every_option_is_there_and_every_variable_that_decides(monkeypatch, toml
     assert {each.name: each.origin for each in settings("server")}["provider"] == f"{toml}:2: profiles.server.provider"
 
 
-def test_a_cache_is_shown_with_what_decides_it(toml, tmp_path, monkeypatch):
+def test_cache_settings_are_shown_with_their_source(toml, tmp_path, monkeypatch):
     def cache(place):
         return {each.name: each[1:] for each in settings(place) if each.name.startswith("cache")}
 
@@ -88,7 +88,7 @@ def test_a_cache_is_shown_with_what_decides_it(toml, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("toml")
-def test_what_cannot_be_shown_says_why():
+def test_settings_of_unknown_profile_or_invalid_url_raise_with_reason():
     with pytest.raises(ConfigError, match="no profile 'dta': did you mean 'data'"):
         settings("dta")
     with pytest.raises(InvalidURL):
@@ -108,7 +108,7 @@ def test_profiles_are_listed_the_first_of_a_name_alone(toml, tmp_path, monkeypat
     ]
 
 
-def test_what_is_wrong_with_each_profile_is_found_and_unset_variables_are_notes(toml):
+def test_profile_errors_are_reported_and_unset_variables_become_notes(toml):
     assert check_files() == check_files(str(toml)) == (2, [])
     toml.write_text(
         TEXT

@@ -79,7 +79,7 @@ def test_another_version_has_another_signature(home):
         (b"\xff", "is not UTF-8 text"),
     ],
 )
-def test_what_cannot_be_read_says_where_and_quotes_nothing(home, text, says):
+def test_unreadable_profile_file_error_gives_location_without_content(home, text, says):
     path = home / "penstock.toml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(ConfigError) as refused:
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_says_where_and_quotes_nothing(home, text, says):
     assert refused.value.__cause__ is refused.value.__context__ is None
 
 
-def test_a_directory_is_no_file(home):
+def test_directory_as_profile_file_raises_config_error(home):
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         read_file(str(home), "user")
 

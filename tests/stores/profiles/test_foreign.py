@@ -102,7 +102,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("text", "word"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
-def test_what_is_the_users_is_not_sent_where_a_project_says(project, monkeypatch, text, word):
+def test_unsafe_setting_in_project_file_is_refused_with_remedy(project, monkeypatch, text, word):
     path = project(f"[profiles.p]\n{text}")
     with pytest.raises(ConfigError) as refused:
         load("p")
@@ -125,7 +125,7 @@ def refused_as_a_project(load):
 
 
 @pytest.mark.parametrize("text", ALLOWED, ids=[str(number) for number in range(len(ALLOWED))])
-def test_what_leaves_nothing_with_others_is_allowed(project, text):
+def test_safe_setting_in_project_file_is_allowed(project, text):
     project(f"[profiles.p]\n{text}")
     assert load("p").store
 
@@ -298,7 +298,7 @@ def test_a_projects_file_names_no_directory_of_a_cache(path):
     check_tables({"cache.path": Value(path, "f:1")})
 
 
-def test_a_projects_file_may_want_a_cache_where_the_user_says(project, monkeypatch, tmp_path):
+def test_project_file_may_enable_cache_at_path_from_user_variable(project, monkeypatch, tmp_path):
     project("[profiles.x]\nurl='s3://bucket'\ncache = { path = '${NEAR}', size_bytes = '3 GiB' }\n")
     monkeypatch.setenv("NEAR", str(tmp_path / "near"))
     assert load("x").options.cache == ps.CacheOptions(path=str(tmp_path / "near"), size_bytes=3 << 30)
@@ -313,7 +313,7 @@ def test_values_of_the_users_own_files_are_not_looked_at():
     check_tables({"url": Value("s3://b/$${X}", "f", foreign=True)})
 
 
-def test_a_key_that_is_misspelt_is_still_told(project):
+def test_misspelled_key_in_project_file_suggests_the_correct_key(project):
     project(f"[profiles.p]\n{S3}transport.conections = 3\n")
     with pytest.raises(ConfigError, match="did you mean 'connections'"):
         load("p")

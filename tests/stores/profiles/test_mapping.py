@@ -51,11 +51,11 @@ def yaml(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "expected"), MAPPED, ids=[text for text, _ in MAPPED])
-def test_a_path_means_what_it_means_to_multi_storage_client(yaml, text, expected):
+def test_path_mapping_matches_multi_storage_client(yaml, text, expected):
     assert mapped(text, {"MSC_CONFIG": str(yaml())}) == expected
 
 
-def test_programs_read_and_write_where_the_file_says(yaml, tmp_path):
+def test_open_and_list_follow_path_mapping_of_config_file(yaml, tmp_path):
     yaml()
     with ps.open("/lustre/data/a/b", "wb") as file:
         file.write(b"x")
@@ -116,7 +116,7 @@ def test_mapping_does_not_apply_to_place_of_penstock_profile(tmp_path, monkeypat
     assert (found.target, found.defaults.region) == ("s3://old/x/", "r")
 
 
-def test_a_file_that_nobody_names_redirects_nothing_and_says_so(yaml, tmp_path, monkeypatch, caplog):
+def test_path_mapping_of_unnamed_config_file_is_ignored_with_warning(yaml, tmp_path, monkeypatch, caplog):
     path = yaml()
     (tmp_path / "home").mkdir()
     path.rename(tmp_path / "home/.msc_config.yaml")

@@ -51,7 +51,7 @@ profiles:
 """
 
 
-def test_a_profile_is_read_and_written_and_its_unused_keys_are_told_once(yaml, tmp_path, caplog):
+def test_msc_profile_is_usable_and_unused_keys_are_logged_once(yaml, tmp_path, caplog):
     yaml(DISK % (tmp_path / "data"))
     with caplog.at_level(logging.WARNING, "penstock"):
         with ps.open("msc://disk/a/b", "wb") as file:
@@ -111,7 +111,7 @@ def test_implicit_profiles_need_no_file(yaml, tmp_path):
     assert parse("msc://_s3-bucket/x").store.target == "s3://bucket/"
 
 
-def test_what_is_wrong_names_the_file(yaml):
+def test_invalid_profile_error_names_the_config_file(yaml):
     yaml("profiles: {x: {storage_provider: {type: huggingface, options: {base_path: m}}}}\n")
     with pytest.raises(ConfigError, match=r"msc.yaml: profiles.x.storage_provider.type: no provider 'huggingface'"):
         ps.open("msc://x/y")
@@ -134,7 +134,7 @@ opentelemetry:
 """
 
 
-def test_its_opentelemetry_section_exports_metrics_and_names_what_it_leaves_out(yaml, tmp_path):
+def test_opentelemetry_section_exports_metrics_and_reports_unsupported_attributes(yaml, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/key").write_bytes(b"x")
     yaml(TELEMETRY % (tmp_path / "data"))

@@ -405,7 +405,7 @@ def test_identity_and_place_below_rust_client_are_refused():
             made("s3", {"rust_client": {name: "x"}})
 
 
-def test_what_only_tunes_or_is_misspelled_is_named_by_its_key():
+def test_unused_and_misspelled_keys_are_reported_by_key_path():
     found, notes = made(
         "s3",
         {"io_chunk_size": 3, "multipart_threshold": 5, "rust_client": {}},
@@ -541,7 +541,7 @@ def test_a_cache_that_a_profile_enables_is_one_here(cache, values, notes):
     assert ([*found.values], found.notes) == (["url"], ())
 
 
-def test_a_profile_that_refuses_the_cache_has_none_whatever_the_environment_says():
+def test_caching_disabled_in_profile_sets_cache_mode_off():
     content = {"storage_provider": {"type": "file", "options": {"base_path": "/"}}, "caching_enabled": False}
     for top in ({}, {"cache": CACHE}):
         found = translated("x", content, "f", top)
@@ -567,7 +567,7 @@ def test_an_included_profile_has_the_cache_of_the_file_that_includes_it(home):
         ({}, "storage_provider is missing"),
     ],
 )
-def test_what_cannot_be_carried_out_is_an_error(content, says):
+def test_unsupported_or_missing_storage_provider_raises_config_error(content, says):
     with pytest.raises(ConfigError) as refused:
         translated("x", content, "f.yaml", {})
     assert says in str(refused.value)

@@ -72,7 +72,7 @@ def test_exporters_their_reader_and_attributes_become_settings():
     ],
     ids=range(7),
 )
-def test_what_cannot_be_carried_out_is_named(section, notes):
+def test_unsupported_telemetry_settings_are_reported(section, notes):
     assert telemetry(section)[1] == notes
 
 

@@ -13,7 +13,7 @@ def _as_before():
     sinks._opener[:] = before
 
 
-def test_the_latest_opener_is_given_what_is_named():
+def test_named_sinks_go_to_the_latest_opener_only():
     first, second = [], []
     opened_by(first.append)
     opened_by(second.append)

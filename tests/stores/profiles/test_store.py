@@ -350,7 +350,7 @@ def test_sinks_of_a_profile_are_opened_with_its_store_and_once_in_each_process(t
     assert not (tmp_path / "other.jsonl").exists()
 
 
-def test_a_sink_that_cannot_be_opened_is_told_once_and_breaks_nothing(tmp_path, monkeypatch):
+def test_unopenable_sink_is_reported_once_and_requests_still_succeed(tmp_path, monkeypatch):
     (tmp_path / "key").write_bytes(b"x")
     (tmp_path / "file.toml").write_text(
         f"[profiles.train]\nurl = 'file://{tmp_path}/'\nobserve = ['jsonl:/no/such/folder/x', 'prometheus:none']\n"

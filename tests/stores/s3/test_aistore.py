@@ -29,7 +29,7 @@ def test_the_file_of_the_command_line_is_the_default(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"token": 1}', "hush hush", '{"token": "hush\\u00e9"}'])
-def test_what_is_no_token_is_refused_and_not_quoted(tmp_path, text):
+def test_invalid_token_file_is_refused_without_quoting_its_content(tmp_path, text):
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(ConfigError, match="holds no token") as caught:
@@ -40,5 +40,5 @@ def test_what_is_no_token_is_refused_and_not_quoted(tmp_path, text):
 
 
 @pytest.mark.usefixtures("homeless")
-def test_without_a_home_directory_there_is_no_token():
+def test_missing_home_directory_yields_empty_token():
     assert auth_token({}) == ("", "")

@@ -28,12 +28,12 @@ def write(tmp_path):
     return _write
 
 
-def test_without_files_the_default_profile_says_nothing(tmp_path):
+def test_missing_aws_files_yield_an_empty_default_profile(tmp_path):
     nowhere = {"AWS_CONFIG_FILE": str(tmp_path / "a"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "b/c")}
     assert profile(None, nowhere) == Profile()
 
 
-def test_the_files_are_in_the_home_directory_unless_the_environment_says_otherwise(monkeypatch):
+def test_aws_files_default_to_home_directory_unless_environment_overrides(monkeypatch):
     monkeypatch.setenv("HOME", "/home/u")
     assert list(map(str, files({}))) == ["/home/u/.aws/config", "/home/u/.aws/credentials"]
     assert [str(path) for path in files({"AWS_CONFIG_FILE": "~/c", "AWS_SHARED_CREDENTIALS_FILE": ""})] == [
@@ -182,6 +182,6 @@ def test_a_profile_may_ask_for_another_form_of_awss_endpoint(tmp_path):
 
 
 @pytest.mark.usefixtures("homeless")
-def test_without_a_home_directory_there_are_no_files():
+def test_missing_home_directory_yields_an_empty_profile():
     assert not any(each.exists() for each in files({}))
     assert profile("", {}) == Profile()

@@ -68,7 +68,7 @@ def test_an_unknown_checksum_is_let_pass():
     assert _read("xxhash64", "AAAA") == DATA
 
 
-def test_without_the_library_what_the_standard_library_has_is_compared(monkeypatch):
+def test_only_standard_library_digests_are_compared_without_checksum_library(monkeypatch):
     monkeypatch.setattr(checksums, "find_spec", lambda _name: None)
     checksums.digests.cache_clear()
     try:

@@ -165,7 +165,7 @@ def test_every_code_of_botocores_model_has_the_error_of_its_kind():
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED - OTHER_SERVICES))
-def test_what_awss_sdk_retries_is_retried(code):
+def test_error_codes_retried_by_aws_sdk_are_transient(code):
     assert isinstance(_error(400, code), Transient)
 
 
@@ -191,7 +191,7 @@ def test_regions_are_followed_where_awss_sdk_follows_them():
     assert {status for status, meaning in S3_CODES.statuses.items() if meaning.region} == {301, 307, 400}
 
 
-def test_credentials_are_renewed_where_aws_says_that_they_have_expired():
+def test_credentials_are_renewed_for_codes_that_report_expiry():
     assert {code for code, meaning in S3_CODES.codes.items() if meaning.renews} == RENEWED
     assert {status for status, meaning in S3_CODES.statuses.items() if meaning.renews} == {400, 403}
     assert all(S3_CODES.codes[code].error is Unauthenticated for code in RENEWED)
@@ -207,13 +207,13 @@ def test_the_right_region_is_named_wherever_the_answer_has_it():
 
 
 @pytest.mark.parametrize("region", ["evil.com", "a/b", "a@b", "x" * 41, "EU", "a b", "é", "%2e"])
-def test_a_region_that_could_become_another_host_is_none(region):
+def test_unsafe_region_in_refusal_is_discarded(region):
     body = document("Error", Code="AuthorizationHeaderMalformed", Region=region)
     for response in (Response(400, body=body), Response(301, {"x-amz-bucket-region": region})):
         assert S3_CODES.refusal(response, "read", "").region == ""
 
 
-def test_what_a_server_says_of_our_keys_stays_with_it():
+def test_key_details_in_server_refusal_are_hidden_from_error():
     body = document(
         "Error", Code="SignatureDoesNotMatch", AWSAccessKeyId="ID", StringToSign="TOKEN", SignatureProvided="S"
     )

@@ -127,7 +127,7 @@ def test_keys_that_cannot_be_sent_are_refused(environment):
         keys(S3Options(access_key="", secret_key=""))
 
 
-def test_finding_nothing_says_where_was_looked_and_what_to_do(write):
+def test_missing_credentials_error_names_searched_places_and_remedy(write):
     write()
     with pytest.raises(Unauthenticated) as caught:
         keys()
@@ -137,7 +137,7 @@ def test_finding_nothing_says_where_was_looked_and_what_to_do(write):
 
 
 @pytest.mark.usefixtures("_no_botocore")
-def test_finding_nothing_without_botocore_says_what_it_would_add(write):
+def test_missing_credentials_error_without_botocore_suggests_the_extra(write):
     write(config="[profile lab]\ncredential_process = /bin/x\n")
     with pytest.raises(Unauthenticated, match=r"profile 'lab'.*pip install penstock\[s3\].*anonymous=True"):
         keys(S3Options(profile="lab"))
@@ -366,14 +366,14 @@ def test_no_error_about_files_shows_a_secret(config, credentials, botocore, writ
         f'print(\'{{"Version": "{MARK}"}}\')',
     ],
 )
-def test_no_error_of_a_credential_process_shows_what_it_said(text, write, tmp_path):
+def test_credential_process_error_hides_its_output(text, write, tmp_path):
     write(process(tmp_path, text))
     with pytest.raises(Unauthenticated, match="credential chain failed") as caught:
         keys(S3Options(profile="lab"))
     assert MARK not in "".join(shown(caught.value))
 
 
-def test_no_error_of_a_container_service_shows_what_it_said(write, environment):
+def test_container_service_error_hides_its_response(write, environment):
     write()
     answer = json.dumps({"AccessKeyId": MARK, "SecretAccessKey": MARK})
     with http({("GET", "/role"): (200, answer)}) as (url, _):

@@ -128,7 +128,7 @@ class TestAnswers:
         with pytest.raises(Unusable, match="ignores Range"):
             self._ask(whole, lambda trial: trial.read("key", 2, 4))
 
-    def test_a_range_other_than_asked_for_is_damage(self):
+    def test_mismatched_content_range_raises_damaged(self):
         for content_range in ("bytes 3-5/10", "bytes */10", "nonsense", "bytes 20-22/30"):
             with pytest.raises(Damaged, match="asked for bytes 2-4"):
                 self._ask(reply(206, b"345", content_range=content_range), lambda trial: trial.read("key", 2, 5))
@@ -188,7 +188,7 @@ class TestAnswers:
                 verb("")
         assert driver.list("").request.method == driver.uploads("").request.method == "GET"
 
-    def test_answers_that_are_no_xml(self):
+    def test_invalid_or_incomplete_xml_response_raises_damaged(self):
         with pytest.raises(Damaged, match="not XML"):
             self._ask(reply(200, b"<html>welcome"), lambda trial: trial.keys())
         for said in ({"IsTruncated": "true"}, {"IsTruncated": "perhaps"}, {}):
@@ -250,7 +250,7 @@ class TestAnswers:
         with pytest.raises(ConfigError, match="points elsewhere"):
             self._ask(reply(302, location="http://127.0.0.1:9/"), lambda trial: trial.get("key"))
 
-    def test_a_request_says_only_what_it_means(self):
+    def test_requests_carry_only_the_expected_path_headers_and_body(self):
         opened = reply(200, document("InitiateMultipartUploadResult", UploadId="u"))
         script = lambda received, send: send(opened if "uploads" in received.path else reply(200)) or True  # noqa: E731
         with Scripted(script) as server:

@@ -80,7 +80,7 @@ def test_a_preset_finds_its_endpoint_by_a_pattern(monkeypatch):
     assert open_source("lake://bucket/", ps.S3Options(region="east"))[0]._store.identity != identity
 
 
-def test_a_preset_without_credentials_says_where_its_own_were_looked_for(lake, monkeypatch):
+def test_missing_preset_credentials_error_names_searched_variables(lake, monkeypatch):
     monkeypatch.delenv("LAKE_ID")
     monkeypatch.delenv("LAKE_SECRET")
     with pytest.raises(Unauthenticated, match="no credentials for Lake: looked in S3Options, LAKE_ID and LAKE_SECRET;"):
@@ -106,7 +106,7 @@ def test_a_body_or_metadata_beyond_the_limits_is_refused_before_a_request(lake, 
     assert source.put("a", b"x" * 10, metadata={"name": "four"})
 
 
-def test_a_preset_may_have_a_dialect_and_pages_of_its_own(lake, monkeypatch):
+def test_preset_can_override_dialect_and_page_size(lake, monkeypatch):
     class Words(Amazon):
         create = ("x-lake-create", "only")
 
@@ -121,6 +121,6 @@ def test_a_preset_may_have_a_dialect_and_pages_of_its_own(lake, monkeypatch):
     assert "x-lake-create: only" in request.headers
 
 
-def test_s3s_urls_of_the_web_are_told_as_its_own():
+def test_advice_for_s3_https_url_suggests_s3_scheme():
     assert AWS().advice("https://bucket.s3.amazonaws.com/a%20b?x=1") == "for this object write s3://bucket/a b"
     assert AWS().advice("gs://bucket/key") == ""

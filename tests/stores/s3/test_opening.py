@@ -23,7 +23,7 @@ def test_settings_and_identity_come_apart():
     assert hash(settings) == hash(others[0])
 
 
-def test_s3_is_the_family_and_what_the_endpoint_adds():
+def test_s3_limits_combine_family_defaults_and_endpoint_service():
     source, _ = open_source("s3://bkt/k", ps.S3Options(endpoint="https://a.r2.cloudflarestorage.com", anonymous=True))
     assert source._kind.limits.equal_parts
     plain, _ = open_source("s3://bkt/k", ps.S3Options(endpoint="https://minio.example", anonymous=True))
@@ -59,7 +59,7 @@ def test_a_profile_has_the_limits_of_the_service_that_it_names(tmp_path, monkeyp
     ],
     ids=["s3", "s3-variable", "oss"],
 )
-def test_a_requester_who_pays_says_so_in_each_request_and_signs_it(url, options, header, request, monkeypatch):
+def test_requester_pays_header_is_sent_and_signed(url, options, header, request, monkeypatch):
     if request.node.callspec.id == "s3-variable":
         monkeypatch.setenv("AWS_REQUEST_PAYER", "requester")
 

@@ -166,7 +166,7 @@ def test_where_requests_go_and_for_which_region_they_are_signed(url, options, en
         ("s3://bkt/k", {"provider": "aw"}, "no provider 'aw': did you mean 'aws'"),
     ],
 )
-def test_what_is_missing_or_contradicts_is_named(url, options, message):
+def test_missing_or_contradictory_option_is_named_in_error(url, options, message):
     with pytest.raises(ConfigError, match=message):
         open_source(url, ps.S3Options(**KEYS, **options))[0]._fetcher()
 

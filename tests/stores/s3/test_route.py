@@ -73,7 +73,7 @@ def test_a_region_that_names_a_host_is_not_followed(region):
     assert _sent(driver)[0] == "https://b.s3.us-east-1.amazonaws.com/k"
 
 
-def test_an_endpoint_that_the_user_named_stays_whatever_region_is_named():
+def test_user_named_endpoint_is_kept_when_response_names_another_region():
     driver = _driver("https://store.example:9000", virtual=False)
     assert _refused(driver, _moved("eu-west-1")).retries == 3
     url, headers = _sent(driver)

@@ -29,7 +29,7 @@ def test_an_endpoint_is_recognised_by_its_domain(url, word):
     assert at(url) == word
 
 
-def test_an_endpoint_says_its_region_and_account():
+def test_region_and_account_are_parsed_from_endpoint():
     assert SERVICES["b2"].part_of("https://s3.us-west-004.backblazeb2.com", "region") == "us-west-004"
     oci = "https://ns.compat.objectstorage.eu-frankfurt-1.oci.customer-oci.com"
     assert [SERVICES["oci"].part_of(oci, what) for what in ("account", "region")] == ["ns", "eu-frankfurt-1"]

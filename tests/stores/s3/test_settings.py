@@ -30,7 +30,7 @@ def environ(tmp_path):
     return {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
 
 
-def test_with_nothing_said_it_is_aws_in_us_east_1(environ):
+def test_settings_default_to_aws_in_us_east_1(environ):
     assert replace(resolve(S3Options(), environ), identity=b"") == StoreSettings(
         endpoint=None,
         region="us-east-1",
@@ -41,7 +41,7 @@ def test_with_nothing_said_it_is_aws_in_us_east_1(environ):
     )
 
 
-def test_another_identity_is_told_and_never_shown(environ):
+def test_identity_changes_with_credentials_and_stays_hidden(environ):
     plain = resolve(S3Options(), environ)
     seen = {plain.identity}
     for more in ({"AWS_ACCESS_KEY_ID": "id-xyzzy"}, {"AWS_SECRET_ACCESS_KEY": "xyzzy"}, {"AWS_ROLE_ARN": "arn"}):
@@ -99,7 +99,7 @@ def test_an_unusable_endpoint_is_blamed_on_where_it_came_from(environ):
         resolve(S3Options(), environ | {"AWS_ENDPOINT_URL_S3": "localhost:9000"})
 
 
-def test_the_region_comes_from_the_first_that_says_it(environ):
+def test_region_comes_from_first_source_that_sets_it(environ):
     environ |= {"AWS_REGION": "env-1", "AWS_DEFAULT_REGION": "env-2", "AWS_PROFILE": "lab"}
     assert resolve(S3Options(region="mine-1"), environ).region == "mine-1"
     assert resolve(S3Options(), environ).region == "env-1"
@@ -108,7 +108,7 @@ def test_the_region_comes_from_the_first_that_says_it(environ):
 
 
 @pytest.mark.parametrize("region", ["", "us east 1", "us-east-1/s3", "us-east-1\n", "-x", "a@b", "é"])
-def test_what_cannot_be_a_region_is_refused(region, environ):
+def test_invalid_region_is_refused(region, environ):
     with pytest.raises(ConfigError, match=r"S3Options\.region"):
         resolve(S3Options(region=region), environ)
 
@@ -118,7 +118,7 @@ def test_other_stores_have_other_regions(region, environ):
     assert resolve(S3Options(), environ | {"AWS_REGION": region}).region == region
 
 
-def test_addressing_is_virtual_on_aws_and_path_elsewhere_unless_said(environ):
+def test_addressing_defaults_to_virtual_on_aws_and_path_elsewhere(environ):
     mine = "https://mine.example"
     assert resolve(S3Options(), environ).addressing == "virtual"
     assert resolve(S3Options(endpoint=mine), environ).addressing == "path"
@@ -129,7 +129,7 @@ def test_addressing_is_virtual_on_aws_and_path_elsewhere_unless_said(environ):
         resolve(S3Options(profile="odd"), environ)
 
 
-def test_the_ca_file_comes_from_the_first_that_says_it(environ, tmp_path, monkeypatch):
+def test_ca_file_comes_from_first_source_that_sets_it(environ, tmp_path, monkeypatch):
     names = ["mine", "AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"]
     path = {name: tmp_path / name for name in names}
     for file in path.values():
@@ -152,7 +152,7 @@ def test_the_ca_file_comes_from_the_first_that_says_it(environ, tmp_path, monkey
 
 
 @pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"])
-def test_a_ca_file_that_is_not_there_is_blamed_on_who_named_it(name, environ, tmp_path):
+def test_missing_ca_file_error_names_the_variable_or_option(name, environ, tmp_path):
     with pytest.raises(ConfigError, match=rf"^{name} .*gone\.pem"):
         resolve(S3Options(), environ | {name: str(tmp_path / "gone.pem")})
     options = S3Options(transport=TransportOptions(ca_file=str(tmp_path)))  # a folder is no file
@@ -180,7 +180,7 @@ def test_requests_go_unsigned_when_asked(environ):
         assert resolve(S3Options(), environ | {"AWS_NO_SIGN_REQUEST": value}).anonymous is unsigned
 
 
-def test_an_option_that_was_given_counts_before_the_environment_whatever_its_value(environ):
+def test_explicit_false_option_overrides_the_environment(environ):
     environ |= {"AWS_NO_SIGN_REQUEST": "YES", "AWS_REQUEST_PAYER": "requester"}
     assert not resolve(S3Options(anonymous=False), environ).anonymous
     assert not resolve(S3Options(requester_pays=False), environ).requester_pays

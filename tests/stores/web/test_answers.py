@@ -42,7 +42,7 @@ def test_a_version_is_the_strongest_that_there_is(headers, version):
         (416, {}, None),
     ],
 )
-def test_a_size_is_what_the_answer_shows(status, headers, size):
+def test_object_size_is_derived_from_response_status_and_headers(status, headers, size):
     found = described("k", Response(status, headers))
     assert (None if found is None else found.size) == size
 
@@ -55,7 +55,7 @@ def test_a_description_has_type_and_date():
 @pytest.mark.parametrize(
     ("key", "encoding"), [("x.txt", "gzip"), ("x", "br"), ("x.png?a=.gz", "GZIP"), ("x.gz.txt", "gzip")]
 )
-def test_what_comes_compressed_is_refused(key, encoding):
+def test_compressed_response_for_uncompressed_key_is_refused(key, encoding):
     with pytest.raises(Unusable, match="compressed"):
         check_encoding(Response(200, {"content-encoding": encoding}), key)
 
@@ -63,11 +63,11 @@ def test_what_comes_compressed_is_refused(key, encoding):
 @pytest.mark.parametrize(
     ("key", "encoding"), [("x.tar.gz", "x-gzip"), ("x.GZ?sig=1", "gzip"), ("x", "identity"), ("x", "")]
 )
-def test_what_is_compressed_by_its_name_is_meant_as_it_is(key, encoding):
+def test_content_encoding_identity_or_matching_key_suffix_is_accepted(key, encoding):
     check_encoding(Response(200, {"content-encoding": encoding}), key)
 
 
-def test_what_moved_is_asked_again():
+def test_moved_error_allows_exactly_one_retry():
     assert (moved("why", "u").code, moved("why", "u").retries) == (MOVED, 1)
 
 

@@ -21,7 +21,7 @@ from penstock.stores.web.route import WEB_CODES
         (521, Transient, ""),
     ],
 )
-def test_a_status_says_what_to_do(status, kind, words):
+def test_each_status_maps_to_its_error_class_and_advice(status, kind, words):
     error = WEB_CODES.refusal(Response(status), "read", "https://h/k").error
     assert type(error) is kind
     assert words in str(error)

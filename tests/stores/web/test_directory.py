@@ -32,7 +32,7 @@ def test_an_index_is_read():
         (Response(200, HEADERS, overflow=True), "d/", Unsupported),
     ],
 )
-def test_where_there_is_no_index_a_manifest_is_named(response, directory, kind):
+def test_unusable_directory_index_error_suggests_from_manifest(response, directory, kind):
     with pytest.raises(kind, match="from_manifest"):
         _index(response, directory)
 
@@ -53,7 +53,7 @@ def test_a_directory_that_is_gone_meanwhile_is_empty_and_one_that_is_refused_is_
         (Response(200, HEADERS | {"content-encoding": "gzip"}, PAGE), Unusable),
     ],
 )
-def test_an_answer_that_is_not_whole_is_no_listing(response, kind):
+def test_failed_or_incomplete_index_response_raises_error(response, kind):
     with pytest.raises(kind):
         _index(response)
 
@@ -69,7 +69,7 @@ class _Store:
         return self._hint
 
 
-def test_what_cannot_be_listed_is_said_before_any_request():
+def test_unsupported_prefix_or_delimiter_is_refused_before_any_request():
     check_listable(_Store(), "a/", "/")
     for prefix, delimiter in (("a/", "-"), ("a/?sig=hushhush", "")):
         with pytest.raises(Unsupported) as caught:

@@ -89,7 +89,7 @@ class TestAnswers:
             assert [source.head(key).size for key in ("a", "b")] == [7, 7]
             assert [each.method for each in server.received] == ["HEAD", "GET", "GET"]
 
-    def test_a_head_that_says_nothing_is_not_believed(self):
+    def test_empty_head_response_falls_back_to_get_for_size(self):
         def script(received):
             if received.method == "HEAD":
                 return b"HTTP/1.1 200 .\r\nContent-Length: 0\r\n\r\n"
@@ -98,7 +98,7 @@ class TestAnswers:
         with _scripted(script) as server:
             assert _source(server).head("a").size == 7
 
-    def test_what_has_no_length_is_read_whole_and_not_described(self):
+    def test_object_without_length_is_readable_but_head_raises_unsupported(self):
         def script(received):
             body = b"" if received.method == "HEAD" else b"7\r\ncontent\r\n0\r\n\r\n"
             return b"HTTP/1.1 200 .\r\nTransfer-Encoding: chunked\r\n\r\n" + body
@@ -133,7 +133,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("whole", [True, False])
     @pytest.mark.parametrize("etag", ["v", DATE])
-    def test_a_server_that_ignores_conditions_is_compared_with_what_it_says(self, etag, whole):
+    def test_changed_version_raises_when_server_ignores_conditions(self, etag, whole):
         def script(_received):
             extra = {} if whole else {"content_range": "bytes 0-8/9"}
             return reply(200 if whole else 206, b"012345678", etag='"w"', last_modified=OTHER, **extra)
@@ -144,7 +144,7 @@ class TestAnswers:
             with pytest.raises(Changed):
                 _one(script, lambda trial: trial.get("k", etag))
 
-    def test_what_comes_compressed_is_refused_by_every_verb(self):
+    def test_compressed_response_is_refused_by_every_verb(self):
         def script(received):
             extra = {"content_range": "bytes 0-8/9"} if "range" in received.headers else {}
             return reply(206 if extra else 200, b"012345678", content_encoding="gzip", etag='"v"', **extra)
@@ -174,7 +174,7 @@ class TestAnswers:
         with pytest.raises(Damaged, match="how long"):
             _one(lambda _received: b"HTTP/1.1 200 .\r\n\r\ncontent", lambda trial: trial.get("k"))
 
-    def test_a_long_object_of_unknown_size_goes_on_where_its_buffer_ended(self):
+    def test_read_continues_at_buffer_end_for_object_of_unknown_size(self):
         data = bytes(range(256)) * 8192
 
         def script(received):
@@ -249,7 +249,7 @@ class TestRedirects:
                 assert source.read(Span("main/k", start, start + 100, "v")) == self.DATA[start : start + 100]
             assert 5 <= len(hub.received) <= 10
 
-    def test_redirects_are_no_retries(self):
+    def test_redirects_consume_zero_retry_attempts(self):
         with self._hub() as (hub, _files):
             source = _source(hub, retry=ps.RetryOptions(attempts=1))
             assert source.read(Span("a/resolve/k")) == self.DATA

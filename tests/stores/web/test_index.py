@@ -60,7 +60,7 @@ def _read(page, kind="text/html; charset=utf-8", url=URL):
     return read_index(page.encode(), kind, url)
 
 
-def test_nginx_says_sizes_exactly_where_it_does():
+def test_nginx_index_sizes_are_exact_or_unknown():
     page = NGINX.replace("{long}", LONG).replace("{short}", LONG[:47])
     assert _read(page) == [
         Named("sub dir/"),
@@ -70,11 +70,11 @@ def test_nginx_says_sizes_exactly_where_it_does():
     ]
 
 
-def test_apache_rounds_sizes_and_links_in_texts_are_no_entries():
+def test_apache_index_sizes_are_unknown_and_text_links_are_ignored():
     assert _read(APACHE) == [Named("sub/"), Named("a:b.txt"), Named("plus+plus")]
 
 
-def test_pythons_server_says_no_sizes():
+def test_python_server_index_entries_have_unknown_size():
     assert _read(PYTHON) == [Named("b c.txt"), Named("link"), Named("sub/")]
 
 
@@ -85,7 +85,7 @@ def test_pythons_server_says_no_sizes():
         *("sub/x", "%2e%2e", "%2E", "..%2fx/y", "javascript:x", "", "https://[", "x/../y/z"),
     ],
 )
-def test_a_link_out_of_the_directory_is_no_entry(href):
+def test_link_outside_the_directory_is_ignored(href):
     text = href.rstrip("/").rpartition("/")[2]
     found = _read(f'<title>Index of /</title><a href="{href}">{text}</a></html>')
     assert found == []
@@ -101,7 +101,7 @@ def test_a_name_that_stands_twice_counts_once():
 
 
 @pytest.mark.parametrize("page", ["<title>Welcome</title><a href='x'>x</a></html>", "plain text", "", "<html></html>"])
-def test_another_page_is_no_index(page):
+def test_page_without_index_format_returns_none(page):
     assert _read(page) is None
 
 
@@ -115,7 +115,7 @@ def test_a_size_that_no_file_has_is_unknown():
     assert _read(line) == [Named("x")]
 
 
-def test_json_says_all_of_it():
+def test_json_index_yields_names_with_valid_sizes_and_times():
     rows = [
         {"name": "sub", "type": "directory", "mtime": "Sun, 22 Nov 2026 10:58:00 GMT"},
         {"name": "100% ü?.txt", "type": "file", "mtime": "Sun, 22 Nov 2026 10:58:00 GMT", "size": 7},
@@ -130,7 +130,7 @@ def test_json_says_all_of_it():
 
 
 @pytest.mark.parametrize("rows", ['{"a": 1}', "[1]", "7"])
-def test_other_json_is_no_index(rows):
+def test_json_of_unexpected_shape_returns_none(rows):
     assert _read(rows, "application/json") is None
 
 
@@ -140,7 +140,7 @@ def test_odd_json_is_damaged(rows):
         _read(rows, "application/json")
 
 
-def test_bytes_that_are_no_utf8_stay_as_they_are():
+def test_non_utf8_name_bytes_are_kept_percent_encoded():
     page = b'<title>Index of /</title><a href="%FFx">\xffx</a></html>'
     assert read_index(page, "text/html", URL) == [Named("%FFx")]
     assert read_index(b'[{"name": "\xffx", "type": "file", "size": 1}]', "application/json", URL) == [Named("%FFx", 1)]
@@ -280,7 +280,7 @@ def test_a_number_that_names_no_character_is_damaged():
         read_index(_TITLE + b"<a href=x>&#" + b"1" * 5000 + b";</a></html>", "text/html", URL)
 
 
-def test_marks_in_quotes_comments_and_scripts_are_no_tags():
+def test_tags_in_comments_scripts_and_attribute_values_are_ignored():
     page = (
         '<title>Index of /</title><!-- <a href="no">no</a> --><script>"<a href=no>no</a>"</script>'
         "<img alt='><a href=no>no</a>'><a title='a>b' href = \"x\" class=y>x</a><A\nHREF=y >y</A></html>"

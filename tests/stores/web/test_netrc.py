@@ -31,14 +31,14 @@ def test_the_home_s_file_is_read_where_none_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "words"), [("machine a login b hush", "line"), ("machine a login b password hush", "neither")]
 )
-def test_a_file_that_does_not_help_is_told_and_not_quoted(tmp_path, text, words):
+def test_unusable_netrc_file_raises_config_error_without_quoting_secret(tmp_path, text, words):
     (tmp_path / "netrc").write_text(text)
     with pytest.raises(ConfigError, match=words) as caught:
         login("one.example", {"NETRC": str(tmp_path / "netrc")})
     assert "hush" not in str(caught.value)
 
 
-def test_its_digest_tells_changes_and_nothing_else(tmp_path, environ):
+def test_netrc_digest_changes_with_content_and_reveals_no_secret(tmp_path, environ):
     before = digest(environ)
     (tmp_path / "netrc").write_text(FILE.replace("hush1", "hush3"))
     assert digest(environ) != before

@@ -51,7 +51,7 @@ def test_secrets_are_shown_nowhere_and_go_to_workers_alone(options):
         ({"bearer": HUSH}, "no option"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_at_once(options, words):
+def test_invalid_http_options_are_refused_at_construction_without_quoting_secret(options, words):
     with pytest.raises(ConfigError, match=words) as caught:
         HTTPOptions(**options)
     assert HUSH not in str(caught.value)

@@ -28,7 +28,7 @@ from penstock.stores.web.route import canonical, escaped, plain, shown
         ("ha#sh", "ha%23sh"),
     ],
 )
-def test_what_a_url_cannot_hold_is_escaped_and_what_is_escaped_stays(key, sent):
+def test_unsafe_url_characters_are_escaped_and_existing_escapes_are_kept(key, sent):
     assert escaped(key) == sent
     assert escaped(sent) == sent
     assert bool(plain(key)) is (key == sent and key.isascii() and quote(key, safe="/~") == key)

@@ -20,7 +20,7 @@ URL = "https://hub.example/a/resolve/main/x.bin"
         ("http://10.0.0.1/x", "http://10.0.0.1:81/x", "http://10.0.0.1:81/x"),
     ],
 )
-def test_a_redirect_leads_anywhere_that_is_no_worse(url, location, target):
+def test_redirect_target_of_equal_or_better_security_is_resolved(url, location, target):
     assert target_of(url, location) == target
 
 

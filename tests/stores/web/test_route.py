@@ -77,7 +77,7 @@ def test_a_redirect_that_is_not_followed_is_an_error_that_quotes_no_more_than_th
     assert "hushhush" not in str(error)
 
 
-def test_a_directory_is_no_file():
+def test_redirect_to_directory_url_returns_not_found():
     assert isinstance(_follow(_route(), f"{ROOT}k/", status=301), NotFound)
 
 
@@ -97,7 +97,7 @@ def test_a_remembered_target_that_refuses_is_forgotten_once():
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, NotFound), (403, Forbidden), (412, Changed), (416, Truncated), (503, Throttled)]
 )
-def test_a_refusal_is_told_with_what_may_have_been_meant(status, kind):
+def test_refusal_error_suggests_store_url_only_when_missing_or_forbidden(status, kind):
     route = _route(lambda url: f"for {url} write s3://b/k")
     error = route.error(
         Response(status, {"retry-after": "3"}), "read", "k?sig=hushhush", route.straight("k?sig=hushhush")

@@ -28,7 +28,7 @@ from tests.servers.nginx import PASSWORD, USER
         "https://host/",
     ],
 )
-def test_a_url_is_what_it_says(url):
+def test_web_url_is_unchanged_by_parsing(url):
     location = parse(url)
     assert location.url == url
     assert parse(location.url) == location
@@ -56,7 +56,7 @@ def test_a_query_belongs_to_the_key():
         ("https://host/" + "x" * 20_000, "bytes of UTF-8"),
     ],
 )
-def test_what_is_no_url_of_a_file_is_refused_and_not_quoted(url, words):
+def test_invalid_web_url_is_refused_without_quoting_secrets(url, words):
     with pytest.raises(InvalidURL, match=words) as caught:
         parse(url)
     assert "hushhush" not in f"{caught.value}{vars(caught.value)}"
@@ -128,7 +128,7 @@ def test_a_copy_into_a_bucket_passes_the_bucket_s_options():
         ("https://s3.us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
     ],
 )
-def test_the_url_of_a_store_s_object_is_told_what_it_may_have_meant(url, meant):
+def test_error_for_object_store_https_url_suggests_store_url(url, meant):
     """Its host answers elsewhere here: a proxy stands for it."""
 
     def answer(_received, send):
@@ -188,7 +188,7 @@ def test_a_web_server_without_index_pages_is_read_by_name(served):
     assert bytes(ps.MapDataset.from_objects([f"{root}x.bin"])[0].data) == b"content"
 
 
-def test_a_password_opens_a_closed_server_and_its_own_page_is_no_index(served):
+def test_password_opens_protected_server_and_custom_index_page_raises_unsupported(served):
     (served.folder / "x.bin").write_bytes(b"content")
     root, store = served.roots["closed"], ps.HTTPOptions(username=USER, password=PASSWORD)
     with pytest.raises(Unauthenticated, match="HTTPOptions"):

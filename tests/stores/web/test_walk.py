@@ -34,7 +34,7 @@ def _some_keys(seed):
 
 
 @pytest.mark.parametrize("trial", range(20))
-def test_a_walk_tells_what_a_listing_of_keys_tells(trial, seed):
+def test_walk_yields_the_same_keys_as_a_sorted_flat_listing(trial, seed):
     keys = _some_keys(seed * 100 + trial)
     draw = random.Random(seed + trial)
     for prefix in ("", "a", "a/", "b/a", "zz", draw.choice(sorted(keys))):
@@ -48,7 +48,7 @@ def test_a_walk_tells_what_a_listing_of_keys_tells(trial, seed):
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_a_listing_whose_walk_is_forgotten_goes_on_where_it_was(every, seed):
+def test_listing_resumes_at_its_position_after_walk_is_discarded(every, seed):
     keys = _some_keys(seed)
     walks, found, walk = Walks(Walk.begin), [], Walk.begin("")
     for number in count():

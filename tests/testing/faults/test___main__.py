@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.testing.faults import FaultServer
 
 
-def test_on_a_port_it_fails_at_the_rate_it_was_told():
+def test_command_line_server_injects_faults_at_the_given_rate():
     command = [sys.executable, "-m", "penstock.testing.faults", "--rate", "0.5", "--faults", "503,reset", "--seed", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         words = list(iter(child.stdout.readline, "# serving s3://bucket/ from memory until Ctrl-C\n"))
@@ -42,7 +42,7 @@ def test_on_a_port_it_fails_at_the_rate_it_was_told():
     ],
     ids=["list", "fault", "rate", "port"],
 )
-def test_the_command_says_what_it_knows_and_what_is_wrong(flags, status, words):
+def test_command_prints_fault_list_and_reports_flag_errors(flags, status, words):
     if "--port" in flags and os.geteuid() == 0:
         with FaultServer.within() as server:
             return check(["--port", server.endpoint.rpartition(":")[2]], status, "cannot listen on 127.0.0.1:")

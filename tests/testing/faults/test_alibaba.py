@@ -103,7 +103,7 @@ def test_a_page_has_a_hundred_keys_and_an_escaped_token(ask, server):
         ({"x_amz_date": "x"}, b"InvalidArgument"),
     ],
 )
-def test_who_may_not_come_in_is_refused(ask, change, code):
+def test_request_with_invalid_authorization_or_date_is_refused(ask, change, code):
     status, _, body = ask("GET", "k", **change)
     assert status in (400, 403)
     assert b"<Code>%s</Code>" % code in body

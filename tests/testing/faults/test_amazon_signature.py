@@ -42,7 +42,7 @@ def test_a_wrong_secret_key_region_or_service_is_refused(server, bucket, path):
     assert untouched(bucket)
 
 
-def test_whatever_changed_since_the_signing_is_found(server, bucket, path):
+def test_request_changed_after_signing_is_refused(server, bucket, path):
     good = signed(server, "PUT", path, b"new", headers={"x-amz-meta-who": "me"})
     for old, new in ((b"/k HTTP", b"/other HTTP"), (b"/k HTTP", b"/k?x=1 HTTP"), (b"who: me", b"who: you")):
         assert ask(server, good.replace(old, new)) == (403, "SignatureDoesNotMatch")

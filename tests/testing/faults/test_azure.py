@@ -50,7 +50,7 @@ def test_an_object_has_its_bytes_type_metadata_and_digest(box):
         blob.delete_blob()
 
 
-def test_conditions_are_heeded(box):
+def test_create_and_replace_conditions_are_enforced(box):
     blob = box.get_blob_client("conditional")
     blob.upload_blob(b"first")
     with pytest.raises(ResourceExistsError, match="BlobAlreadyExists"):

@@ -21,7 +21,7 @@ def code(refused):
     return refused.value.response["Error"]["Code"]
 
 
-def test_an_object_is_what_was_put(bucket):
+def test_object_comes_back_with_its_bytes_etag_type_and_metadata(bucket):
     put = bucket.client.put_object(
         Bucket=bucket.name, Key="k", Body=b"body", ContentType="text/plain", Metadata={"who": "me"}
     )
@@ -46,7 +46,7 @@ def test_odd_keys_come_back_as_they_went(key, bucket):
     ("asked", "bounds"),
     [("0-0", (0, 1)), ("2-5", (2, 6)), ("7-", (7, 10)), ("-3", (7, 10)), ("8-99", (8, 10)), ("-99", (0, 10))],
 )
-def test_a_range_is_half_the_truth_and_says_which(asked, bounds, bucket):
+def test_range_read_returns_requested_bytes_and_content_range(asked, bounds, bucket):
     bucket.client.put_object(Bucket=bucket.name, Key="k", Body=b"0123456789")
     got = bucket.client.get_object(Bucket=bucket.name, Key="k", Range=f"bytes={asked}")
     start, stop = bounds
@@ -110,7 +110,7 @@ def _complete(client, **condition):
         ("refused", "501 501 501 501", "501 501 501 501"),
     ],
 )
-def test_conditions_are_what_a_store_makes_of_them(conditions, put, complete):
+def test_conditions_setting_determines_the_write_outcomes(conditions, put, complete):
     codes = {"PreconditionFailed": "412", "NotImplemented": "501", "ok": "ok"}
     with FaultServer.within(Settings(conditions=conditions)) as server:
         keys = server.settings
@@ -123,7 +123,7 @@ def test_conditions_are_what_a_store_makes_of_them(conditions, put, complete):
         client.close()
 
 
-def test_what_is_missing_says_so(bucket):
+def test_missing_key_or_bucket_is_reported_with_its_code(bucket):
     with pytest.raises(ClientError) as refused:
         bucket.client.get_object(Bucket=bucket.name, Key="k")
     assert code(refused) == "NoSuchKey"

@@ -75,7 +75,7 @@ def test_a_completion_that_is_wrong_is_refused_and_the_upload_stays(shelf, liste
     assert (shelf.objects, list(shelf.uploads)) == ({}, [name])
 
 
-def test_what_is_not_there_and_part_numbers_beyond_s3s_are_refused(shelf):
+def test_missing_upload_missing_key_and_invalid_part_number_are_refused(shelf):
     name = shelf.create("key", {})
     with pytest.raises(Refused, match="NoSuchUpload"):
         shelf.upload(name, "another key")

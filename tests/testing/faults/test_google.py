@@ -71,7 +71,7 @@ def test_a_read_is_held_to_a_generation(ask, method):
     assert ask(method, "/b/k", **{IF: "7"})[0] == 412
 
 
-def test_a_put_heeds_generations_and_silently_ignores_if_none_match(ask):
+def test_put_enforces_generation_match_and_ignores_if_none_match(ask):
     generation = _put(ask, "conditional", **{IF: "0"})
     assert _put(ask, "conditional", **{IF: "0"})[0] == 412
     assert _put(ask, "conditional", **{IF: "7"})[0] == 412
@@ -80,7 +80,7 @@ def test_a_put_heeds_generations_and_silently_ignores_if_none_match(ask):
     assert _put(ask, "conditional", if_none_match="*") != second, "written over what was there"
 
 
-def test_a_deletion_heeds_generations_and_misses_what_is_not_there(ask):
+def test_delete_enforces_generation_match_and_missing_key_returns_404(ask):
     _put(ask, "k")
     assert ask("DELETE", "/b/k", **{IF: "7"})[0] == 412
     assert ask("DELETE", "/b/k")[0] == 204
@@ -121,7 +121,7 @@ def test_an_upload_takes_no_condition_where_it_begins_nor_where_it_ends(ask):
     assert "md5" not in found["x-goog-hash"]
 
 
-def test_a_copy_heeds_both_generations(ask):
+def test_copy_enforces_source_and_target_generation_match(ask):
     generation = _put(ask, "from", x_goog_meta_who="me")
     copies = {"x-goog-copy-source": "b/from", "x-goog-copy-source-if-generation-match": generation}
     status, headers, body = ask("PUT", "/b/to", **copies, **{IF: "0"})
@@ -146,7 +146,7 @@ def test_an_object_is_moved_by_the_json_api_on_a_condition(ask):
     assert (status, json.loads(body)["error"]["code"]) == (404, 404)
 
 
-def test_a_gzip_object_is_decompressed_for_who_takes_none_and_a_range_is_ignored_then(ask):
+def test_identity_read_of_gzip_object_is_decompressed_and_ignores_range(ask):
     stored = gzip.compress(b"0123456789" * 10)
     _put(ask, "z", stored, content_encoding="gzip")
     status, headers, body = ask("GET", "/b/z", range="bytes=0-3", accept_encoding="identity")
@@ -164,7 +164,7 @@ def test_a_listing_names_generations(ask):
 
 
 @pytest.mark.parametrize("how", [None, "Bearer bad", "Basic x"])
-def test_who_may_not_come_in_is_refused(ask, how):
+def test_request_with_missing_or_invalid_authorization_is_refused(ask, how):
     status, _, body = ask("GET", "/b/k", authorization=how)
     assert (status, b"<Code>" in body) in ((401, True), (400, True))
     if how != "Basic x":

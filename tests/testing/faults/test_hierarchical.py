@@ -38,7 +38,7 @@ def test_folders_are_listed_part_by_part(box):
     assert [each.name for each in box.walk_blobs("AB/", delimiter="/")] == ["AB/AB", "AB/dat4"]
 
 
-def test_a_folder_is_an_empty_blob_that_says_so_and_stays_until_it_is_empty(box):
+def test_folder_blob_is_marked_and_cannot_be_deleted_until_empty(box):
     folder = box.get_blob_client("AB")
     assert folder.get_blob_properties().metadata == {"hdi_isfolder": "true"}
     with pytest.raises(HttpResponseError, match="DirectoryIsNotEmpty"):

@@ -20,7 +20,7 @@ from tests.testing.faults.raw import everything, opened
     ],
     ids=["tls", "length", "chunks", "huge"],
 )
-def test_what_is_no_request_is_refused_and_let_go(request_bytes, server):
+def test_malformed_request_is_refused_and_connection_closed(request_bytes, server):
     with opened(server) as connection:
         connection.sendall(request_bytes)
         try:
@@ -47,7 +47,7 @@ def test_what_is_no_request_is_refused_and_let_go(request_bytes, server):
         ("PATCH", "/bucket/key", {}, ""),
     ],
 )
-def test_a_request_is_named_by_what_it_asks_for(method, target, headers, verb):
+def test_request_verb_is_derived_from_method_target_and_headers(method, target, headers, verb):
     path, _, query = target.partition("?")
     assert Request(method, path, query, headers, bytearray()).verb == verb
 

@@ -16,7 +16,7 @@ def held(request):
         yield server
 
 
-def test_rules_count_what_they_are_about(held):
+def test_fault_rules_count_only_matching_requests(held):
     for key in ("a", "b"):
         held.put("bucket", key, b"bytes")
     source, _ = open_source("s3://bucket/", held.store)
@@ -49,7 +49,7 @@ def test_a_rate_is_drawn_from_its_seed(held):
     assert 0 < sum(first) < 15
 
 
-def test_what_was_planted_can_be_healed(held):
+def test_heal_removes_planted_faults(held):
     held.put("bucket", "k", b"bytes")
     held.fail(FAULTS["denied"], when=Match(times=None))
     held.heal()

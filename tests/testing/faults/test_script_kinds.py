@@ -54,7 +54,7 @@ def test_a_refusal_has_a_status_of_http_and_a_region_is_named_by_a_refusal_only(
     assert (fault.status == 200) == (fault.name == "error-200")
 
 
-def test_a_fault_that_says_nothing_more_changes_nothing():
+def test_fault_defaults_change_nothing_and_match_all_verbs():
     nothing = Fault(name="", about="")
     assert (nothing.status, nothing.cut, nothing.change, nothing.longer, nothing.copies) == (0, "", "", 0, 1)
     assert nothing.verbs == VERBS

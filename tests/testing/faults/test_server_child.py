@@ -29,7 +29,7 @@ with FaultServer.start() as server:
 """
 
 
-def test_it_does_not_outlive_a_killed_owner():
+def test_server_exits_when_its_owner_is_killed():
     with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
         where = SimpleNamespace(endpoint=owner.stdout.readline().strip())
         assert answers(where)

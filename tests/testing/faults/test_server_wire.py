@@ -87,7 +87,7 @@ def test_a_truncated_body_ends_half_way(name, ask):
 
 
 @pytest.mark.parametrize(("name", "half"), [("stall", 0), ("stall-body", len(DATA) // 2)])
-def test_a_stall_says_nothing_and_holds_on(name, half, ask):
+def test_stall_sends_nothing_further_and_keeps_connection_open(name, half, ask):
     connection, came = ask(name), b""
     while select.select([connection], [], [], QUIET_S)[0]:
         came += connection.recv(1 << 16)
@@ -95,7 +95,7 @@ def test_a_stall_says_nothing_and_holds_on(name, half, ask):
     assert ask.seen() == [(name, 200 if half else 0, "stall")]
 
 
-def test_a_drip_is_as_slow_as_it_says(ask):
+def test_drip_sends_no_faster_than_its_configured_rate(ask):
     began = time.monotonic()
     assert reply(ask(replace(FAULTS["drip"], bytes_per_s=40_000)))[2] == DATA
     assert time.monotonic() - began >= len(DATA) / 40_000 * 0.9
@@ -122,7 +122,7 @@ def test_a_refusal_is_worded_as_s3_words_it_and_nothing_is_done(name, ask):
 
 
 @pytest.mark.parametrize("name", ["301", "307", "malformed"])
-def test_a_bucket_that_moved_is_found_where_the_answer_says(name, server):
+def test_moved_bucket_is_served_in_the_region_of_the_fault(name, server):
     bucket = f"moved-{name}"
     server.put(bucket, "k", DATA)
     server.fail(FAULTS[name], when=Match(bucket=bucket))
@@ -142,12 +142,12 @@ def test_a_wrong_length_is_wrong_by_seven(name, by, ask):
     assert body == DATA
 
 
-def test_another_etag_is_told_and_the_true_one_kept(ask):
+def test_etag_fault_replaces_the_etag_and_keeps_the_body(ask):
     _, headers, body = reply(ask("etag"))
     assert (headers["etag"], body) == (f'"{"0" * 32}"', DATA)
 
 
-def test_one_byte_of_a_body_is_corrupt(ask):
+def test_corrupt_fault_changes_exactly_one_body_byte(ask):
     _, _, body = reply(ask("corrupt"))
     assert sum(ours != theirs for ours, theirs in zip(body, DATA, strict=True)) == 1
 
@@ -207,7 +207,7 @@ def test_headers_are_as_huge_as_they_say(name, least, most, ask):
     assert (max(map(len, head.split(b"\r\n"))) > 100 << 10) == (name == "headers-long")
 
 
-def test_a_head_has_no_body_whatever_happens(ask):
+def test_head_error_response_has_no_body(ask):
     for fault in ("500", "502"):
         connection = ask(fault, "HEAD")
         assert reply(connection, "HEAD")[0] == int(fault)

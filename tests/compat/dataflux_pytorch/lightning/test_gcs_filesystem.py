@@ -24,7 +24,7 @@ def test_a_checkpoint_is_saved_replaced_and_loaded(gcs, kind):
     assert len(gcs.objects) == 2
 
 
-def test_a_client_says_where_and_who(gcs, client):
+def test_client_argument_supplies_the_endpoint_and_credentials(gcs, client):
     path = f"gcs://{gcs.name}/run"
     dcp.save({"w": torch.ones(5)}, storage_writer=GCSDistributedWriter(path, "project", client))
     found = {"w": torch.zeros(5)}

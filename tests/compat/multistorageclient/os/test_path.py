@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.compat import multistorageclient as msc
 
 
-def test_objects_and_directories_are_told_apart(tmp_path):
+def test_exists_isdir_and_isfile_distinguish_objects_from_directories(tmp_path):
     for name in ("a/b", "c"):
         msc.write(f"{tmp_path}/{name}", b"")
     paths = [f"file://{tmp_path}/{name}" for name in ("a", "c", "none")]
