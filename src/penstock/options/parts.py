@@ -1,4 +1,4 @@
-"""Provider-neutral options: transport, retries, reads, writes, cache, node; the base class of a provider's options."""
+"""Options that all stores have (transport, retries, reads, writes, cache, node), and their base class."""
 
 from __future__ import annotations
 
