@@ -449,12 +449,12 @@ class Pace:
 def _named(operation: Operation) -> tuple[str, str]:
     """Return the kind of request that an operation makes, and the first part of its key."""
     if isinstance(operation, SpanRead):
-        return "read", operation.span.key.partition("/")[0] if "/" in operation.span.key else ""
-    if isinstance(operation, VerbOperation):
-        return "read" if operation.verb in _READS else "write", operation.key.partition("/")[
-            0
-        ] if "/" in operation.key else ""
-    return "read", ""
+        kind, key = "read", operation.span.key
+    elif isinstance(operation, VerbOperation):
+        kind, key = "read" if operation.verb in _READS else "write", operation.key
+    else:
+        kind, key = "read", ""
+    return kind, key.partition("/")[0] if "/" in key else ""
 
 
 def _digest(text: str) -> int:
