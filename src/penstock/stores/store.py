@@ -34,6 +34,11 @@ class Opening:
         settings: Settings that ``Store.resolve`` made from options and environment.
         environ: Environment that holds the credentials: a copy that does not change.
 
+    Example:
+        >>> from penstock.stores.store import Opening
+        >>> Opening("s3", "bucket", options=None, settings=None, environ={}).root
+        's3://bucket/'
+
     """
 
     scheme: str
@@ -57,6 +62,11 @@ class Route:
         bucket: Bucket in the target store.
         base: Prefix of every key there: empty, or ending in ``/``.
         settings: Settings of the target store itself.
+
+    Example:
+        >>> from penstock.stores.store import Route
+        >>> Route("s3", "bucket", base="train/", settings=None).base
+        'train/'
 
     """
 
@@ -88,6 +98,13 @@ class Store:
         profiles: Buckets are profiles of different stores; ``named`` returns the store of one.
         defaults: Options that apply where the caller gives none: those of a profile.
         target: URL that a profile's keys are relative to, such as ``s3://bucket/base/``; empty for other stores.
+
+    Example:
+        >>> from penstock.stores.store import Store
+        >>> class Shelf(Store):
+        ...     name, schemes = "the shelf", ("shelf",)
+        >>> Shelf().split("bucket/a/key")
+        ('bucket', 'a/key')
 
     """
 
@@ -121,25 +138,44 @@ class Store:
             raise ConfigError(f"Store.options of {cls.name} is a frozen dataclass that derives from StoreOptions")
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Return the driver of one bucket and the transport for its requests; import the dialect only here."""
+        """Return the driver of one bucket and the transport for its requests; import the dialect only here.
+
+        Args:
+            opening: Bucket, with options and settings.
+
+        """
         raise NotImplementedError
 
     def split(self, rest: str) -> tuple[str, str]:
         """Split the text after ``scheme://`` into bucket and key.
 
-        Joined by ``/``, the two give the text again. A bucket may hold a ``/`` (``host/container``).
+        Args:
+            rest: That text.
+
+        Returns:
+            Bucket and key: joined by ``/``, they give the text again. A bucket may hold a ``/`` (``host/container``).
+
         """
         bucket, _, key = rest.partition("/")
         return bucket, key
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return why a bucket name is invalid; empty if it is valid."""
+        """Return why a bucket name is invalid; empty if it is valid.
+
+        Args:
+            bucket: Name of the bucket.
+
+        """
         return "" if self._fits(bucket) else f"{bucket[:80]!r} cannot be a bucket: {self.bucket_rule}"
 
     def key_fault(self, key: str) -> str:  # noqa: ARG002  for subclasses
         """Return why a key is invalid; empty if it is valid.
 
         ``limits.key_bytes``, NUL and invalid Unicode are checked elsewhere, for all stores.
+
+        Args:
+            key: Key, unescaped.
+
         """
         return ""
 
@@ -147,20 +183,43 @@ class Store:
         """Return settings with nothing left to look up, and an identity, from options and environment.
 
         Both are hashable. The identity changes when options and environment name other credentials, and does not reveal
-        them; a bucket is opened again for a new identity. Raises ``ConfigError``.
+        them; a bucket is opened again for a new identity.
+
+        Args:
+            options: Options of the store's class.
+            environ: Environment of the process.
+
+        Raises:
+            ConfigError: A value is invalid, or a required one is missing.
+
         """
         return None, None
 
     def variant(self, settings: Any) -> Store | None:  # noqa: ANN401, ARG002  the store's own settings
-        """Return the preset that the settings of ``resolve`` select; None without one."""
+        """Return the preset that the settings of ``resolve`` select; None without one.
+
+        Args:
+            settings: Settings that ``resolve`` returned.
+
+        """
         return None
 
     def advice(self, text: str) -> str:  # noqa: ARG002  for subclasses
-        """Return a hint for a URL of an unknown scheme, as "write …"; empty without a hint."""
+        """Return a hint for a URL of an unknown scheme, as "write …"; empty without a hint.
+
+        Args:
+            text: The URL as given.
+
+        """
         return ""
 
     def named(self, bucket: str) -> Store:  # noqa: ARG002  for profiles
-        """Return the store of one bucket."""
+        """Return the store of one bucket.
+
+        Args:
+            bucket: Name of the bucket: of a profile, where ``profiles`` is set.
+
+        """
         return self
 
     def take(self, options: StoreOptions) -> StoreOptions:
@@ -168,6 +227,9 @@ class Store:
 
         Options of a base class, above all neutral ones, become this class's defaults with the parts that were given.
         If the store has ``defaults``, they apply to options that were not given.
+
+        Args:
+            options: Options as passed for a URL.
 
         Raises:
             ConfigError: The options are another store's, or a part of them cannot be used here.
@@ -198,7 +260,18 @@ class Store:
             raise ConfigError(f"WriteOptions.part_bytes must be {bound} for {self.name}, not {given}")
 
     def begin(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Open a bucket; raise ``MissingExtra`` if a library that it needs is not installed."""
+        """Open a bucket.
+
+        Args:
+            opening: Bucket, with options and settings.
+
+        Returns:
+            Its driver and transport, as ``open`` returns them.
+
+        Raises:
+            MissingExtra: A library that the store needs is not installed.
+
+        """
         try:
             return self.open(opening)
         except ModuleNotFoundError as error:

@@ -50,12 +50,12 @@ def test_bucket_url_is_refused_for_load_and_save():
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_truncated_file_is_reported_as_cut(tmp_path, lazy):
+def test_truncated_file_is_reported_as_truncated(tmp_path, lazy):
     ps.save(STATE, f"{tmp_path}/a.pt")
     body = (tmp_path / "a.pt").read_bytes()
     for size in (0, 1, 2, 3, 4, 100, len(body) - 1):
         (tmp_path / "a.pt").write_bytes(body[:size])
-        with pytest.raises(CheckpointError, match=r"cut.*/a\.pt\]"):
+        with pytest.raises(CheckpointError, match=r"truncated.*/a\.pt\]"):
             ps.load(f"{tmp_path}/a.pt", lazy=lazy)
 
 
@@ -68,7 +68,7 @@ def test_truncated_or_damaged_legacy_file_raises_checkpoint_error(tmp_path):
     for size in range(0, len(whole), 5):
         (tmp_path / "a.pt").write_bytes(whole[:size])
         for weights_only in (True, False):
-            with pytest.raises(CheckpointError, match=r"cut.*a\.pt"):
+            with pytest.raises(CheckpointError, match=r"truncated.*a\.pt"):
                 ps.load(f"{tmp_path}/a.pt", weights_only=weights_only)
     for body in (b"a text", b"\x80\x02", whole.replace(b"ctorch._utils", b"Ztorch._utils")):
         (tmp_path / "a.pt").write_bytes(body)

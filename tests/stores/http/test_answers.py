@@ -119,7 +119,7 @@ def test_document_requires_expected_root_or_identifying_child():
     found = answers.document(Response(200, body=document("Listing")), "list", "k", "Listing")
     assert found.tag == "Listing"
     assert answers.document(Response(200, body=document("Other", Id="1")), "list", "k", "Listing", "Id").tag == "Other"
-    with pytest.raises(Damaged, match=r"<Other> where <Listing> was expected: this is no Cloud.*cloud://c/k"):
+    with pytest.raises(Damaged, match=r"<Other> where <Listing> was expected: not a valid Cloud answer.*cloud://c/k"):
         answers.document(Response(200, body=document("Other")), "list", "k", "Listing", "Id")
     with pytest.raises(Damaged, match="longer than any that Cloud gives"):
         answers.document(Response(200, overflow=True), "list", "k", "Listing")
