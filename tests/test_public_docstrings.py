@@ -205,7 +205,8 @@ def filled():
 def test_examples_of_a_module_run_as_printed(module, filled, tmp_path):
     examples = [examined(item) for item in items(module) if ">>> " in item.doc]
     if not examples:
-        pytest.skip("without examples")
+        assert not any(map(needs_example, items(module)))
+        return
     program, texts = tmp_path / "examples.py", tmp_path / "examples.json"
     program.write_text(RUN, "utf-8")
     texts.write_text(json.dumps(examples), "utf-8")

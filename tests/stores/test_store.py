@@ -127,6 +127,14 @@ def test_a_store_that_could_not_work_is_refused_where_it_is_made(wrong, says):
         type("Wrong", (Plain,), wrong)
 
 
+def test_store_without_open_is_named_when_a_bucket_is_opened():
+    class Shelf(Store):
+        name, schemes = "the shelf", ("shelf",)
+
+    with pytest.raises(NotImplementedError, match=r"Shelf must define open\(opening\)"):
+        Shelf().begin(Opening("shelf", "bucket", StoreOptions(), None, {}))
+
+
 def test_defaults_hold_where_given_options_say_nothing():
     class Mine(AWS):
         defaults = S3Options(region="eu", retry=RetryOptions(attempts=7))

@@ -305,7 +305,7 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Non
         source.delete([key])
     if others:
         _LOG.warning(
-            "%s stays: %d files in it are no checkpoint's, %r for one", source.url(key), len(others), others[0]
+            "%s stays: %d files in it belong to no checkpoint, for example %r", source.url(key), len(others), others[0]
         )
 
 

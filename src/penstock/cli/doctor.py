@@ -295,7 +295,7 @@ def _addresses(finding: Finding, host: str, port: int, where: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "this is no host name"
+        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
         finding.fail(f"{host}: {reason}; check {where}, and this machine's DNS")
         return []
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))

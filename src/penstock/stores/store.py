@@ -144,7 +144,7 @@ class Store:
             opening: Bucket, with options and settings.
 
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define open(opening)")
 
     def split(self, rest: str) -> tuple[str, str]:
         """Split the text after ``scheme://`` into bucket and key.

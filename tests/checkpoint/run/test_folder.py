@@ -64,9 +64,9 @@ def test_restore_into_an_existing_path_is_refused_and_changes_nothing(written, t
     run = ps.CheckpointManager(tmp_path / "run")
     run.save_folder(4, written)
     before = _files(written)
-    with pytest.raises(AlreadyExists, match="what is there already"):
+    with pytest.raises(AlreadyExists, match="the folder has contents"):
         run.restore_folder(written)
-    with pytest.raises(AlreadyExists, match="what is there already"):
+    with pytest.raises(AlreadyExists, match="the folder has contents"):
         run.restore_folder(written / "trainer_state.json")
     assert _files(written) == before
 

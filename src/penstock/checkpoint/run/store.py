@@ -101,7 +101,7 @@ def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[st
     """
     target = Path(folder).absolute()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        message = "cannot restore into what is there already: name an empty folder, or one that does not exist"
+        message = "cannot restore: the folder has contents; name an empty folder, or one that does not exist"
         raise AlreadyExists(message, url=str(target))
     with _told(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ __all__ = [
 _PICKLED_BYTES = 4096
 
 
-def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401  whatever is to be saved
+def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401  any value may be saved
     """Return a value in a form that ``torch.load`` accepts with weights only; unchanged if it needs no encoding.
 
     With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart: they save neither
@@ -142,7 +142,7 @@ def _understood(value: Any, description: tuple[Any, ...]) -> tuple[Any, ...] | N
     """Return ``description``, or None if ``decoded`` could not make the same kind of value from it."""
     try:
         again = MAKERS[description[0]](*description[1:])
-    except Exception:  # noqa: BLE001  whatever a class of somebody else's does: the value is refused by its path
+    except Exception:  # noqa: BLE001  a foreign class may raise anything: the value is refused by its path
         return None
     same = again is value if isinstance(value, Enum) else type(again) is type(value)
     return description if same else None
@@ -358,7 +358,7 @@ def _dictionary(name: str | None, items: Any) -> defaultdict[Any, Any]:  # noqa:
     return defaultdict(FACTORIES[name], items)
 
 
-def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  whatever a file says
+def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  a file may hold any value
     # A range is small in the file, but the elements made of it are not.
     if type(of) is not tuple:
         raise TypeError("its elements are a tuple")
@@ -389,7 +389,7 @@ ATOMS = frozenset((bool, int, float, complex, str, type(None)))  # hold no other
 _INSTEAD = "save plain values, or say weights_only=False when it is saved and when it is restored"
 
 
-def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  whatever is to be saved
+def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  any value may be saved
     """Raise ``Unusable`` unless ``torch.load`` accepts a value with weights only; copies no tensor data.
 
     With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart.
@@ -427,7 +427,7 @@ def _unsafe(value: object) -> str:
     torch, file = torch_module(), io.BytesIO()
     try:
         torch.save(value, file, pickle_module=_PICKLING)
-    except Exception as error:  # noqa: BLE001  whatever a class of somebody else's raises
+    except Exception as error:  # noqa: BLE001  a foreign class may raise anything
         return f"cannot be pickled ({shown(error)}): save plain values"
     file.seek(0)
     try:

@@ -1,1 +1,1 @@
-"""One module for each command: options, help and example, and what the command does."""
+"""One module for each command: its options, help, example and body."""

@@ -26,7 +26,7 @@ cache = Typer(
     no_args_is_help=True,
     help="Show, fill, check and empty the cache on this machine's disk. It is the one that --cache, --store or "
     "PENSTOCK_CACHE name. Where none of them is given, ls, verify and clear look into ~/.cache/penstock, and warm "
-    "is refused: programs keep nothing there unless they are told to.",
+    "is refused: programs do not use that folder by default.",
 )
 app.add_typer(cache, name="cache")
 _Prefix = Annotated[

@@ -51,7 +51,7 @@ def validate(
 
     A file that ends in .yaml or .json is read as Multi-Storage Client's.
 
-    A variable that is not set here is reported, and is no failure. No request is made.
+    A variable that is not set here is reported and does not fail the check. No request is made.
     """
     from penstock.stores.profiles.effective import check_files
 
