@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.stores import registry
+from penstock.stores import urls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,10 +18,10 @@ __all__ = ["limited"]
 @contextmanager
 def limited(scheme: str = "s3", **limits: int) -> Iterator[None]:
     """Have sources that are made within the block held to these limits."""
-    store = registry.find(scheme)
-    limited = registry._loaded[scheme] = copy(store)
+    store = urls.find_store(scheme)
+    limited = urls._loaded[scheme] = copy(store)
     limited.limits = replace(store.limits, **limits)
     try:
         yield
     finally:
-        registry._loaded[scheme] = store
+        urls._loaded[scheme] = store

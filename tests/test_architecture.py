@@ -70,8 +70,8 @@ LONG = "\n".join(["def long():", "    '''Doc.", "", "    doc'''", "    # why", *
 
 FAULTS = {
     "upwards": (
-        {"penstock.stores.registry": "from penstock.source import Source"},
-        "penstock.stores.registry:1: rule 1: stores may not import source: floor 2 to 3",
+        {"penstock.stores.direct": "from penstock.source import Source"},
+        "penstock.stores.direct:1: rule 1: stores may not import source: floor 2 to 3",
     ),
     "upwards-late": (
         {"penstock.engine.cache": "def f():\n    from penstock.data.catalog import scan"},

@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.source import open_source
-from penstock.stores import registry
+from penstock.stores import urls
 from penstock.stores.s3.services import AWS, SERVICES
 from penstock.testing.drivers import DriverContract
 from tests.stores.test_contract import CONTRACTS
@@ -65,7 +65,7 @@ OPENED = {
 
 def providers():
     """Return all providers, each once, presets after S3's own."""
-    own = {each.name: each for each in registry.own() if not each.profiles}  # a profile is another store
+    own = {each.name: each for each in urls.own_stores() if not each.profiles}  # a profile is another store
     rest = {name: each for name, each in own.items() if name not in PRESETS and name != "S3"}
     return {"S3": own["S3"], **PRESETS, **rest}
 

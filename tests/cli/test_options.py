@@ -10,7 +10,6 @@ import pytest
 import penstock as ps
 from penstock.cli.options import Given, settled, with_options, with_store
 from penstock.errors import ConfigError
-from penstock.stores import registry
 from penstock.stores.s3.services import AWS
 
 
@@ -92,7 +91,7 @@ def test_two_providers_take_the_options_of_every_store_alone(monkeypatch):
         schemes = ("lake",)
         options = LakeOptions
 
-    monkeypatch.setattr(registry, "_loaded", {"lake": Lake()})
+    monkeypatch.setattr("penstock.stores.urls._loaded", {"lake": Lake()})
     given = Given("", (("-o", "retry.attempts", "3"),))
     assert settled(given, ["s3://bucket/", "lake://bucket/"]) == ps.StoreOptions(retry=ps.RetryOptions(attempts=3))
     with pytest.raises(ConfigError, match=r"--region is one provider's, and these are of s3:// and lake://: give each"):

@@ -17,7 +17,7 @@ from penstock.engine.write.copy import copy
 from penstock.errors import Unsupported, Unusable
 from penstock.options import ReadOptions, RetryOptions, WriteOptions
 from penstock.source import open_source
-from penstock.stores import registry
+from penstock.stores import urls
 from penstock.stores.local.driver import LocalDriver
 from penstock.stores.memory.driver import MemoryDriver
 from penstock.stores.s3.driver import S3Driver
@@ -29,7 +29,7 @@ VERBS = (Head, Read, List, Put, Multipart, Copy, PartCopy, Delete)
 @pytest.fixture
 def bucket(monkeypatch):
     """A read-only bucket with one object, ``train/1``, and the same one that takes writes."""
-    monkeypatch.setitem(registry._loaded, "readonly", readonly.ReadOnlyStore())
+    monkeypatch.setitem(urls._loaded, "readonly", readonly.ReadOnlyStore())
     name = f"bucket-{uuid.uuid4().hex}"
     with ps.open(f"memory://{name}/train/1", "wb") as file:
         file.write(b"one")
@@ -156,7 +156,7 @@ def test_object_within_one_request_is_written_to_store_without_multipart_uploads
         def open(self, opening):
             return Small(opening.bucket), Threads(2)
 
-    monkeypatch.setitem(registry._loaded, "readonly", SmallStore())
+    monkeypatch.setitem(urls._loaded, "readonly", SmallStore())
     name = f"readonly://{uuid.uuid4().hex}"
     few = ps.StoreOptions(write=WriteOptions(part_bytes=5 << 20))
     with ps.open(f"{name}/x", "wb", store=few) as file:

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidURL, PenstockError, UnknownScheme
-from penstock.stores.registry import loaded
-from penstock.stores.urls import Location, is_root, parse
+from penstock.stores.urls import Location, is_root, loaded_schemes, parse
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=256)
 SPICY = st.text(st.sampled_from("/.%?#+&=@: ~\\\n\u00e9\U0001f600"), max_size=60)
 BUCKETS = st.text(st.sampled_from("aZ09._-"), min_size=3, max_size=255)
-KNOWN = ", ".join(f"{scheme}://" for scheme in loaded())
+KNOWN = ", ".join(f"{scheme}://" for scheme in loaded_schemes())
 
 
 @pytest.mark.parametrize(

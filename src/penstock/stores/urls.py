@@ -1,4 +1,7 @@
-"""The only parser of object URLs: text in, a location out, every byte of the key kept; and checks before deletions."""
+"""The only parser of object URLs: text in, a location out, every byte of the key kept; and checks before deletions.
+
+The store of a URL's scheme comes from Penstock's own table first, then from entry points of other distributions.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,71 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import InvalidURL, UnknownScheme
-from penstock.stores.registry import LOCAL, find, loaded, own, schemes
+from penstock.errors import ConfigError, InvalidURL, UnknownScheme
+from penstock.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from importlib.metadata import EntryPoint
 
     from penstock.options import StoreOptions
-    from penstock.stores.store import Store
 
 
 __all__ = [
+    "GROUP",
+    "LOCAL",
     "LOCAL_ROOT",
     "Location",
     "Unmapped",
     "check_deletable",
     "check_lived_in",
+    "find_store",
     "is_divided",
     "is_root",
     "key_fault",
+    "loaded_schemes",
     "option_classes",
+    "own_stores",
     "parse",
     "scheme_store",
+    "schemes",
 ]
 
+GROUP = "penstock.providers"  # entry points: scheme -> class of a store
+LOCAL = "file"  # the scheme of a bare path
+
+# Scheme, or family (`name+*` is every `name+…`) -> module in this package, and the class in it. The module is imported
+# when a URL first has this scheme.
+_TABLE = {
+    "s3": "s3.services:AWS",
+    "oss": "oss.store:OSS",
+    "r2": "s3.services:R2",
+    "oci": "s3.services:OCI",
+    "b2": "s3.services:B2",
+    "tigris": "s3.services:Tigris",
+    "t3": "s3.services:Tigris",
+    "ais": "s3.services:AIStore",
+    "az": "azure.store:Azure",
+    "abfs": "azure.store:Azure",
+    "abfss": "azure.store:Azure",
+    "adl": "azure.store:Azure",
+    "azure": "azure.store:Azure",
+    "gs": "gcs.store:GCS",
+    "gcs": "gcs.store:GCS",
+    "https": "web.store:Web",
+    "http": "web.store:Web",
+    "fsspec+*": "fsspec.store:Fsspec",
+    LOCAL: "local.driver:Local",
+    "memory": "memory.driver:Memory",
+    "penstock": "profiles.store:Profiles",
+    "msc": "profiles.store:MultiStorage",
+}
+_loaded: dict[str, Store] = {}
+_instances: dict[type[Store], Store] = {}
 
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 LOCAL_ROOT = f"{LOCAL}:///"
@@ -51,7 +92,7 @@ class Location:
         UnknownScheme: No store has the scheme.
         InvalidURL: The bucket name is invalid; the key holds a NUL or lone surrogates, or is longer than the store
             allows.
-        ConfigError: The store of the scheme is broken (``stores.registry``); the profile does not exist or is
+        ConfigError: The store of the scheme is broken (``find_store``); the profile does not exist or is
             invalid.
 
     """
@@ -158,7 +199,7 @@ def is_divided(root: str) -> bool:
 def is_root(text: str) -> bool:
     """Return whether ``text`` is a bucket's URL, ending in ``/``; a profile need not exist. Raises like ``parse``."""
     scheme, mark, rest = text.partition("://")
-    store = find(scheme) if mark else None
+    store = find_store(scheme) if mark else None
     if store is not None and store.profiles:
         return rest.endswith("/") and not store.bucket_fault(rest[:-1])
     return parse(text).root == text
@@ -166,7 +207,7 @@ def is_root(text: str) -> bool:
 
 def scheme_store(scheme: str) -> Store:
     """Return the store of a scheme; raise ``UnknownScheme`` for an unknown scheme."""
-    store = find(scheme)
+    store = find_store(scheme)
     if store is None:
         raise _unknown(f"{scheme}://", scheme)
     return store
@@ -174,7 +215,7 @@ def scheme_store(scheme: str) -> Store:
 
 def option_classes() -> list[type[StoreOptions]]:
     """Return the option classes of Penstock's own stores."""
-    return list(dict.fromkeys(each.options for each in own()))
+    return list(dict.fromkeys(each.options for each in own_stores()))
 
 
 def _absolute(path: str) -> str:
@@ -198,7 +239,7 @@ def _text(url: str | os.PathLike[str]) -> str:
 
 
 def _from_url(text: str, scheme: str, rest: str) -> Location:
-    store = find(scheme)
+    store = find_store(scheme)
     if store is None:
         raise _unknown(text, scheme)
     return Location(scheme, *store.split(rest))
@@ -209,7 +250,7 @@ def _is_collapsed(text: str) -> bool:
     scheme, colon, rest = text.partition(":")
     if not colon or rest.startswith("//"):
         return False
-    return scheme.lower() in loaded() or (rest.startswith("/") and _SCHEME.fullmatch(scheme) is not None)
+    return scheme.lower() in loaded_schemes() or (rest.startswith("/") and _SCHEME.fullmatch(scheme) is not None)
 
 
 def _unknown(text: str, scheme: str) -> InvalidURL | UnknownScheme:
@@ -222,7 +263,7 @@ def _unknown(text: str, scheme: str) -> InvalidURL | UnknownScheme:
 
 def _meant(text: str, scheme: str) -> str:
     """Return a hint that quotes at most a host and a path: queries hold signatures, user info holds keys."""
-    for each in own():
+    for each in own_stores():
         if advice := each.advice(text):
             return f"; {advice}"
     near = [known for known in get_close_matches(scheme, schemes(), cutoff=0.5) if known[0] == scheme[0]]
@@ -311,3 +352,92 @@ def _lived_in() -> Iterator[tuple[str, os.stat_result]]:
             place = Path(path).expanduser().resolve()
             for directory in (place, *place.parents):
                 yield what, directory.stat()
+
+
+# -- stores by scheme ------------------------------------------------------------------------------------------------
+
+
+def find_store(scheme: str) -> Store | None:
+    """Return the store of a scheme; None for an unknown scheme.
+
+    The entry points of installed distributions are read only for a scheme that Penstock itself does not have.
+
+    Raises:
+        ConfigError: Two distributions provide the scheme, or its only one is broken; the message names them.
+
+    """
+    names = (scheme, family) if (family := _family(scheme)) else (scheme,)
+    for look in (_loaded.get, _own, _installed):
+        for name in names:
+            if (found := look(name)) is not None:
+                return _loaded.setdefault(name, found)
+    return None
+
+
+def own_stores() -> list[Store]:
+    """Return Penstock's own stores, each once; S3 last."""
+    return [_imported(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
+
+
+def loaded_schemes() -> list[str]:
+    """Return the schemes that are known without reading installed entry points."""
+    return list(dict.fromkeys((*_TABLE, *_loaded)))
+
+
+def schemes() -> list[str]:
+    """Return all schemes: Penstock's own, and those of other distributions, without importing them."""
+    return list(dict.fromkeys((*loaded_schemes(), *sorted(each.name for each in _entries()))))
+
+
+def _family(scheme: str) -> str:
+    """Return the family that a scheme may belong to, ``name+*``; empty for a scheme without a family."""
+    head, mark, rest = scheme.partition("+")
+    return f"{head}+*" if mark and rest and rest != "*" else ""
+
+
+def _own(scheme: str) -> Store | None:
+    return _imported(scheme) if scheme in _TABLE else None
+
+
+def _imported(scheme: str) -> Store:
+    file, _, name = _TABLE[scheme].partition(":")
+    return _made(getattr(import_module(f"{__package__}.{file}"), name))
+
+
+def _made(kind: type[Store]) -> Store:
+    """Return the only instance of a class: one for all of its schemes."""
+    return _instances.get(kind) or _instances.setdefault(kind, kind())
+
+
+def _entries() -> list[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return list(entry_points(group=GROUP))
+
+
+def _installed(scheme: str) -> Store | None:
+    offers = {f"{each.value!r} of {_distribution(each)}": each for each in _entries() if each.name == scheme}
+    if len(offers) > 1:
+        raise ConfigError(f"{scheme}:// is provided twice, by {' and by '.join(sorted(offers))}: uninstall one of them")
+    for offer, entry in offers.items():
+        return _load(scheme, offer, entry)
+    return None
+
+
+def _load(scheme: str, offer: str, entry: EntryPoint) -> Store:
+    where = f"the provider of {scheme}://, {offer},"
+    try:
+        kind: object = entry.load()
+    except Exception as error:
+        words = f"{where} cannot be imported: {type(error).__name__}: {error}; upgrade or uninstall that distribution"
+        raise ConfigError(words) from error
+    if not (isinstance(kind, type) and issubclass(kind, Store)):
+        found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise ConfigError(f"{where} must be a class derived from penstock.stores.store.Store, got {found}")
+    if scheme not in kind.schemes:
+        raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")
+    return _made(kind)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"the distribution {entry.dist.name!r}" if entry.dist is not None else "an unnamed distribution"

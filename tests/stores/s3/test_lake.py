@@ -12,7 +12,7 @@ from penstock.errors import ConfigError, InvalidURL, Unauthenticated, Unusable
 from penstock.interop.fsspec import register
 from penstock.interop.fsspec.schemes import kind_of
 from penstock.source import open_source
-from penstock.stores import registry
+from penstock.stores import urls
 from penstock.stores.s3.dialect import Amazon
 from penstock.stores.s3.services import AWS, S3
 from penstock.testing.faults import FaultServer, Settings
@@ -40,7 +40,7 @@ def lake(monkeypatch):
             keys = KEYS
             aws_files = False
 
-        monkeypatch.setitem(registry._loaded, "lake", Lake())
+        monkeypatch.setitem(urls._loaded, "lake", Lake())
         monkeypatch.setenv("LAKE_ENDPOINT", server.endpoint)
         monkeypatch.setenv("LAKE_REGION", "shore-2")
         monkeypatch.setenv("LAKE_ID", server.settings.access_key)
@@ -94,7 +94,7 @@ def test_missing_preset_credentials_error_names_searched_variables(lake, monkeyp
 
 def test_a_body_or_metadata_beyond_the_limits_is_refused_before_a_request(lake, monkeypatch):
     tight = replace(S3.limits, put_bytes=10, metadata_bytes=8)
-    monkeypatch.setattr(type(registry.find("lake")), "limits", tight)
+    monkeypatch.setattr(type(urls.find_store("lake")), "limits", tight)
     source, _ = open_source("lake://bucket/")
     seen = len(lake.seen())
     for write in (source.put, source.publish):
@@ -110,7 +110,7 @@ def test_preset_can_override_dialect_and_page_size(lake, monkeypatch):
     class Words(Amazon):
         create = ("x-lake-create", "only")
 
-    lakes = type(registry.find("lake"))
+    lakes = type(urls.find_store("lake"))
     monkeypatch.setattr(lakes, "dialect", lambda _: Words)
     monkeypatch.setattr(lakes, "limits", replace(S3.limits, page_keys=2))
     for name in "abc":

@@ -227,7 +227,7 @@ def test_parts_stay_equal_where_the_service_wants_it_however_many_there_are(serv
     class Small(R2):
         limits = replace(R2.limits, least_part_bytes=PART, most_parts=30, equal_parts=equal)
 
-    monkeypatch.setattr("penstock.stores.registry._loaded", {"r2": Small()})
+    monkeypatch.setattr("penstock.stores.urls._loaded", {"r2": Small()})
 
     parts = ps.StoreOptions(write=ps.WriteOptions(part_bytes=PART, buffer_bytes=4 * PART))
     assert R2.limits.equal_parts, "and not only here"

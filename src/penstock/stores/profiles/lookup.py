@@ -21,9 +21,8 @@ from penstock.options.typed import expanded, literal_secrets, typed
 from penstock.stores.profiles.files import NAME, Signature, config_files, read_file, signature
 from penstock.stores.profiles.multistorage import msc_files, msc_tables
 from penstock.stores.profiles.sinks import NamedSinks
-from penstock.stores.registry import find, schemes
 from penstock.stores.s3.services import SERVICES
-from penstock.stores.urls import Location, Unmapped, parse
+from penstock.stores.urls import Location, Unmapped, find_store, parse, schemes
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def _own_scheme(tables: list[Table]) -> str:
     url, named = values.get("url"), values.get("provider")
     word = "" if named is None else str(named.raw)
     word = ("s3" if word in SERVICES else word) if url is None else str(url.raw).partition("://")[0]
-    store = None if word in KINDS else find(word)
+    store = None if word in KINDS else find_store(word)
     return "" if store is None else store.schemes[0]
 
 
@@ -223,7 +222,7 @@ def _target(
             # A service of S3's dialect: its options are S3's.
             values.setdefault("options.provider", value)
             wanted = "s3"
-        store = None if wanted in KINDS else find(wanted)
+        store = None if wanted in KINDS else find_store(wanted)
         if store is None:
             known = [*(each for each in schemes() if each not in KINDS), *SERVICES]
             raise ConfigError(f"{value.origin}: no provider {wanted!r}{meant(wanted, known, '; ' + ', '.join(known))}")

@@ -86,9 +86,9 @@ class Web(Store):
 
     def _hint(self, url: str) -> str:
         """Return a suggestion of the intended URL after a refusal: the URL of an object store's object."""
-        from penstock.stores.registry import own
+        from penstock.stores.urls import own_stores
 
-        return next(filter(None, (each.advice(url) for each in own() if each is not self)), "")
+        return next(filter(None, (each.advice(url) for each in own_stores() if each is not self)), "")
 
 
 def _lines(opening: Opening) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, UnknownScheme
 from penstock.interop.fsspec import register
 from penstock.interop.fsspec.schemes import kind_of
-from penstock.stores import registry
+from penstock.stores import urls
 from penstock.stores.urls import parse
 from tests.edges.launch import program
 
@@ -27,7 +27,7 @@ def install(folder: Path, distribution: str, entries: dict[str, str]) -> None:
     place.mkdir(parents=True)
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
     lines = [f"{name} = {value}" for name, value in entries.items()]
-    (place / "entry_points.txt").write_text("\n".join([f"[{registry.GROUP}]", *lines, ""]))
+    (place / "entry_points.txt").write_text("\n".join([f"[{urls.GROUP}]", *lines, ""]))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT / "src")]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHELVES", str(tmp_path / "shelves"))
-    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr(urls, "_loaded", {})
     yield lambda distribution, **entries: install(tmp_path, distribution, entries)
     sys.modules.pop("penstock_shelf", None)
 
@@ -110,8 +110,8 @@ def test_its_rules_options_and_limits_are_kept(installed, tmp_path):
 
 
 def test_entry_points_are_read_for_unknown_schemes_alone(monkeypatch):
-    monkeypatch.setattr(registry, "_loaded", {})
-    monkeypatch.setattr(registry, "_entries", lambda: pytest.fail("what is installed was looked through"))
+    monkeypatch.setattr(urls, "_loaded", {})
+    monkeypatch.setattr(urls, "_entries", lambda: pytest.fail("what is installed was looked through"))
     assert [parse(url).scheme for url in ("s3://bucket/a", "memory://m/a", "file:///a", "a")] == [
         *("s3", "memory", "file", "file")
     ]
@@ -154,8 +154,8 @@ def test_distribution_installed_after_failed_lookup_is_found(installed):
 
 
 def test_every_scheme_of_the_table_is_its_providers():
-    for scheme in registry._TABLE:
-        assert scheme in registry.find(scheme).schemes
+    for scheme in urls._TABLE:
+        assert scheme in urls.find_store(scheme).schemes
 
 
 def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
@@ -172,14 +172,14 @@ def test_invalid_store_argument_raises_config_error(wrong):
 
 
 def test_a_family_of_schemes_is_one_provider_of_penstock_s_or_of_another_distribution(installed, tmp_path):
-    assert registry.find("fsspec+memory") is registry.find("fsspec+file") is registry.find("fsspec+*")
-    assert registry.find("fsspec+") is registry.find("fsspec") is registry.find("shelf+x") is None
+    assert urls.find_store("fsspec+memory") is urls.find_store("fsspec+file") is urls.find_store("fsspec+*")
+    assert urls.find_store("fsspec+") is urls.find_store("fsspec") is urls.find_store("shelf+x") is None
     text = (tmp_path / "penstock_shelf.py").read_text()
     (tmp_path / "penstock_shelf.py").write_text(f'{text}\n\nclass Family(Shelf):\n    schemes = ("shelf+*",)\n')
     installed("penstock-shelf", **{"shelf+*": "penstock_shelf:Family"})
     with ps.open("shelf+oak://one/x", "wb") as file:
         file.write(b"on oak")
     assert ps.stat("shelf+oak://one/x").url == "shelf+oak://one/x"
-    assert registry.find("shelf+pine") is registry.find("shelf+oak")
-    assert "shelf+*" in registry.schemes()
-    assert registry.find("shelf") is None
+    assert urls.find_store("shelf+pine") is urls.find_store("shelf+oak")
+    assert "shelf+*" in urls.schemes()
+    assert urls.find_store("shelf") is None
