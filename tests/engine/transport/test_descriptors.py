@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.transport import loop
-from penstock.engine.transport.codes import Token, crowded, room
+from penstock.engine.transport.codes import crowded
+from penstock.engine.transport.loop import Token, room
 from penstock.errors import Unreachable
 from tests.children import python
 

@@ -298,6 +298,23 @@ def test_a_head_has_headers_and_no_body(session):
     assert (response.status, response.headers["content-length"], response.body) == (200, "12345", b"")
 
 
+def test_head_of_a_missing_object_has_a_status_and_no_body(session):
+    with Scripted(lambda _received, send: send(reply(404, b"", content_length="7")) or True) as server:
+        responses = [carry(session, Once(Request("HEAD", server.url)))[0] for _ in range(3)]
+    assert [(each.status, each.body, each.fault) for each in responses] == [(404, b"", None)] * 3
+
+
+def test_head_opens_no_stream():
+    transfer = easy.Easy(TransportOptions())
+    opened = []
+    for method in ("GET", "HEAD", "GET"):
+        transfer.load(Request(method, "http://localhost/"), fresh=False)
+        opened.append(transfer.collected is not None)
+        assert transfer.unload().body == b""
+    transfer.close()
+    assert opened == [True, False, True]
+
+
 def test_response_headers_are_matched_case_insensitively(session):
     answer = b'HTTP/1.1 200 OK\r\nETaG: "e"\r\nCONTENT-length: 2\r\nX-Other: 1\r\n\r\nok'
     with Scripted(lambda _received, send: send(answer) or True) as server:

@@ -1,6 +1,6 @@
 """Conversion of failures below an operation to Penstock errors: libcurl's codes, in one table, and Python's exceptions.
 
-The descriptors of this process count here, too: how many are left for connections, and whether they are still its own.
+A process without a descriptor left is found here, too, because libcurl reports it as another failure.
 """
 
 from __future__ import annotations
@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from errno import EMFILE, ENFILE
-from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
-from sys import maxsize
-from typing import TYPE_CHECKING, Final
+from resource import RLIMIT_NOFILE, getrlimit
+from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, NoSpace, PenstockError, TimedOut, Unreachable
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Operation
 
 
-__all__ = ["KINDS", "WHERE", "Token", "crowded", "deliver", "fault", "ours", "room"]
+__all__ = ["KINDS", "WHERE", "crowded", "deliver", "fault", "ours"]
 
 # Default for stores that do not name the settings of their host.
 WHERE = "endpoint="
@@ -125,22 +123,6 @@ def deliver(operation: Operation, response: Response) -> float | None:
         return None
 
 
-_LEAST: Final = 4
-
-
-def room() -> int:
-    """Return how many connections fit into the limit of open files: a third of the unused descriptors.
-
-    A connection may need a second or third descriptor while it looks up a name, and the user opens files, too.
-    """
-    most = getrlimit(RLIMIT_NOFILE)[0]
-    try:
-        used = sum(1 for _ in Path("/dev/fd").iterdir())
-    except OSError:
-        used = 0
-    return maxsize if most == RLIM_INFINITY else max(_LEAST, (most - used) // 3)
-
-
 def crowded() -> str:
     """Return advice if this process cannot open another file, else an empty string."""
     try:
@@ -150,35 +132,3 @@ def crowded() -> str:
             most = getrlimit(RLIMIT_NOFILE)[0]
             return f"too many open files (this process may have {most}); raise the limit (ulimit -n), or close some"
     return ""
-
-
-class Token:
-    """A descriptor that shows whether this process's descriptors are still its own.
-
-    ``os.closerange``, as daemons call it, closes the token with all other descriptors. Its number may then belong to
-    another file.
-    """
-
-    __slots__ = ("_descriptor", "_identity")
-
-    def __init__(self) -> None:
-        """Open the descriptor. Raises OSError if no more files can be opened."""
-        # Each pipe is a separate file, and no path leads to it.
-        self._descriptor, other = os.pipe()
-        os.close(other)
-        self._identity = self._look()
-
-    def close(self) -> None:
-        """Close the descriptor. Call this only while no other code can have closed it."""
-        os.close(self._descriptor)
-
-    def _look(self) -> tuple[int, int]:
-        found = os.fstat(self._descriptor)
-        return found.st_dev, found.st_ino
-
-    def there(self) -> bool:
-        """Return whether the descriptor is still the one that was opened; takes about 1 µs."""
-        try:
-            return self._look() == self._identity
-        except OSError:
-            return False

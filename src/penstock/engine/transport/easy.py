@@ -252,7 +252,8 @@ class Easy:
         if (code := setopt(handle, _URL, request.url.encode("ascii"))) != OK:
             _refused(_URL, code)
         target = request.target
-        if target is not None and target.size <= _SMALL_BYTES:
+        # A HEAD has no body: it needs no separate stream, which takes longer to open.
+        if method == "HEAD" or (target is not None and target.size <= _SMALL_BYTES):
             reused = self._reused
             if reused is None:
                 reused = self._reused = Reused(_SMALL_BYTES)

@@ -1,7 +1,7 @@
 """I/O thread: takes operations from any thread, keeps libcurl busy with them, and delivers each response.
 
 ``Multi`` is libcurl's handle for many transfers, ``_Loop`` the thread that advances it, ``Backlog`` its waiting
-operations.
+operations. ``room`` and ``Token`` watch over the descriptors: how many are left, and whether they are still ours.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from collections import deque
 from contextlib import suppress
 from itertools import count, repeat, starmap
 from math import inf
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from sys import maxsize
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.engine.contracts.exchange import Request, Response
 from penstock.engine.node.member import member
-from penstock.engine.transport.codes import WHERE, Token, crowded, deliver, ours, room
+from penstock.engine.transport.codes import WHERE, crowded, deliver, ours
 from penstock.engine.transport.easy import CUT
 from penstock.engine.transport.late_calls import Lookout
 from penstock.engine.transport.libcurl import (
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from penstock.options import TransportOptions
 
 
-__all__ = ["Backlog", "MissingMulti", "Multi", "connect"]
+__all__ = ["Backlog", "MissingMulti", "Multi", "Token", "connect", "room"]
 
 _MAXCONNECTS, _RESOLVE_THREADS_MAX = 6, 20  # CURLMOPT_*, from curl/multi.h
 # A store starts with 64 requests (see session.Limit) of two queries each, and glibc waits 10 s for a silent server:
@@ -447,6 +450,54 @@ class _Loop:
             with suppress(Exception):
                 self._connections.close_all()
         self.mailbox.refuse()
+
+
+_LEAST: Final = 4  # connections
+
+
+def room() -> int:
+    """Return how many connections fit into the limit of open files: a third of the unused descriptors.
+
+    A connection may need a second or third descriptor while it looks up a name, and the user opens files, too.
+    """
+    most = getrlimit(RLIMIT_NOFILE)[0]
+    try:
+        used = sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:
+        used = 0
+    return maxsize if most == RLIM_INFINITY else max(_LEAST, (most - used) // 3)
+
+
+class Token:
+    """A descriptor that shows whether this process's descriptors are still its own.
+
+    ``os.closerange``, as daemons call it, closes the token with all other descriptors. Its number may then belong to
+    another file.
+    """
+
+    __slots__ = ("_descriptor", "_identity")
+
+    def __init__(self) -> None:
+        """Open the descriptor. Raises OSError if no more files can be opened."""
+        # Each pipe is a separate file, and no path leads to it.
+        self._descriptor, other = os.pipe()
+        os.close(other)
+        self._identity = self._look()
+
+    def close(self) -> None:
+        """Close the descriptor. Call this only while no other code can have closed it."""
+        os.close(self._descriptor)
+
+    def _look(self) -> tuple[int, int]:
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
+
+    def there(self) -> bool:
+        """Return whether the descriptor is still the one that was opened; takes about 1 µs."""
+        try:
+            return self._look() == self._identity
+        except OSError:
+            return False
 
 
 _lock = threading.Lock()
