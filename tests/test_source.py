@@ -514,3 +514,12 @@ def test_a_store_that_is_not_verified_is_warned_of_once(caplog):
     (warning,) = caplog.records
     assert (warning.name, warning.levelname) == ("penstock", "WARNING")
     assert "https://127.0.0.1:1 is not verified" in warning.getMessage()
+
+
+def test_cache_variable_counts_for_the_next_source_of_a_known_store(tmp_path, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
+    caches = [open_source("memory://known/")[0].options.cache]
+    for named in (str(tmp_path), "0", ""):
+        monkeypatch.setenv("PENSTOCK_CACHE", named)
+        caches.append(open_source("memory://known/")[0].options.cache)
+    assert [cache and cache.path for cache in caches] == [None, str(tmp_path), None, None]

@@ -32,7 +32,7 @@ from penstock.engine.write.upload import Writer
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
 from penstock.options import StoreOptions
-from penstock.options.typed import with_cache
+from penstock.options.typed import CACHE_VARIABLE, with_cache
 from penstock.stores.store import Opening, Route
 from penstock.stores.urls import Location, parse
 
@@ -191,7 +191,9 @@ class Source:
             known, taken = None, _taken(location, store)
         else:
             taken = known.taken
-        self.options = options = taken if location.local else with_cache(taken)
+        # Most stores have no cache, and a program may open them once for each object.
+        plain = location.local or (taken.cache is None and not os.environ.get(CACHE_VARIABLE))
+        self.options = options = taken if plain else with_cache(taken)
         settings, identity = self._resolve(options, os.environ)
         if known is None or _changed(known.store, options, settings, identity):
             key = _Store(location.scheme, location.bucket, options, settings, identity)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Lookup = Callable[[str], str | None]
 
 __all__ = [
+    "CACHE_VARIABLE",
     "CACHE_VARIABLES",
     "UNSET",
     "Unset",
@@ -315,10 +316,10 @@ def overlaid(under: K, over: K) -> K:
 
 S = TypeVar("S", bound="StoreOptions")
 
-_VARIABLE = "PENSTOCK_CACHE"
+CACHE_VARIABLE = "PENSTOCK_CACHE"  # without it, only options name a cache
 # Variable -> option of ``CacheOptions``.
 CACHE_VARIABLES: Mapping[str, str] = {
-    _VARIABLE: "path",
+    CACHE_VARIABLE: "path",
     "PENSTOCK_CACHE_SIZE": "size_bytes",
     "PENSTOCK_CACHE_MODE": "mode",
     "PENSTOCK_CACHE_TTL": "ttl_s",
@@ -341,7 +342,7 @@ def cache_options(chosen: CacheOptions | None, environ: Mapping[str, str] = os.e
         raise ConfigError(
             f"a cache is named by its directory or by CacheOptions(path=…), not by a {type(chosen).__name__}"
         )
-    named = environ.get(_VARIABLE, "")
+    named = environ.get(CACHE_VARIABLE, "")
     if chosen is None and named.lower() in ("", *_FALSE):
         return None
     options = CacheOptions() if chosen is None else chosen
@@ -370,7 +371,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> str:
     That folder is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``. Raises ``ConfigError`` if no home
     directory is known.
     """
-    named = environ.get(_VARIABLE, "")
+    named = environ.get(CACHE_VARIABLE, "")
     if named and named.lower() not in (*_TRUE, *_FALSE):
         return os.path.expanduser(named)  # noqa: PTH111  the path stays a str
     home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or "~", ".cache")  # noqa: PTH118
