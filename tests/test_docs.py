@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,6 +128,12 @@ def _typed():
                     yield pytest.param(line, id=f"{page.stem}:{line}")
 
 
+@cache
+def _told(*command):
+    """Return what a command prints; pages show a verb more than once."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=100).stdout
+
+
 @pytest.mark.parametrize("line", [*_typed()])
 def test_a_command_of_the_manual_is_there_with_its_options(line):
     line = re.sub(r"^(?:[A-Z_]+=\S+ )+(?=\S)", "", line)
@@ -147,7 +154,7 @@ def test_a_command_of_the_manual_is_there_with_its_options(line):
             command = [str(Path(sys.executable).with_name("penstock")), verb, "--help"]
         case _:
             pytest.fail(f"{line}: run it here, or say in NOT_RUN why not")
-    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=100).stdout
+    told = _told(*command)
     assert [word for word in words if word.startswith("--") and word not in told] == []
 
 

@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 PATIENCE_S, CONNECT_S = 8.0, 2.0
 # Each waits in its resolver threads for 150 s: more threads than the 20 that libcurl has by default.
 READS = 24
+LIBRARIES = ("wheel", "system")
 BUSY_S = 1.0  # what a busy machine adds
 PROGRAM = r"""
 import importlib.util, json, os, signal, socket, subprocess, sys, threading
@@ -100,12 +102,25 @@ print(json.dumps(told | {"left_at": monotonic()}))
 """
 
 
-def run(folder, library, mode):
-    """Return what the program tells, and the seconds that its exit took."""
+def _possible():
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("root alone makes networks")
     if subprocess.run(["unshare", "-nm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("this machine makes no network of its own")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Run the program in each mode with each library, side by side: they wait, each in a network of its own."""
+    _possible()
+    runs = [(library, mode) for library in LIBRARIES for mode in ("read", "interrupt")]
+    folders = [tmp_path_factory.mktemp("-".join(each)) for each in runs]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        return {each: pool.submit(_run, folder, *each) for each, folder in zip(runs, folders, strict=True)}
+
+
+def _run(folder, library, mode):
+    """Return what the program tells, and the seconds that its exit took."""
     files = [folder / name for name in ("program.py", "hosts", "resolv.conf")]
     for file in files:
         file.write_text("")
@@ -128,9 +143,9 @@ def run(folder, library, mode):
     return told, ended_at - told["left_at"]
 
 
-@pytest.mark.parametrize("library", ["wheel", "system"])
-def test_silent_name_server_ends_reads_in_time_and_leaves_other_stores_alone(tmp_path, library):
-    told, exit_s = run(tmp_path, library, "read")
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_silent_name_server_ends_reads_in_time_and_leaves_other_stores_alone(ran, library):
+    told, exit_s = ran[library, "read"].result()
     assert [found for found, _ in told["stalled"]] == ["TimedOut"] * READS
     assert max(took_s for _, took_s in told["stalled"]) <= 1.25 * PATIENCE_S + BUSY_S
     # Each host is a new one, whose name has to be looked up while the others wait.
@@ -140,9 +155,9 @@ def test_silent_name_server_ends_reads_in_time_and_leaves_other_stores_alone(tmp
     assert exit_s <= 1 + BUSY_S
 
 
-@pytest.mark.parametrize("library", ["wheel", "system"])
-def test_interrupt_ends_a_read_that_waits_for_a_name_and_then_the_program(tmp_path, library):
-    told, exit_s = run(tmp_path, library, "interrupt")
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_interrupt_ends_a_read_that_waits_for_a_name_and_then_the_program(ran, library):
+    told, exit_s = ran[library, "interrupt"].result()
     assert told["found"] == "KeyboardInterrupt"
     assert told["after_s"] <= 1.0
     assert exit_s <= 1 + BUSY_S
