@@ -5,6 +5,7 @@ What is forked finds what an interpreter of its own would give it: words, variab
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pkgutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,11 @@ def run(descriptor: int) -> None:
     for each in pkgutil.walk_packages(penstock.cli.__path__, "penstock.cli."):
         import_module(each.name)
     import_module("penstock.engine.transport.libcurl")
+    with suppress(ImportError):
+        import_module("typer._adapters")  # which typer imports with the first value
     assert threading.active_count() == 1, "what is forked would miss them"
+    gc.collect()
+    gc.freeze()  # or each child would look through all of it when it ends, and copy it: half of its time
     with socket.socket(fileno=descriptor) as orders:
         while True:
             order, files, _, _ = socket.recv_fds(orders, _MOST_BYTES, 3)
