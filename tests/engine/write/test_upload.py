@@ -299,8 +299,10 @@ class TestProcesses:
         script = """
             import threading
             from penstock import S3Options, StoreOptions, WriteOptions
+            from penstock.engine.write import upload
             from penstock.source import open_source
             from penstock.testing.servers import Scripted, reply
+            upload._ABORT_S = 1.0
             def answer(received, send):
                 if "uploads" not in received.path:
                     threading.Event().wait()
