@@ -81,7 +81,13 @@ def test_trap_01_workers_read_after_the_parent_has_read(bucket, method):
     dataset = ps.MapDataset.from_prefix(bucket.url, store=bucket.store, transform=key_and_bytes)
     assert dataset[3] == ("k03", b"3")
     loader = DataLoader(
-        dataset, batch_size=5, num_workers=2, collate_fn=list, multiprocessing_context=method, timeout=100
+        dataset,
+        batch_size=5,
+        num_workers=2,
+        collate_fn=list,
+        multiprocessing_context=method,
+        persistent_workers=method == "spawn",  # each imports torch
+        timeout=100,
     )
     for _ in range(2):
         got = [sample for batch in loader for sample in batch]
