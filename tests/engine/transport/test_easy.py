@@ -13,6 +13,7 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.exchange import TEXT_BYTES, Request
 from penstock.engine.transport import easy
 from penstock.engine.transport.loop import connect
+from penstock.engine.transport.stream import fwrite
 from penstock.errors import Bug, Unusable
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted, reply
@@ -321,6 +322,63 @@ def test_response_headers_are_matched_case_insensitively(session):
         wanted, everything = carry(session, get(server.url, wants=("etag", "missing")), get(server.url))
     assert wanted.headers == {"etag": '"e"'}
     assert everything.headers == {"etag": '"e"', "content-length": "2", "x-other": "1"}
+
+
+_OK = b"HTTP/1.1 200 OK\r\n"
+_NAMES = ("etag", "x-amz-checksum-crc32", "x-amz-checksum-sha256", "content-length", "missing")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _OK + b'etag: "a"\r\nx-amz-checksum-SHA256: b\r\ncontent-length: 2\r\n\r\nok',
+        _OK + b"etag:\t \xe9 \t\r\nContent-Length:2\r\n\r\nok",
+        _OK + b"x-etag: not\r\nx-amz-checksum-crc32c: not\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"x-other: 1\r\n etag: a continued line\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"etag: folded\r\n  here\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"etag:\r\n\tfolded\r\nx-amz-checksum-crc32: b\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"etag:\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"etag: a\ncontent-length: 2\n\nok",
+        _OK + b"etag: a\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.1 100 Continue\r\netag: early\r\n\r\n" + _OK + b"content-length: 2\r\n\r\nok",
+        b"HTTP/1.1 103 Early Hints\r\netag: early\r\n\r\n" + _OK + b"etag: a\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\netag: a trailer\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\netag: a\r\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.1 206\r\netag: a\r\ncontent-length: 2\r\n\r\nok",
+        _OK + b"etag: a\r\n" + b"x-long: %s\r\n" % (b"x" * 60_000) + b"content-length: 2\r\n\r\nok",
+    ],
+)
+def test_wanted_headers_are_the_same_as_of_all_headers(session, answer):
+    with Scripted(lambda _received, send: send(answer) or True) as server:
+        for _ in range(3):
+            wanted, everything = carry(session, get(server.url, wants=_NAMES), get(server.url))
+            assert (wanted.status, wanted.body) == (everything.status, everything.body)
+            assert wanted.status in (200, 206)
+            assert wanted.headers == {name: everything.headers[name] for name in _NAMES if name in everything.headers}
+
+
+def test_first_of_several_headers_with_one_name_counts(session):
+    answers = [_OK + b"etag: a\r\n%setag: b\r\ncontent-length: 2\r\n\r\nok" % more for more in (b"", b"x: 1\r\n 2\r\n")]
+    for answer in answers:
+        with Scripted(lambda _received, send, answer=answer: send(answer) or True) as server:
+            assert carry(session, get(server.url, wants=_NAMES))[0].headers["etag"] == "a"
+
+
+@given(st.lists(st.lists(st.binary(max_size=3000), max_size=4), max_size=9))
+def test_header_lines_are_those_since_the_last_look(responses):
+    lines = easy.HeaderLines()
+    for pieces in responses:
+        for piece in pieces:
+            assert fwrite(piece, 1, len(piece), lines.stream) == len(piece)
+        assert lines.take() == b"".join(pieces)
+    lines.close()
+    lines.free()
+
+
+def test_a_c_library_whose_growing_stream_does_not_go_back_is_refused(monkeypatch):
+    monkeypatch.setattr(easy, "rewind", lambda _stream: None)
+    with pytest.raises(Bug, match="open_memstream returns"):
+        easy._check()
 
 
 def test_an_error_brings_all_headers(session):

@@ -5,14 +5,14 @@ import ctypes
 import pytest
 
 from penstock.engine.transport import stream as streams
-from penstock.engine.transport.stream import Collected, Reused, _fwrite, close_over, open_over, rewind, written
+from penstock.engine.transport.stream import Collected, Reused, close_over, fwrite, open_over, rewind, written
 from penstock.errors import Bug
 
 EDGE = b"#" * 16
 
 
 def _write(stream, data):
-    return _fwrite(data, 1, len(data), stream)
+    return fwrite(data, 1, len(data), stream)
 
 
 def _laid_over(size):

@@ -1,7 +1,8 @@
 """A reusable libcurl transfer: loaded with a request, unloaded as a response.
 
 No Python code runs per chunk of a body. libcurl's own ``fwrite`` fills a stream of ``stream.py``: one over the
-destination (bounds-checked by the C library), one that is reused for all small bodies, or one that grows.
+destination (bounds-checked by the C library), one that is reused for all small bodies, or one that grows. Header lines
+go to a stream of their own, because libcurl's own look-up costs a call for each name.
 """
 
 from __future__ import annotations
@@ -31,13 +32,22 @@ from penstock.engine.transport.libcurl import (
     strerror,
     version,
 )
-from penstock.engine.transport.stream import Collected, Pointer, Reused, close_over, open_over, rewind, written
+from penstock.engine.transport.stream import (
+    Collected,
+    Growing,
+    Pointer,
+    Reused,
+    close_over,
+    flush,
+    fwrite,
+    open_over,
+    rewind,
+    written,
+)
 from penstock.errors import Bug, Unusable
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.exchange import Request
     from penstock.engine.transport.libcurl import Pool
@@ -51,7 +61,7 @@ CUT: Final = -1  # not a libcurl code: a transfer that we ended
 
 # From curl/curl.h. Numbers of options and info are part of libcurl's ABI and never change.
 _WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS, _USERAGENT = 10001, 10002, 10004, 10010, 10015, 10018
-_HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 10318
+_HTTPHEADER, _HEADERDATA, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10029, 10036, 10065, 10318
 _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
 _HTTPGET, _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 80, 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
@@ -70,7 +80,11 @@ _SEND_BYTES = 512 << 10
 _SMALL_BYTES: Final = 16 << 10
 # Statuses of a body for the destination; any other status comes with the text of an error.
 _GOOD = (200, 206)
+_GOOD_LINES: Final = {b"HTTP/1.1 200 ": 200, b"HTTP/1.1 206 ": 206}  # beginnings of status lines
 _WITHOUT_BODY = ("GET", "HEAD")
+# Beginnings of the names of request headers that libcurl looks for, and of some others: Accept, User-Agent, Host,
+# Expect, Content-Type, Connection, Transfer-Encoding, TE, Cookie, Referer, Upgrade, HTTP2-Settings, Proxy-Connection.
+_ALONE: Final = frozenset({"acc", "use", "hos", "exp", "con", "tra", "te:", "te ", "coo", "ref", "upg", "htt", "pro"})
 _REFUSED = 300  # from this status on, the request was not carried out
 _ERROR_BYTES = 256  # CURL_ERROR_SIZE
 
@@ -99,6 +113,90 @@ def _refused(option: int, code: int) -> NoReturn:
 def _encoded(wants: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return header names as bytes for libcurl; drivers have few such tuples."""
     return tuple([name.encode() for name in wants])
+
+
+_Names = tuple[tuple[str, bytes], ...]
+
+
+@cache
+def _sought(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], ...]:
+    """Return the texts to search header lines for, by their common beginning: few responses have checksums.
+
+    Each beginning comes with its names and the text that precedes the value of each.
+    """
+    groups: dict[bytes, list[tuple[str, bytes]]] = {}
+    for name in wants:
+        family = name.rpartition("-")[0] or f"{name}:"
+        groups.setdefault(f"\n{family}".encode(), []).append((name, f"\n{name}:".encode()))
+    return tuple([(beginning, tuple(names)) for beginning, names in groups.items()])
+
+
+def _picked(lines: bytes, lower: bytes, wants: tuple[str, ...], headers: dict[str, str]) -> bool:
+    """Add the wanted headers of a whole response to ``headers``; return False if a value continues on a second line.
+
+    ``lower`` is ``lines`` in lower case. Of several headers with one name, the first counts, as in libcurl.
+    """
+    for beginning, names in _sought(wants):
+        if beginning in lower:
+            for name, mark in names:
+                at = lower.find(mark)
+                if at >= 0:
+                    at += len(mark)
+                    end = lower.find(b"\n", at)
+                    if lower[end + 1] in b" \t":
+                        return False
+                    headers[name] = lines[at:end].strip().decode("latin-1")
+    return True
+
+
+# From this size on, the next header lines are written to the start again.
+_LINES_BYTES: Final = 4 << 10
+
+
+class HeaderLines(Growing):
+    """A growing stream for the header lines of one response after another; ``take`` returns the latest.
+
+    One call to the C library for each response: the stream is rewound only now and then.
+    """
+
+    __slots__ = ("_known", "_start", "_view")
+
+    def __init__(self) -> None:
+        """Open an empty stream. Raises MemoryError if memory is short."""
+        super().__init__()
+        self._start, self._known = 0, 0
+        self._view = memoryview(b"")
+
+    def take(self) -> bytes:
+        """Return the lines that were written since the last call."""
+        flush(self.stream)
+        start, stop, address = self._start, self.held.value, self.address.value or 0
+        if address != self._known or stop > len(self._view):
+            self._known, self._view = address, memoryview((ctypes.c_char * stop).from_address(address))
+        lines = self._view[start:stop].tobytes()
+        if stop < _LINES_BYTES:
+            self._start = stop
+        else:
+            rewind(self.stream)
+            self._start = 0
+        return lines
+
+
+def _check() -> None:
+    """Raise Bug if the C library's ``open_memstream`` does not go back as expected; runs before its first use."""
+    lines, took = HeaderLines(), []
+    pieces = [b"x" * (_LINES_BYTES - 1), b"ab", b"c", b""]  # rewound after the second
+    for piece in pieces:
+        fwrite(piece, 1, len(piece), lines.stream)
+        took.append(lines.take())
+    lines.close()
+    lines.free()
+    if took != pieces:
+        message = f"this C library's open_memstream returns {took[1:]!r} where {pieces[1:]!r} was written"
+        raise Bug(message)
+
+
+_check()
 
 
 class _Address(ctypes.Structure):
@@ -151,6 +249,7 @@ class Easy:
             "_kept",
             "_lines",
             "_method",
+            "_received",
             "_nodes",
             "_options",
         ),
@@ -179,6 +278,7 @@ class Easy:
         self._errors = ctypes.create_string_buffer(_ERROR_BYTES)
         self._status, self._found = _long(), ctypes.POINTER(Header)()
         self._status_at, self._found_at = ctypes.byref(self._status), repeat(ctypes.byref(self._found))
+        self._received = HeaderLines()
         self._stream: Pointer | None = None
         self._reused: Reused | None = None  # made for the first small body
         self._takes: Pointer | None = None  # the stream that the handle is set to write to
@@ -217,6 +317,7 @@ class Easy:
         ):
             _set(handle, option, _long(number))
         _set(handle, _ERRORBUFFER, self._errors)
+        _set(handle, _HEADERDATA, self._received.stream)
         _set(handle, _USERAGENT, ctypes.c_char_p(f"{_AGENT} {options.user_agent_extra}".strip().encode("ascii")))
         _set(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
         if options.ca_file is not None:
@@ -231,6 +332,8 @@ class Easy:
     def close(self) -> None:
         """Free the handle, which must be in no multi handle and is not used any more."""
         easy_cleanup(self.handle)
+        self._received.close()
+        self._received.free()
         if self._reused is not None:
             self._reused.close()
 
@@ -272,22 +375,32 @@ class Easy:
             self._takes = stream
 
     def _head(self, lines: tuple[str, ...]) -> None:
-        """Set the header lines to send. libcurl reads our list, in which few lines change between requests."""
+        """Set the header lines to send. libcurl reads our list, in which few lines change between requests.
+
+        All lines after the first are one node, as libcurl sends a node as it is: it compares each node with a dozen
+        names, and copies and formats each. Only lines that it would act upon have a node each.
+        """
         before, self._lines = self._lines, ()  # until all are set
-        changed: Iterable[tuple[Line, str]]
-        if before and len(lines) == len(before):
-            changed = compress(zip(self._nodes, lines, strict=True), map(ne, lines, before))
-        else:
-            self._chain(len(lines))
-            changed = zip(self._nodes, lines, strict=True)
-        for node, line in changed:
+        same = bool(before) and len(lines) == len(before)
+        nodes = self._nodes if same else []
+        for line in compress(lines, map(ne, lines, before)) if same else lines:
             if "\n" in line or "\r" in line or "\0" in line:  # for example, an ETag from a manifest
                 raise Unusable("a header cannot hold a line break or a NUL")
-            node.data = line.encode("latin-1")
+            if line[:3].lower() in _ALONE and line is not lines[0]:
+                nodes = []
+        if len(nodes) == 2:  # noqa: PLR2004  the first line, all others
+            if lines[0] != before[0]:
+                nodes[0].data = lines[0].encode("latin-1")
+            nodes[1].data = "\r\n".join(lines[1:]).encode("latin-1")
+        else:
+            self._chain(lines)
         self._lines = lines
 
-    def _chain(self, count: int) -> None:
-        nodes = [Line() for _ in range(count)]
+    def _chain(self, lines: tuple[str, ...]) -> None:
+        """Make new nodes for header lines."""
+        if len(lines) > 1 and _ALONE.isdisjoint([line[:3].lower() for line in lines[1:]]):
+            lines = lines[0], "\r\n".join(lines[1:])
+        nodes = [Line(line.encode("latin-1")) for line in lines]
         for node, following in pairwise(nodes):
             node.next = ctypes.addressof(following)
         _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
@@ -382,8 +495,14 @@ class Easy:
         if request is None:
             return Response()
         target, wants = request.target, request.wants
-        getinfo(self.handle, _RESPONSE_CODE, self._status_at)
-        status = self._status.value
+        lines = self._received.take()
+        lower = lines.lower()
+        status = _GOOD_LINES.get(lines[:13], 0)
+        # One response, with neither an interim one before it nor trailers behind it: nearly all.
+        plain = status and lower.find(b"\r\n\r\n") == len(lower) - 4
+        if not plain:
+            getinfo(self.handle, _RESPONSE_CODE, self._status_at)
+            status = self._status.value
         response = Response(status)
         if code == OK and target is not None and status in _GOOD and self.collected is None:  # nearly all
             stream, self._stream = self._stream, None
@@ -399,10 +518,11 @@ class Easy:
         else:
             self._close(request, response, code)
             whole = code == OK and target is None and status in _GOOD
+        headers = response.headers
         if wants is None or not whole:
             response.headers = self._all_headers()
-        else:
-            headers, found = response.headers, self._found
+        elif not (plain and _picked(lines, lower, wants, headers)):
+            found = self._found
             codes = map(easy_header, self._handles, _encoded(wants), _NONES, _ORIGINS, _LAST_REQUESTS, self._found_at)
             # OK is 0. Copy each value at once: the next look-up may overwrite it.
             for name in compress(wants, map(not_, codes)):

@@ -1,4 +1,4 @@
-"""Streams of the C library that libcurl writes bodies into: one over existing memory, and one that grows.
+"""Streams of the C library that libcurl writes into: one over existing memory, and one that grows.
 
 A third kind is opened once over its own memory and reused for one small body after another.
 """
@@ -10,7 +10,18 @@ from typing import Final
 
 from penstock.errors import Bug
 
-__all__ = ["Collected", "Pointer", "Reused", "close_over", "open_over", "rewind", "written"]
+__all__ = [
+    "Collected",
+    "Growing",
+    "Pointer",
+    "Reused",
+    "close_over",
+    "flush",
+    "fwrite",
+    "open_over",
+    "rewind",
+    "written",
+]
 
 _UNBUFFERED: Final = 2  # _IONBF, the same number on glibc, musl and macOS
 
@@ -41,7 +52,8 @@ _setvbuf = _declare(_libc, "setvbuf", _int)
 written = _declare(_libc, "ftell", _long)
 rewind = _declare(_libc, "rewind", None)
 _fclose = _declare(_libc, "fclose", _int)
-_fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
+flush = _declare(_libc, "fflush", _int)
+fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
 _free = _declare(_libc, "free", None, _void)
 # Not ctypes.string_at: it takes the length as a C int, and 4 GiB + 5 bytes would be 5.
 _bytes_at = _declare(ctypes.pythonapi, "PyBytes_FromStringAndSize", ctypes.py_object, _void, ctypes.c_ssize_t)
@@ -100,39 +112,59 @@ class Reused:
         _fclose(self.stream)
 
 
-class Collected:
-    """A stream that grows with its content; close it, copy from it, then free it.
+class Growing:
+    """A stream that grows with its content.
 
     Attributes:
+        address: Where its content is; set by ``flush``.
+        held: Bytes from there to the stream's position; set by ``flush``.
         stream: Stream that the C library writes into.
+
+    """
+
+    __slots__ = ("address", "held", "stream")
+
+    def __init__(self) -> None:
+        """Open an empty stream. Raises MemoryError if memory is short."""
+        self.address, self.held = _void(), _size()
+        self.stream: Pointer = _open_memstream(ctypes.byref(self.address), ctypes.byref(self.held))
+        if self.stream.value is None:
+            raise MemoryError
+
+    def close(self) -> bool:
+        """Close the stream; return False if memory ran short for its content."""
+        return bool(_fclose(self.stream) == 0)
+
+    def free(self) -> None:
+        """Free the memory of the stream."""
+        _free(self.address)
+
+
+class Collected(Growing):
+    """A growing stream; close it, copy from it, then free it.
+
+    Attributes:
         size: Bytes that it holds, once it is closed.
 
     """
 
-    __slots__ = ("_address", "_held", "size", "stream")
+    __slots__ = ("size",)
 
     def __init__(self) -> None:
         """Open an empty stream. Raises MemoryError if memory is short."""
-        self._address, self._held = _void(), _size()
-        self.stream: Pointer = _open_memstream(ctypes.byref(self._address), ctypes.byref(self._held))
-        if self.stream.value is None:
-            raise MemoryError
+        super().__init__()
         self.size = 0
 
     def close(self) -> bool:
         """Close the stream; return False if memory ran short for its content."""
-        closed: int = _fclose(self.stream)
-        self.size = self._held.value if self._address.value else 0
-        return closed == 0
+        closed = super().close()
+        self.size = self.held.value if self.address.value else 0
+        return closed
 
     def copy(self, most_bytes: int) -> bytes:
         """Return at most the first ``most_bytes`` bytes. Raises MemoryError if memory is short."""
-        body: bytes = _bytes_at(self._address, min(self.size, most_bytes)) if self.size else b""
+        body: bytes = _bytes_at(self.address, min(self.size, most_bytes)) if self.size else b""
         return body
-
-    def free(self) -> None:
-        """Free the memory of the stream."""
-        _free(self._address)
 
 
 def _check() -> None:
@@ -140,11 +172,11 @@ def _check() -> None:
     probe = bytearray(b"..!")
     pin = (ctypes.c_char * 3).from_buffer(probe)
     stream = open_over(ctypes.addressof(pin), 2)
-    wrote = _fwrite(b"abc", 1, 2, stream), _fwrite(b"c", 1, 1, stream)
+    wrote = fwrite(b"abc", 1, 2, stream), fwrite(b"c", 1, 1, stream)
     whole = bytes(probe)
     # Rewind after a refused write, too: it reports no failure. A NUL may follow the bytes that are written next.
     rewind(stream)
-    again = _fwrite(b"d", 1, 1, stream), close_over(stream)
+    again = fwrite(b"d", 1, 1, stream), close_over(stream)
     if (*wrote, *again) != (2, 0, 1, 1) or whole != b"ab!" or probe[::2] != b"d!":
         message = f"this C library's fmemopen writes {whole!r}, then {probe!r}, not b'ab!' and b'db!'"
         raise Bug(message)
