@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.pool import BATCHES, Schedule
+from penstock.data.datasets.schedule import Schedule
+from penstock.data.zarr.pool import BATCHES
 from penstock.errors import Unusable
 from penstock.values import whole
 

@@ -1,0 +1,251 @@
+"""``ChunkReading``: chunks of several samples are read ahead, decoded once, and released after their last sample.
+
+A chunk is whatever several samples share: a chunk of an array, a run of neighbouring samples of a shard, a row group.
+A ``Schedule`` says which chunk comes next. Each chunk becomes a preparing item (see ``Item``), which decodes it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from penstock.data.datasets.reading import Item, Prepared, Reading
+from penstock.data.datasets.schedule import Schedule
+from penstock.errors import Bug, PenstockError
+from penstock.values import PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.data.datasets.schedule import Turn
+    from penstock.engine.contracts.fetching import ReadCounts
+    from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.source import Source
+    from penstock.values import Span
+
+    Located = Span | bytes | PenstockError | None
+
+__all__ = ["Bounds", "ChunkReading"]
+
+# Chunks that are known before the first of them is read, so that what locates them can be requested together.
+_LEAD = 64
+_UNKNOWN: Any = object()
+
+V = TypeVar("V")
+
+
+class Bounds(NamedTuple):
+    """Limits of the look-ahead of a reading.
+
+    Attributes:
+        chunk_bytes: Bytes of the chunks that are held or come next.
+        samples: Number of samples ahead whose chunks are known.
+        parts: Read-ahead takes at most 1 / ``parts`` of the store's own limit.
+
+    """
+
+    chunk_bytes: int
+    samples: int
+    parts: int = 1
+
+
+class _Pending(Generic[V]):
+    """Chunk that some sample needs: its location, and its value once decoded."""
+
+    __slots__ = ("chunk", "position", "span", "value")
+
+    def __init__(self, chunk: int, position: int) -> None:
+        self.chunk = chunk
+        self.position = position  # first sample that needs it
+        self.span: Located = _UNKNOWN
+        self.value: Prepared[V] | None = None  # set once its item was handed out
+
+
+class ChunkReading(Reading, Generic[V]):
+    """Samples of batches, each preceded by the items that decode its chunks.
+
+    A chunk is read and decoded once if all samples that need it lie within the look-ahead of the schedule.
+    """
+
+    def __init__(self, source: Source, batches: Iterable[list[int]], workers: int, bounds: Bounds) -> None:
+        """Read chunks from ``source``; nothing begins before the first ``next``."""
+        # For the schedule, which the threads that make samples count down.
+        self._lock = Lock()
+        self._schedule = Schedule(
+            batches, self._uses, self._size_of, most_bytes=bounds.chunk_bytes, most_samples=bounds.samples
+        )
+        self._pending: dict[int, _Pending[V]] = {}
+        self._to_read: deque[_Pending[V]] = deque()
+        self._to_take: deque[_Pending[V]] = deque()
+        self._ahead = source.lookahead(self._spans(), max(workers, bounds.parts))
+        # Chunks are decoded this many samples ahead.
+        self._lead = 0
+        self._unmade = 0  # samples handed out and not yet made
+        self._over = self._closed = False
+
+    @abstractmethod
+    def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chunks of each sample, one row per sample; -1 pads rows. Samples come in their order."""
+
+    @abstractmethod
+    def _size_of(self, chunk: int) -> int:
+        """Return the bytes that a decoded chunk takes."""
+
+    @abstractmethod
+    def _locate(self, chunk: int) -> Span | bytes | None:
+        """Return where a chunk is; or its bytes, if they are known; None if it does not exist.
+
+        Raises:
+            PenstockError: The chunk cannot be located; the samples that need it raise this.
+
+        """
+
+    @abstractmethod
+    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> V:
+        """Return the value of a chunk, of which ``read`` has the bytes; any thread may call it."""
+
+    @abstractmethod
+    def _item(self, turn: Turn) -> Item:
+        """Return the item of the next samples, whose chunks were all handed out; its ``make`` calls ``_release``."""
+
+    def _expect(self, chunks: list[int]) -> None:
+        """Prepare to locate new chunks, all at once."""
+
+    def _finish(self) -> None:
+        """Check the data once the last sample of the last batch is made."""
+
+    def _most(self) -> int:
+        """Return how many samples may be made together: at most those before ``_reach``, at least 1."""
+        return 1
+
+    @property
+    def counts(self) -> ReadCounts:
+        """Counts of the reads so far."""
+        return self._ahead.counts
+
+    def __next__(self) -> Item:
+        """Return the next item: samples, or work that decodes a chunk for a later sample."""
+        schedule = self._schedule
+        if self._closed or (schedule.position == schedule.frontier and not self._extend(must=True)):
+            self._end()
+            raise StopIteration
+        if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
+            return self._prepared(self._to_take.popleft())
+        with self._lock:
+            turn = schedule.turn(self._most())
+            self._unmade += len(turn.samples)
+        if turn.slot + len(turn.samples) == turn.size:
+            self._lead = turn.size
+        return self._item(turn)
+
+    def _reach(self) -> int:
+        """Return the number of next samples whose chunks were all handed out."""
+        position = self._schedule.position
+        return (self._to_take[0].position if self._to_take else self._schedule.frontier) - position
+
+    def ahead(self) -> Item | None:
+        """Return the item that decodes the next chunk if its bytes have arrived; all scheduled chunks fit in memory."""
+        if self._closed or not self._to_take:
+            return None
+        span = self._to_take[0].span
+        if span is _UNKNOWN or (isinstance(span, tuple) and not self._ahead.ready):
+            return None
+        return self._prepared(self._to_take.popleft())
+
+    def _end(self) -> None:
+        """Finish at the end of the epoch; if samples are still being made, the last one does it."""
+        with self._lock:
+            over, self._over = self._over, True
+            unmade = self._unmade
+        if not over and not self._closed:
+            # Ends the operation as done; closing would end it as cancelled.
+            with suppress(StopIteration):
+                self._ahead.advance()
+            if not unmade:
+                self._finish()
+
+    def close(self) -> None:
+        """Cancel reads in flight, and wake threads that wait for chunks."""
+        self._closed = True
+        self._ahead.close()
+        for pending in [*self._pending.values()]:
+            if pending.value is not None:
+                pending.value.abandon()
+
+    def _extend(self, *, must: bool = False) -> bool:
+        """Extend the schedule, and prepare to locate its new chunks."""
+        schedule = self._schedule
+        with self._lock:
+            extended = schedule.extend(must=must)
+            while extended and len(schedule.queue) < _LEAD and schedule.extend():
+                pass
+            new = [_Pending[V](*need) for need in schedule.queue]
+            schedule.queue.clear()
+            self._pending.update((each.chunk, each) for each in new)
+        if new:
+            self._to_read.extend(new)
+            self._to_take.extend(new)
+            self._expect([each.chunk for each in new])
+        return extended
+
+    def _spans(self) -> Iterator[Span]:
+        """Yield the locations of the next chunks, within the look-ahead of the schedule."""
+        while not self._closed:
+            if len(self._to_read) < _LEAD:
+                self._extend()
+            if not self._to_read:
+                yield PAUSE
+                continue
+            span = self._located(self._to_read.popleft())
+            if isinstance(span, tuple):
+                yield span
+
+    def _located(self, pending: _Pending[V]) -> Located:
+        if pending.span is _UNKNOWN:
+            try:
+                pending.span = self._locate(pending.chunk)
+            except PenstockError as error:
+                pending.span = error
+        return pending.span
+
+    def _prepared(self, pending: _Pending[V]) -> Item:
+        """Return the item that decodes a chunk."""
+        span = self._located(pending)
+        if isinstance(span, PenstockError):
+            make: Callable[[], V] = partial(_raise, span)
+        else:
+            read = self._ahead.advance() if isinstance(span, tuple) else span
+            make = partial(self._decode, pending.chunk, read)
+        pending.value = value = Prepared(make)
+        return Item(0, 0, 0, "", value.prepare)
+
+    def _value(self, chunk: int) -> V:
+        value = self._pending[chunk].value
+        if value is None:
+            raise Bug("a sample came before the item that decodes its chunk")
+        return value.get()
+
+    def _release(self, uses: Mapping[int, int], samples: int) -> None:
+        """Count ``samples`` as made, and release the chunks that no scheduled sample needs any more.
+
+        ``uses`` has for each chunk the number of these samples that needed it.
+        """
+        with self._lock:
+            for chunk, times in uses.items():
+                if self._schedule.done(chunk, times):
+                    del self._pending[chunk]
+            self._unmade -= samples
+            last = self._over and not self._unmade
+        if last and not self._closed:
+            self._finish()
+
+
+def _raise(error: PenstockError) -> Any:  # noqa: ANN401  never returns
+    raise error
