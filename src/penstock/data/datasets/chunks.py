@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.datasets.schedule import Turn
-    from penstock.engine.contracts.fetching import ReadCounts
-    from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.engine.contracts.fetching import ReadCounts, ReadOperation
     from penstock.source import Source
     from penstock.values import Span
 

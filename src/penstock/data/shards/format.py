@@ -1,0 +1,136 @@
+"""The contract of a shard format: two pure functions, from bytes to the places of samples, and to their fields."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+__all__ = ["Ask", "Extents", "Fields", "ShardFormat", "Walk", "extents_of"]
+
+
+class Ask(NamedTuple):
+    """A byte range of a shard that a walk needs next.
+
+    Attributes:
+        start: First byte, inclusive.
+        stop: Last byte, exclusive; at most the size of the shard.
+
+    """
+
+    start: int
+    stop: int
+
+
+class Extents(NamedTuple):
+    """The samples of one shard, in the order of their bytes.
+
+    Attributes:
+        offsets: First byte of each sample: int64, shape (samples,).
+        sizes: Bytes of each sample: int64, shape (samples,).
+        keys: The name of each sample within its shard; empty if the format has no names.
+        schema: Values that the shard holds once for all its samples, and that ``ShardFormat.having`` takes; JSON.
+
+    """
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    keys: Sequence[str] = ()
+    schema: Any = None
+
+
+class Fields(NamedTuple):
+    """A sample of several fields.
+
+    Attributes:
+        key: Name of the sample within its shard; empty if the format has no names.
+        values: The value of each field: a memoryview for bytes, or any Python value.
+
+    """
+
+    key: str
+    values: dict[str, Any]
+
+
+Walk: TypeAlias = "Generator[Ask, memoryview, Extents]"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFormat(ABC):
+    """A format of shards. A subclass is a frozen dataclass of JSON values, which a catalog file keeps.
+
+    Attributes:
+        name: Name for ``format=``.
+        suffixes: Ends of the names of its shards, lower-case.
+
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def walk(self, size: int) -> Walk:
+        """Find the samples of a shard of ``size`` bytes.
+
+        A generator: it yields an ``Ask``, receives exactly these bytes, and returns the extents at the end. It asks for
+        no byte twice, and keeps no more than it was given last. Nothing that the bytes say is trusted: sizes and counts
+        are compared with ``size`` before memory is allocated for them.
+
+        Raises:
+            Damaged: The shard is not what it claims to be; the text names the member and the offset.
+            Unsupported: The shard has something that cannot be read by ranges; the text says what to do.
+
+        """
+
+    @abstractmethod
+    def sample(self, data: memoryview) -> Fields | memoryview:
+        """Return the fields of the sample in ``data``, the bytes of its extent; or the bytes of its only field.
+
+        Values are views of ``data`` where possible. Any thread may call it.
+
+        Raises:
+            Damaged: The bytes are not those of a sample, or a checksum does not match.
+
+        """
+
+    def having(self, schema: Any) -> Self:  # noqa: ANN401, ARG002  as the format's walk returns it
+        """Return this format with the schema of a shard.
+
+        Raises:
+            Unusable: The schema does not match that of the shards before.
+
+        """
+        return self
+
+    def described(self) -> dict[str, Any]:
+        """Return the format as JSON values, for a catalog file.
+
+        Raises:
+            Unusable: An argument is a function.
+
+        """
+        found: dict[str, Any] = {"name": self.name}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if callable(value):
+                raise Unusable(
+                    f"cannot save a catalog of shards with a function as {each.name}=: pass a regular expression"
+                )
+            found[each.name] = value
+        return found
+
+
+def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] = (), schema: Any = None) -> Extents:  # noqa: ANN401  see Extents
+    """Return the extents from ``starts`` to ``stops``, in bytes."""
+    offsets = np.array(starts, dtype=np.int64)
+    return Extents(offsets, np.array(stops, dtype=np.int64) - offsets, keys, schema)

@@ -1,0 +1,225 @@
+"""Members of archives that form one sample: the key and the field that a member's name stands for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of
+from penstock.engine.listing.select import globs, selector
+from penstock.errors import Damaged, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ArchiveFormat", "Grouping", "KeyRule", "Missing", "rule_of"]
+
+KeyRule: TypeAlias = "str | Callable[[str], tuple[str, str] | None]"
+Missing: TypeAlias = Literal["error", "drop", "none"]
+
+# WebDataset's rule, which energon, Ray and Hugging Face follow: the key ends at the first dot of the last component.
+_FIRST_DOT = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
+_LAST_DOT = re.compile(r"((?:.*/)?[^/]+)\.([^./]*)", re.DOTALL)
+# Members such as `__meta__/…`, which WebDataset leaves out.
+_META = re.compile(r"__[^/]*__(/|$)")
+
+
+@lru_cache(maxsize=64)
+def rule_of(key: KeyRule) -> Callable[[str], tuple[str, str] | None]:
+    """Return the function from a member's name to the key and the field that it stands for; None: no rule matches.
+
+    Args:
+        key: ``"first-dot"``, ``"last-dot"``, a regular expression with the groups ``key`` and ``field`` that matches a
+            whole name, or the function itself.
+
+    Raises:
+        Unusable: ``key`` is none of these.
+
+    """
+    if callable(key):
+        return key
+    if key == "first-dot":
+        return lambda name: _split(_FIRST_DOT, name)
+    if key == "last-dot":
+        return lambda name: _split(_LAST_DOT, name)
+    try:
+        pattern = re.compile(key)
+    except (re.error, TypeError) as error:
+        raise Unusable(f"key must be a rule or a regular expression, got {key!r} ({error})") from None
+    if not {"key", "field"} <= pattern.groupindex.keys():
+        raise Unusable(
+            f'key must be "first-dot", "last-dot", a function, or a regular expression with the groups (?P<key>…) and '
+            f"(?P<field>…), got {key!r}"
+        )
+
+    def matched(name: str) -> tuple[str, str] | None:
+        found = pattern.fullmatch(name)
+        return None if found is None else (found["key"] or "", found["field"] or "")
+
+    return matched
+
+
+@lru_cache(maxsize=64)
+def _selector(skip: tuple[str, ...]) -> Callable[[str, int], bool]:
+    return selector(skip, markers=True)
+
+
+def _split(pattern: re.Pattern[str], name: str) -> tuple[str, str] | None:
+    found = pattern.fullmatch(name)
+    return None if found is None else (found[1], found[2].lower())
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFormat(ShardFormat):
+    """A format whose shards hold named members, of which those with the same key form one sample.
+
+    Attributes:
+        fields: Names of the fields to take; empty: all. A single name as a str: samples are this field alone.
+        key: Rule of keys: see ``rule_of``.
+        missing: What happens to a sample that lacks one of ``fields``: see ``Grouping``.
+        skip: Globs of the names of members that are left out.
+
+    """
+
+    fields: str | tuple[str, ...] = ()
+    key: KeyRule = "first-dot"
+    missing: Missing = "error"
+    skip: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the arguments, which may come from a file.
+
+        Raises:
+            Unusable: An argument is invalid.
+
+        """
+        given: object = self.fields
+        names = (given,) if isinstance(given, str) else given
+        if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) and each for each in names):
+            raise Unusable(f"fields must be the name of a field, or several, got {given!r}")
+        if len(set(names)) < len(names):
+            raise Unusable(f"fields must be different names, got {given!r}")
+        object.__setattr__(self, "fields", given if isinstance(given, str) else tuple(names))
+        if self.missing not in ("error", "drop", "none"):
+            raise Unusable(f'missing must be "error", "drop" or "none", got {self.missing!r}')
+        object.__setattr__(self, "skip", globs(self.skip))
+        rule_of(self.key)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The fields to take; empty: all."""
+        return (self.fields,) if isinstance(self.fields, str) else self.fields
+
+    def split(self, name: str, offset: int) -> tuple[str, str] | None:
+        """Return the key and the field of the member at byte ``offset``; None for one that is left out.
+
+        Raises:
+            Damaged: The rule matches no such name.
+
+        """
+        if _META.match(name) or (self.skip and _selector(self.skip)(name, 1)):
+            return None
+        found = rule_of(self.key)(name)
+        if found is None and not callable(self.key):
+            raise Damaged(
+                f"the member {name!r} at byte {offset} has no key and field by key={self.key!r}: leave it out "
+                "(skip=…), or pass another key="
+            )
+        return found
+
+    def made(self, key: str, values: dict[str, Any]) -> Fields | memoryview:
+        """Return the sample of these values, in the order of ``fields``.
+
+        Raises:
+            Damaged: A field is not there.
+
+        """
+        if isinstance(self.fields, str):
+            if self.fields not in values:
+                raise Damaged(f"the sample {key!r} has no field {self.fields!r} any more")
+            return cast("memoryview", values[self.fields])
+        if self.fields:
+            if self.missing != "none" and (absent := [each for each in self.fields if each not in values]):
+                raise Damaged(f"the sample {key!r} has no field {absent[0]!r} any more")
+            values = {each: values.get(each) for each in self.fields}
+        return Fields(key, values)
+
+
+@dataclass
+class Grouping:
+    """Groups the members of one shard, in the order of their bytes, into extents of samples.
+
+    Members of a sample are neighbours, so that one range holds them all.
+
+    Attributes:
+        format: The format, whose arguments decide.
+
+    """
+
+    format: ArchiveFormat
+    _starts: list[int] = field(default_factory=list)
+    _stops: list[int] = field(default_factory=list)
+    _keys: list[str] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+    _key: str | None = None
+    _fields: dict[str, int] = field(default_factory=dict)  # offset of each field of the sample
+    _span: tuple[int, int] = (0, 0)
+
+    @cached_property
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(self.format.wanted)
+
+    def add(self, name: str, start: int, stop: int) -> None:
+        """Add a member, which lies in [start, stop) with its headers.
+
+        Raises:
+            Damaged: A sample has a field twice, lacks one, or has members that are no neighbours.
+
+        """
+        found = self.format.split(name, start)
+        if found is None:
+            return
+        key, kind = found
+        if key != self._key:
+            self._close()
+            if key in self._seen:
+                raise Damaged(
+                    f"the members of the sample {key!r} are not all neighbours: another sample lies before {name!r} at "
+                    f"byte {start}; sort the members by name, or pass another key="
+                )
+            self._seen.add(key)
+            self._key, self._fields, self._span = key, {}, (start, start)
+        if kind in self._fields:
+            raise Damaged(
+                f"the sample {key!r} has the field {kind!r} twice, at bytes {self._fields[kind]} and {start}: leave "
+                "one out (skip=…), or pass another key="
+            )
+        self._fields[kind] = start
+        if not self._wanted or kind in self._wanted:
+            first, last = self._span
+            self._span = (start if first == last else first, stop)
+
+    def _close(self) -> None:
+        key, (start, stop) = self._key, self._span
+        if key is None:
+            return
+        if self._wanted and not self._wanted <= self._fields.keys():
+            absent = next(each for each in self.format.wanted if each not in self._fields)
+            if self.format.missing == "error":
+                known = ", ".join(self._fields)
+                raise Damaged(
+                    f'the sample {key!r} has no field {absent!r}, only {known}: pass missing="drop" or missing="none"'
+                )
+            if self.format.missing == "drop" or start == stop:
+                return
+        self._starts.append(start)
+        self._stops.append(stop)
+        self._keys.append(key)
+
+    def extents(self) -> Extents:
+        """Return the extents of the samples, after the last member."""
+        self._close()
+        self._key = None
+        return extents_of(self._starts, self._stops, self._keys)

@@ -1,0 +1,307 @@
+"""Tar files: ustar, pax and GNU headers; WebDataset's shards. Pure.
+
+Formats: POSIX.1-2001 (pax) and GNU tar's manual, "Basic Tar Format". A header is a block of 512 bytes. An extension
+(pax records, or a GNU long name) is a member before the one that it describes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from penstock.data.shards.format import Ask
+from penstock.data.shards.keys import ArchiveFormat, Grouping
+from penstock.errors import Damaged, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from penstock.data.shards.format import Fields, Walk
+
+__all__ = ["TarFormat"]
+
+_BLOCK = 512
+_GZIP = b"\x1f\x8b"
+_ZERO = bytes(_BLOCK)
+_NAME_BYTES = 1 << 20  # limit of an extension: no file system has longer names
+_REGULAR = b"0\x007"
+_FOLDER = b"5"
+_PAX, _PAX_ALL = b"x", b"g"
+_EXTENSIONS = b"LKxg"  # L, K: GNU's long names of a member and of a link
+_KINDS = {
+    b"1": "a hard link",
+    b"2": "a symbolic link",
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a pipe",
+    b"S": "a sparse file",
+}
+_FIRST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20  # of one Ask while reading on
+# Members at least this large are skipped: a request for the next header costs less than their bytes.
+_SKIP_BYTES = 256 << 10
+_HEADER_BYTES = 3 * _BLOCK  # of one Ask after a skipped member: an extension, its block, and the header
+_TAIL_BYTES = 1 << 20  # of zeros after the end of the archive; tar pads to a record of 10 KiB by default
+
+
+class _Member(NamedTuple):
+    """A member: where its headers begin, where its bytes are, its name and its type."""
+
+    start: int
+    data: int
+    stop: int
+    name: str
+    kind: bytes
+
+    @property
+    def next(self) -> int:
+        """The first byte of the next header."""
+        return self.stop + -self.stop % _BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class TarFormat(ArchiveFormat):
+    """Tar files whose neighbouring members with the same key form a sample, as in WebDataset's shards.
+
+    Args:
+        fields: Names of the fields to take, which are the ends of members' names, in lower case; empty: all. A single
+            name as a str: samples are the members with this end.
+        key: ``"first-dot"``: a key ends at the first dot of a file's name (WebDataset's rule); ``"last-dot"``; a
+            regular expression with the groups ``key`` and ``field``; or a function from a name to both, or to None.
+        missing: What happens to a sample that lacks one of ``fields``: ``"error"``, ``"drop"`` to leave the sample out,
+            or ``"none"`` for None as the value of the field.
+        skip: Globs of the names of members that are left out.
+
+    Example:
+        >>> from penstock.data.shards.tar import TarFormat
+        >>> TarFormat(fields=("jpg", "cls"), missing="drop").wanted
+        ('jpg', 'cls')
+
+    """
+
+    name: ClassVar[str] = "tar"
+    suffixes: ClassVar[tuple[str, ...]] = (".tar",)
+
+    def walk(self, size: int) -> Walk:
+        """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
+        grouping = Grouping(self)
+        base = at = 0  # `view` has the bytes from `base` on; the next header is at `at`
+        view, step = memoryview(b""), _FIRST_BYTES
+        while at < size:
+            found = _member(view, at - base, at, size)
+            if isinstance(found, int):
+                # More bytes are needed, up to `found`: go on after the last byte, or at a header behind a large member.
+                known = base + len(view)
+                if at > known:
+                    start, step = at, _HEADER_BYTES
+                else:
+                    start, step = known, min(_MOST_BYTES, max(_FIRST_BYTES, 2 * step))
+                stop = min(size, max(found, start + step))
+                kept = view[at - base :] if at < known else view[:0]
+                if stop <= known:
+                    raise Damaged(f"the tar file ends within the member at byte {at}")
+                more = yield Ask(start, stop)
+                _check_first(more, start)
+                view, base = memoryview(bytes(kept) + more) if len(kept) else more, at
+                continue
+            if found is None:
+                yield from _tail(view, base, at, size)
+                break
+            if found.stop > size:
+                raise Damaged(f"the tar file ends within the member {found.name!r} at byte {found.start}")
+            _check_kind(self, found)
+            if found.kind in _REGULAR:
+                grouping.add(found.name, found.start, found.stop)
+            at = found.next
+            known = base + len(view)
+            if known < at < known + _SKIP_BYTES:
+                step = min(_MOST_BYTES, 2 * step)
+                stop = min(size, max(known + step, at + _HEADER_BYTES))
+                view, base = (yield Ask(known, stop)), known
+        return grouping.extents()
+
+    def sample(self, data: memoryview) -> Fields | memoryview:
+        """Return the fields of the sample in ``data``, as views of it: see ``ShardFormat.sample``."""
+        key, values = "", dict[str, Any]()
+        at, size, wanted = 0, len(data), self.wanted
+        while at < size:
+            found = _member(data, at, at, size)
+            if not isinstance(found, _Member) or found.stop > size:
+                raise Damaged("the bytes of a sample are not those of tar members")
+            at = found.next
+            if found.kind not in _REGULAR or (split := self.split(found.name, found.start)) is None:
+                continue
+            if values and split[0] != key:
+                raise Damaged(f"the bytes of the sample {key!r} also hold a member of {split[0]!r}")
+            key = split[0]
+            if not wanted or split[1] in wanted:
+                values[split[1]] = data[found.data : found.stop]
+        return self.made(key, values)
+
+
+def _check_first(data: memoryview, start: int) -> None:
+    if not start and data[:2] == _GZIP:
+        raise Unsupported(
+            "the tar file is compressed with gzip, so that no sample can be read by its place: decompress it once "
+            "(gunzip), or write the samples into a tar or zip file with ps.pack"
+        )
+
+
+def _check_kind(form: TarFormat, found: _Member) -> None:
+    """Refuse what is neither a file nor a folder, unless it is left out by name; sparse files always."""
+    if found.kind in _REGULAR + _FOLDER:
+        return
+    if found.kind == b"S" or form.split(found.name, found.start) is not None:
+        kind = _KINDS.get(found.kind, f"a member of type {found.kind.decode('latin-1')!r}")
+        raise Unsupported(
+            f"the member {found.name!r} at byte {found.start} is {kind}, whose bytes are elsewhere: store the file "
+            "itself (tar --dereference --hard-dereference), or leave it out (skip=…)"
+        )
+
+
+def _tail(view: memoryview, base: int, at: int, size: int) -> Generator[Ask, memoryview, None]:
+    """Check that nothing but zeros follows the end of the archive at ``at``: another archive would be lost."""
+    known = base + len(view)
+    rest = bytes(view[at - base :])
+    if size > known:
+        if size - at > _TAIL_BYTES:
+            raise Damaged(f"the archive ends at byte {at}, and {size - at} bytes follow it: are several concatenated?")
+        rest += bytes((yield Ask(known, size)))
+    if rest.strip(b"\0"):
+        raise Damaged(f"the archive ends at byte {at}, and other bytes than zeros follow it: are several concatenated?")
+
+
+def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int | None:
+    """Return the member whose headers begin at ``view[at]``, which is byte ``offset`` of a file of ``size`` bytes.
+
+    Returns:
+        The member; None at the end of the archive; or the byte of the file up to which the view must reach.
+
+    """
+    start, shift, given = offset, offset - at, _Extended()
+    while True:
+        block = bytes(view[at : at + _BLOCK])
+        if len(block) < _BLOCK:
+            return _within(shift + at + _BLOCK, size, "a header")
+        if block == _ZERO:
+            if at + shift != start:
+                raise Damaged(f"no member follows the extension at byte {start}")
+            return None
+        kind, length = block[156:157], _size(block, shift + at)
+        at += _BLOCK
+        if kind not in _EXTENSIONS:
+            return _described(block, given, start, shift + at, length)
+        if length > _NAME_BYTES:
+            raise Damaged(f"the extension at byte {shift + at - _BLOCK} has {length} bytes, too many for names")
+        stop = at + length + -length % _BLOCK
+        if stop > len(view):
+            return _within(shift + stop, size, "an extension")
+        given.add(kind, bytes(view[at : at + length]), start)
+        at = stop
+
+
+def _within(stop: int, size: int, place: str) -> int:
+    if stop > size:
+        raise Damaged(f"the tar file ends within {place}, which reaches to byte {stop}")
+    return stop
+
+
+class _Extended:
+    """Values of the extensions before a member, which replace those of its header."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.length = -1
+        self.sparse = False
+
+    def add(self, kind: bytes, data: bytes, start: int) -> None:
+        """Take the values of one extension of the member at byte ``start``."""
+        if kind == b"L":
+            self.name = self.name or _text(data)
+        if kind not in (_PAX, _PAX_ALL):
+            return
+        found = _records(data, start)
+        if kind == _PAX_ALL and found.keys() & {b"path", b"size"}:
+            raise Unsupported(f"the global pax header at byte {start} sets a name or a size for all members")
+        self.sparse = self.sparse or any(each.startswith(b"GNU.sparse.") for each in found)
+        self.name = _text(found[b"path"]) if b"path" in found else self.name
+        self.length = _decimal(found[b"size"], start) if b"size" in found else self.length
+
+
+def _described(block: bytes, given: _Extended, start: int, data: int, length: int) -> _Member:
+    """Return the member of a header, whose bytes begin at ``data``."""
+    kind, name = b"S" if given.sparse else block[156:157], given.name or _name(block)
+    if kind == b"\0" and name.endswith("/"):
+        kind = _FOLDER
+    # Links and folders have no bytes, whatever their headers say.
+    stop = data if kind in b"123456" else data + (length if given.length < 0 else given.length)
+    return _Member(start, data, stop, name, kind)
+
+
+def _size(block: bytes, offset: int) -> int:
+    """Return the size that a header states, after a check of its sum.
+
+    Raises:
+        Damaged: The block is not a header.
+
+    """
+    given = _number(block[148:156])
+    # The low half of Adler-32 is the sum of the bytes modulo 65,521, plus 1; the sum counts its own field as spaces.
+    total = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
+    if given < 0 or ((total - given) % 65521 and not _summed(block, given)):
+        raise Damaged(f"no tar header is at byte {offset}: the file is damaged, or not a tar file")
+    found = _number(block[124:136])
+    if found < 0:
+        raise Damaged(f"the tar header at byte {offset} has no valid size")
+    return found
+
+
+def _summed(block: bytes, given: int) -> bool:
+    """Return whether ``given`` is the sum of a header, of unsigned or (in old programs) signed bytes."""
+    rest = block[:148] + b" " * 8 + block[156:]
+    total = sum(rest)
+    return given in (total, total - 256 * sum(each > 127 for each in rest))  # noqa: PLR2004  the sign bit
+
+
+def _number(data: bytes) -> int:
+    """Return a number in octal digits, or in base 256 if the first bit is set; -1 if it is neither."""
+    if data[0] & 0x80:
+        return int.from_bytes(bytes([data[0] & 0x7F]) + data[1:], "big")
+    digits = data.partition(b"\0")[0].strip(b" ")
+    try:
+        return int(digits, 8) if digits else 0
+    except ValueError:
+        return -1
+
+
+def _name(block: bytes) -> str:
+    name = block[:100].partition(b"\0")[0]
+    # GNU's magic has a space here, and other values in place of the prefix.
+    if block[257:263] == b"ustar\0" and block[345]:
+        name = block[345:500].partition(b"\0")[0] + b"/" + name
+    return _text(name)
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _decimal(data: bytes, offset: int) -> int:
+    if not data.isdigit() or len(data) > 19:  # noqa: PLR2004  digits of 2^63
+        raise Damaged(f"the pax header at byte {offset} has no valid size")
+    return int(data)
+
+
+def _records(data: bytes, offset: int) -> dict[bytes, bytes]:
+    """Return the records of a pax header: a length, a space, ``name=value`` and a line break each."""
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(data):
+        space = data.find(b" ", at, at + 20)
+        length = int(data[at:space]) if space > at and data[at:space].isdigit() else 0
+        name, equals, value = data[space + 1 : at + length - 1].partition(b"=")
+        if not equals or at + length > len(data) or data[at + length - 1 : at + length] != b"\n":
+            raise Damaged(f"the pax header before byte {offset} has an invalid record")
+        found[name] = value
+        at += length
+    return found
