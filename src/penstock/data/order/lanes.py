@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.order.blocks import BlockPermutation, EqualBlockPermutation, check_sizes, lengths, sizes_text
+from penstock.data.order.blocks import BlockPermutation, EqualBlockPermutation, check_sizes, checked_blocks, sizes_text
 from penstock.data.order.shuffle import EpochOrder, Permutation
 from penstock.errors import Unusable
 from penstock.values import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["MOST_LANES", "LanePermutation", "Lanes", "by_lane"]
 
 MOST_LANES = 1 << 20  # three numbers are kept for each
-_WINDOW = 16
 # Windows, of 8 bytes per sample and at most 512 KiB: a sequential reader needs one for each of its lanes.
 _KEPT = 512
 
@@ -51,14 +50,18 @@ class Lanes:
 
     Attributes:
         block_samples: Samples of each block, at least 1: one number for all blocks (the last may have fewer), or a
-            sequence or array with the number of each block, whose sum is the number of samples.
-        window_blocks: Blocks of a lane that are mixed with one another, at least 1.
+            sequence or array with the number of each block, whose sum is the number of samples. Default: by
+            ``block_bytes``.
+        window_blocks: Blocks of a lane that are mixed with one another, at least 1; default: 16, or 160 by
+            ``block_bytes``.
         lanes: Number of lanes, at most 2^20; None: one for each rank, or the number in the state that is resumed.
         shuffle: Whether to permute; False: blocks and samples in order, in every epoch.
+        block_bytes: Bytes of each block, as in ``BlockShuffle``; default: 1 MiB.
 
     Raises:
         Unusable: An argument is out of range; or, when a dataset is given the order, the sizes do not add up to its
-            samples; or, when an iteration begins, the ranks cannot share the lanes evenly.
+            samples, or the dataset does not know their bytes; or, when an iteration begins, the ranks cannot share the
+            lanes evenly.
 
     Example:
         >>> order = ps.Lanes(block_samples=2, window_blocks=1, lanes=2, shuffle=False)
@@ -68,26 +71,25 @@ class Lanes:
 
     """
 
-    block_samples: int | Sequence[int] | NDArray[np.int64]
-    window_blocks: int = _WINDOW
+    block_samples: int | Sequence[int] | NDArray[np.int64] | None = None
+    window_blocks: int | None = None
     lanes: int | None = None
     shuffle: bool = True
+    block_bytes: int | None = None
     # Covers all arguments except ``lanes``, which a state holds separately.
     identity: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the arguments, and make them immutable."""
-        given = self.block_samples
-        size = lengths(given) if hasattr(given, "__len__") else whole(given, "block_samples", 1)  # type: ignore[arg-type]
-        if not isinstance(size, int):
-            size.flags.writeable = False
+        blocks = checked_blocks(self.block_samples, self.window_blocks, self.block_bytes)
         if self.shuffle not in (True, False):
             raise Unusable(f"shuffle of Lanes is True or False, not {self.shuffle!r}")
-        object.__setattr__(self, "block_samples", size)
-        object.__setattr__(self, "window_blocks", whole(self.window_blocks, "window_blocks", 1))
+        object.__setattr__(self, "block_samples", blocks.samples)
+        object.__setattr__(self, "window_blocks", blocks.window)
+        object.__setattr__(self, "block_bytes", blocks.size_bytes or None)
         if self.lanes is not None and whole(self.lanes, "lanes", 1) > MOST_LANES:
             raise Unusable(f"at most {MOST_LANES} lanes, not {self.lanes}")
-        text = f"{sizes_text(size)}, window {self.window_blocks}" if self.shuffle else "in order"
+        text = f"{sizes_text(blocks)}, window {blocks.window}" if self.shuffle else "in order"
         object.__setattr__(self, "identity", f"lanes 1: {text}")
 
     def __eq__(self, other: object) -> bool:
@@ -99,6 +101,10 @@ class Lanes:
     def __hash__(self) -> int:
         """Return the hash of the arguments."""
         return hash((self.identity, self.lanes))
+
+    def fitted(self, cut: Callable[[int], NDArray[np.int64]]) -> Lanes:
+        """Return the same order with ``cut(block_bytes)``, the samples of each block, if blocks are cut by bytes."""
+        return replace(self, block_samples=cut(self.block_bytes), block_bytes=None) if self.block_bytes else self
 
     def positions(self, samples: int) -> int:
         """Return ``samples``, after a check of the sizes of blocks."""
@@ -116,7 +122,7 @@ class Lanes:
             A function from an int64 array of positions to an int64 array of samples, of the same shape.
 
         """
-        lanes, size, window = self.lanes or 1, self.block_samples, self.window_blocks
+        lanes, size, window = self.lanes or 1, check_sizes(self.block_samples, samples), self.window_blocks or 1
         if not self.shuffle:
             return partial(_in_order, samples, lanes)
         blocks: WindowedBlocks
