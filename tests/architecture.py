@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("endpoint", "buffer", "budget", "waiting", "modes", "contracts", "support", "blocks", "node"),
         *("transport", "cache", "listing", ("fetch", "read", "write")),
     ),
-    "data": (("parquet", "region"), "catalog", "order", "datasets", "zarr", "loading"),
+    "data": (("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "loading"),
     "checkpoint": (
         *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
     ),

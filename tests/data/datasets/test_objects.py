@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import penstock as ps
-from penstock.data.datasets.dataset import ObjectReading, lists, singles
+from penstock.data.datasets.objects import ObjectReading, lists, singles
 from penstock.errors import Cancelled, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import forked

@@ -18,7 +18,7 @@ import pytest
 import zarr
 
 import penstock as ps
-from penstock.data.datasets.dataset import ObjectReading
+from penstock.data.datasets.objects import ObjectReading
 from penstock.data.loading import decoding
 from penstock.data.loading.decoding import DecodeOptions, DecodePool
 from penstock.data.order.sampling import Cursor

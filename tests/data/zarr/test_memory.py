@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.data.zarr.pool import blocks_of_lanes, limits_of, with_blocks
+from penstock.data.order.lanes import open_blocks
+from penstock.data.zarr.pool import limits_of, with_blocks
 from penstock.errors import Unusable
 from tests.data.zarr.test_arrangement import LARGE, arranged
 
@@ -30,7 +31,7 @@ def test_too_little_is_refused(blocks, batch, words):
     ("lanes", "world", "expected"), [(1, 1, 3), (8, 8, 3), (8, 2, 12), (8, 3, 12), (8, 16, 6), (2, 4, 6), (8, 1, 24)]
 )
 def test_a_rank_has_begun_blocks_of_all_of_its_lanes(lanes, world, expected):
-    assert blocks_of_lanes(3, lanes, world) == expected
+    assert open_blocks(3, lanes, world) == expected
 
 
 def test_more_blocks_than_planned_look_further_ahead_in_the_same_memory():

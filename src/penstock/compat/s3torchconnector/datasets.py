@@ -9,9 +9,10 @@ from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.compat.s3torchconnector.s3reader import SampleReader, reader_kind
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.batched import Batched
-from penstock.data.datasets.dataset import listed, singles
+from penstock.data.datasets.dataset import listed
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
+from penstock.data.datasets.objects import singles
 from penstock.errors import Unusable
 from penstock.values import ObjectMeta, Place
 

@@ -27,6 +27,7 @@ from penstock.data.catalog.rows import (
 )
 from penstock.data.catalog.saved import Saved, digest_of, load, save
 from penstock.data.catalog.scan import Listing, absent, listed, scan
+from penstock.data.catalog.shards import find_shards, index_shards
 from penstock.data.catalog.table import TableBuilder
 from penstock.engine.listing.select import globs
 from penstock.errors import Damaged, ManifestError, Unusable
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from penstock.data.catalog.labels import Labels, Rule
     from penstock.data.catalog.rows import Picked
     from penstock.data.catalog.table import Table
+    from penstock.data.shards.format import ShardFormat
+    from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
     from penstock.stores.urls import Location
 
@@ -112,7 +115,10 @@ class Contents:
         return (entry_of(self._table, row) for row in self._rows)
 
     def __repr__(self) -> str:
-        """Return the number of objects and the URL above them."""
+        """Return the number of entries and the URL above them."""
+        if self._table.format is not None:
+            shards = f"{len(self._table.keys):,} {self._table.format.name} shards"
+            return f"<Catalog of {len(self):,} samples in {shards} under {self.root}{self.base}>"
         return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
 
     def span(self, index: int) -> Span:
@@ -144,9 +150,14 @@ class Contents:
 
     @cached_property
     def bare(self) -> bool:
-        """Whether the entries have neither labels nor values of the user's columns."""
+        """Whether the entries are bytes without fields, labels or values of the user's columns."""
         table = self._table
-        return table.classes is None and not table.columns and not table.labels.parts
+        return table.classes is None and not table.columns and not table.labels.parts and table.format is None
+
+    @property
+    def format(self) -> ShardFormat | None:
+        """The format of the shards that hold the samples; None if each entry is an object, or plain bytes of one."""
+        return self._table.format
 
     def label(self, index: int) -> object:
         """Return one entry's label."""
@@ -158,6 +169,26 @@ class Contents:
         sizes = taken(self._table.sizes.values, self._indices).astype(np.int64)
         sizes.flags.writeable = False
         return sizes
+
+    def extents(self, entries: range) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return where some entries are: the number of their object, first byte (-1: the whole object), and bytes.
+
+        Args:
+            entries: Numbers of the entries, in steps of 1.
+
+        Returns:
+            Three int64 arrays of shape (len(entries),); None if every entry of the catalog is a whole object.
+
+        """
+        ranges = self._table.ranges
+        if ranges is None:
+            return None
+        rows = self._rows[entries.start : entries.stop]
+        found = [
+            taken(each.values, rows if isinstance(rows, range) else rows.values).astype(np.int64)
+            for each in (ranges.objects, ranges.offsets, self._table.sizes)
+        ]
+        return found[0], found[1], found[2]
 
     @property
     def total_bytes(self) -> int:
@@ -180,7 +211,7 @@ class Contents:
 class Catalog(Contents):
     """A list of objects, or of byte ranges of objects, in a fixed order and in shared memory.
 
-    Only ``scan``, ``from_inventory``, ``refresh``, ``open`` and ``save`` make requests.
+    Only ``scan``, ``from_shards``, ``from_inventory``, ``refresh``, ``open`` and ``save`` make requests.
 
     ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]``,
     ``catalog[indices]``, ``filter`` and ``split`` return catalogs over the same memory: they copy no entry, and
@@ -298,6 +329,66 @@ class Catalog(Contents):
         with tally(f"reading the inventory of {place.root}", shown=progress) as count:
             table = inventoried(manifest, place, wanted, totals(count), store)
         return cls(place.root, place.key[: place.key.rfind("/") + 1], table)
+
+    @classmethod
+    def from_shards(  # noqa: PLR0913  the same arguments as the datasets' from_shards; see design/0020
+        cls,
+        urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        format: str | ShardFormat | None = None,  # noqa: A002  the field's word
+        fields: str | Sequence[str] | None = None,
+        key: KeyRule | None = None,
+        missing: Missing | None = None,
+        skip: str | Sequence[str] | None = None,
+        labels: Rule | None = None,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Find the samples inside shards, objects that hold many samples; nothing is copied or converted.
+
+        Of each shard, as much is read as is needed to find its samples: of a tar file with members below 256 KiB all
+        bytes, otherwise the headers. Save the catalog, and later runs read nothing of this.
+
+        Args:
+            urls: The shards: a prefix, below which all objects with the end of a shard are taken; a glob
+                (``"s3://bucket/train-*.tar"``); a pattern (``"s3://bucket/train-{0000..0127}.tar"``); or a list of
+                URLs, in the order of the samples.
+            format: ``"tar"``; default: by the ends of the names.
+            fields: Fields to take, which are the ends of the members' names: ``("jpg", "cls")``; default: all. A single
+                name, ``"jpg"``: a sample is that member itself, and not a mapping.
+            key: Which members form a sample: ``"first-dot"`` (default): those whose names agree up to the first dot;
+                ``"last-dot"``; a regular expression with the groups ``key`` and ``field``; or a function of the name
+                that returns both, or None to leave the member out.
+            missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"``, or
+                ``"none"`` for None as the value.
+            skip: Globs of the names of members that are left out.
+            labels: Rule of classes: see ``with_labels``. The name of a sample is that of its shard below the prefix, a
+                slash and its key: ``"train-0001.tar/cat/0017"``.
+            progress: As for ``scan``.
+            store: Options of the store, or the name of a profile; default: environment and profile.
+
+        Returns:
+            The catalog: each entry is the byte range of a sample.
+
+        Raises:
+            NotFound: There is no shard.
+            Damaged: A shard is not what its format says, or a sample lacks a field; the text names the place.
+            Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).
+            Unusable: An argument is invalid, or the format cannot be told.
+
+        Example:
+            >>> catalog = ps.Catalog.from_shards("s3://bucket/shards/", fields=("png", "cls"))
+            >>> len(catalog), ps.MapDataset(catalog)[0]["cls"].read()
+            (600, b'0')
+
+        """
+        if labels is not None:
+            check_rule(labels)
+        arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
+        with tally("indexing shards", shown=progress) as count:
+            shards = find_shards(urls, format, arguments, store)
+            table = index_shards(shards, labels, totals(count))
+        return cls(shards.source.root, shards.base, table)
 
     @classmethod
     def open(

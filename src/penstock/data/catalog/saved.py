@@ -16,6 +16,7 @@ import numpy as np
 from penstock.data.catalog.column import blocks, encode, taken
 from penstock.data.catalog.table import described, padded, parts_of, table_of, vectors_of
 from penstock.data.region import Region
+from penstock.data.shards.registry import format_of
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 from penstock.stores.urls import is_root
 
@@ -85,6 +86,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
         "root": saved.root,
         "base": saved.base,
         "digest": saved.digest,
+        "format of shards": None if table.format is None else table.format.described(),
         "vectors": [each._asdict() for each in vectors],
         "sha256": whole.hexdigest(),
     }
@@ -121,6 +123,8 @@ def load(file: Readable) -> Saved:
         region = _region(file, start, size, header["sha256"])
         table = table_of(parts_of(region, vectors), _count(header["objects"]), _count(header["keys"]))
         table.check()
+        if (form := header.get("format of shards")) is not None:
+            table = table.having(format=format_of(form))
         if digest_of(table, range(table.rows), encode(base)) != digest:
             raise ValueError("catalog digest does not match its contents")
     except (KeyError, TypeError, ValueError, Unusable) as error:

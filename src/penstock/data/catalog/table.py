@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.catalog.column import Rows
+    from penstock.data.shards.format import ShardFormat
 
     Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, then by part
 
@@ -89,6 +90,7 @@ class Table:
         ranges: The byte ranges of the rows; None when every row is a whole object.
         classes: The labels as codes of class names; None when labels are JSON, or there are none.
         columns: The user's columns, by name.
+        format: The format of the shards that the ranges belong to; None when ranges are plain bytes.
 
     """
 
@@ -99,6 +101,7 @@ class Table:
     ranges: Ranges | None = None
     classes: Column | None = None
     columns: dict[str, Column] = field(default_factory=dict)
+    format: ShardFormat | None = None
 
     @classmethod
     def of(
@@ -167,15 +170,19 @@ class Table:
             ranges,
             None if self.classes is None else self.classes.take(rows),
             {name: each.take(rows) for name, each in self.columns.items()},
+            self.format,
         )
 
     def plus(self, other: Table) -> Table:
         """Return a table with a copy of the rows of both.
 
         Raises:
-            Unusable: Only one table has classes, or a column; or the types of a column do not match.
+            Unusable: Only one table has classes, or a column; or the types of a column, or the formats of shards, do
+                not match.
 
         """
+        if self.format != other.format:
+            raise Unusable("the catalogs are of shards of different formats, fields or keys: use ps.concat")
         columns, classes, ranges = _both_columns(self, other), _both_classes(self, other), None
         if self.ranges is not None or other.ranges is not None:
             first, second = (_as_ranges(each) for each in (self, other))
@@ -190,10 +197,11 @@ class Table:
             ranges,
             classes,
             columns,
+            self.format,
         )
 
     def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
-        """Return this table with other ``ranges``, ``classes`` or ``columns``, over the same memory."""
+        """Return this table with other ``ranges``, ``classes``, ``columns`` or ``format``, over the same memory."""
         return replace(self, **changes)
 
 
@@ -303,7 +311,7 @@ def gathered(table: Table) -> Table:
     for vector, numbers in zip(vectors, values, strict=True):
         if len(numbers):
             region.view[vector.offset : vector.stop] = numbers.values.view(np.uint8).data
-    return table_of(parts_of(region, vectors), table.rows, len(table.keys))
+    return table_of(parts_of(region, vectors), table.rows, len(table.keys)).having(format=table.format)
 
 
 def described(found: Iterable[dict[str, Any]]) -> list[Vector]:

@@ -11,22 +11,24 @@ import os
 import struct
 import zipfile
 import zlib
-from collections import deque
+from copy import copy
 from dataclasses import fields
-from functools import partial, wraps
-from itertools import chain, tee
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from functools import wraps
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.manifest import read_manifest
 from penstock.data.datasets.batched import BatchableDataset
-from penstock.data.datasets.reading import Item, Reading
-from penstock.data.datasets.sample import Sample
+from penstock.data.datasets.objects import ObjectReading, lists, singles
+from penstock.data.datasets.reading import in_lists
+from penstock.data.datasets.runs import RunReading, runs_of
+from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.order.partition import Repeat
+from penstock.data.shards.format import Fields
 from penstock.engine.contracts.fetching import ReadCounts
-from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable, public_url
+from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable, public_url
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
@@ -35,15 +37,21 @@ from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from penstock.data.catalog.labels import Rule
+    from penstock.data.datasets.iteration import Iterations
+    from penstock.data.datasets.reading import Reading
+    from penstock.data.datasets.runs import Runs
+    from penstock.data.order.protocol import Order
+    from penstock.data.shards.format import ShardFormat
+    from penstock.data.shards.keys import KeyRule, Missing
     from penstock.source import Source
 
     Parser = Callable[[BinaryIO], Iterable[Any]]
 
-__all__ = ["CatalogDataset", "ObjectReading", "Parser", "constructor", "listed", "lists", "named", "saved", "singles"]
+__all__ = ["CatalogDataset", "Parser", "constructor", "listed", "named", "saved"]
 
 P = ParamSpec("P")
 D = TypeVar("D", bound="CatalogDataset")
@@ -202,139 +210,16 @@ def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | st
     return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
 
 
-class _Objects(Protocol):
-    """The part of a ``CatalogDataset`` that this module uses; that class imports this module."""
-
-    catalog: Catalog
-    _source: Source
-
-    @property
-    def overrides(self) -> str: ...
-    def _sample(self, index: int, span: Span, data: bytes) -> Any: ...  # noqa: ANN401  the transform decides the type
-
-
-def singles(dataset: _Objects, indices: Iterable[int], workers: int) -> Iterator[Any]:
-    """Yield samples one by one, transformed on this thread; the first error ends the iteration.
-
-    ``workers`` is the number of processes that read in parallel and share the read-ahead budget.
-    """
-    drawn, rows = tee(indices)
-    spans, names = tee(dataset.catalog.spans(drawn))
-    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  see _Objects
-        yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  see _Objects
-
-
-def lists(
-    dataset: _Objects, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
-) -> Iterator[list[Any]]:
-    """Yield the samples of each batch as a list, and add their reads to ``counts``; otherwise like ``singles``."""
-    if dataset.overrides:
-        yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
-        return
-    pending: deque[tuple[list[int], list[Span]]] = deque()
-
-    def drawn() -> Iterator[Span]:
-        for batch in batches:
-            spans = [*dataset.catalog.spans(batch)]
-            pending.append((batch, spans))
-            yield from spans
-
-    with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see _Objects
-        if counts is not None:
-            counts.opening_s += bodies.counts.opening_s
-            bodies.counts = counts
-        for data in bodies:
-            batch, spans = pending.popleft()
-            yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see _Objects
-
-
-class ObjectReading(Reading):
-    """A ``Reading`` of the samples of ``batches``, one object per sample, read ahead in order.
-
-    Samples that a subclass of the dataset reads itself are not read ahead: ``Item.make`` reads them.
-    """
-
-    def __init__(self, dataset: _Objects, batches: Iterable[list[int]], workers: int) -> None:
-        """Prepare to read; the first read begins with the first ``next``."""
-        self._dataset = dataset
-        self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
-        self._own = _own(dataset, batches) if dataset.overrides else None
-        drawn = iter(()) if dataset.overrides else self._draw(batches)
-        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
-
-    def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        for number, batch in enumerate(batches):
-            spans = self._dataset.catalog.spans(batch)
-            for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
-                self._drawn.append((number, slot, len(batch), index, span))
-                yield span
-
-    @property
-    def counts(self) -> ReadCounts:
-        """The counts of the reads so far, of the samples that were taken."""
-        return self._ahead.counts
-
-    def __next__(self) -> Item:
-        """Return the next item as soon as its bytes have arrived or its read has failed."""
-        if self._own is not None:
-            return next(self._own)
-        read = self._ahead.advance()
-        number, slot, size, index, span = self._drawn.popleft()
-        dataset = self._dataset
-        url = dataset.catalog.root + span.key
-        return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see _Objects
-
-    def close(self) -> None:
-        """Cancel reads in flight."""
-        self._ahead.close()
-
-
-class _Together:
-    """The samples of a batch that a subclass reads together, on the thread that first needs one of them."""
-
-    def __init__(self, dataset: Any, batch: list[int]) -> None:  # noqa: ANN401  a MapDataset
-        self._read: Callable[[], list[Any]] = partial(dataset.__getitems__, batch)
-        self._size = len(batch)
-        self._lock = Lock()
-        self._samples: list[Any] | None = None
-        self._failure: Exception | None = None
-
-    def __call__(self, slot: int) -> Any:  # noqa: ANN401  a sample
-        with self._lock:
-            if self._failure is not None:
-                raise self._failure
-            if self._samples is None:
-                try:
-                    self._samples = list(self._read())
-                except Exception as error:
-                    self._failure = error
-                    raise
-        if len(self._samples) != self._size:
-            raise Unusable(f"__getitems__ returned {len(self._samples)} samples for {self._size} indices")
-        return self._samples[slot]
-
-
-def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa: ANN401  a MapDataset
-    """Return a function for each sample of a batch that makes it with the methods of a subclass."""
-    if dataset.overrides == "__getitem__":
-        return [partial(dataset.__getitem__, index) for index in batch]
-    together = _Together(dataset, batch)
-    return [partial(together, slot) for slot in range(len(batch))]
-
-
-def _own(dataset: _Objects, batches: Iterable[list[int]]) -> Iterator[Item]:
-    name = type(dataset).__name__
-    for number, batch in enumerate(batches):
-        for slot, make in enumerate(_makers(dataset, batch)):
-            yield Item(number, slot, len(batch), f"sample {batch[slot]} of {name}", make)
-
-
 class CatalogDataset(BatchableDataset):
     """A dataset over a catalog, with a transform and a store. One listing per job: workers memory-map its result.
 
     A subclass whose ``__init__`` takes more arguments may repeat the signature of a constructor, for type checkers and
     ``help``: the constructors pass on any argument of ``__init__``.
     """
+
+    # How neighbours are read together, in which order; None: each sample by itself.
+    _runs: Runs | None = None
+    _place: Iterations | None = None
 
     def __init__(
         self,
@@ -530,6 +415,71 @@ class CatalogDataset(BatchableDataset):
         """
         return saved(catalog, store=store)
 
+    @classmethod
+    @constructor
+    def from_shards(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        format: str | ShardFormat | None = None,  # noqa: A002  the field's word
+        fields: str | Sequence[str] | None = None,
+        key: KeyRule | None = None,
+        missing: Missing | None = None,
+        skip: str | Sequence[str] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of the samples inside shards, such as tar files; nothing is copied or converted.
+
+        The shards are read once to find their samples: see ``Catalog.from_shards``. Save the catalog
+        (``dataset.catalog.save(url)``), and ``from_catalog`` starts at once.
+
+        With ``shuffle=True``, each sample is a request of its own, in any order. With ``shuffle=ps.Lanes()`` (or
+        ``ps.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those of 160
+        others, at a third of the cost; without a shuffle they are read in such requests, too.
+
+        Args:
+            urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
+            transform: As for the class; a sample with several fields is a mapping of them: ``sample["jpg"]``.
+            format: ``"tar"``; default: by the ends of the names.
+            fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
+            key: Rule by which members form samples: see ``Catalog.from_shards``.
+            missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or
+                ``"none"``.
+            skip: Globs of the names of members that are left out.
+            labels: Rule of classes: see ``Catalog.from_shards``.
+            progress: Show the number of samples found: see ``Catalog.scan``.
+            store: As for the class.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            NotFound: There is no shard.
+            Damaged: A shard is not what its format says, or a sample lacks a field.
+            Unsupported: A shard has something that cannot be read by its place.
+            Unusable: An argument is invalid, or the format cannot be told.
+
+        Example:
+            >>> dataset = ps.MapDataset.from_shards("s3://bucket/shards/", fields=("png", "cls"))
+            >>> dataset[0]["cls"].read(), len(dataset)
+            (b'0', 600)
+
+        """
+        return Catalog.from_shards(
+            urls,
+            format=format,
+            fields=fields,
+            key=key,
+            missing=missing,
+            skip=skip,
+            labels=labels,
+            progress=progress,
+            store=store,
+        )
+
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes: ``classes[sample.label]``; () for a catalog without classes."""
@@ -555,9 +505,26 @@ class CatalogDataset(BatchableDataset):
         """
         _check(transform, store)
 
-    def reading(self, batches: Iterable[list[int]], workers: int) -> ObjectReading:
-        """Return the samples of ``batches`` one by one, as their objects are read."""
-        return ObjectReading(self, batches, workers)
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
+        runs = None if self.overrides else runs_of(self.catalog, order)
+        if runs is None:
+            return self
+        dataset = copy(self)
+        dataset._runs, dataset._place = runs, iterations  # noqa: SLF001  itself
+        return dataset
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return the samples of ``batches``, as their objects are read."""
+        if self._runs is None or self.overrides:
+            return ObjectReading(self, batches, workers)
+        return RunReading(self._source, self._runs, batches, workers, self._sample, self._place)
+
+    def samples(self, indices: Iterable[int], workers: int) -> Iterator[Any]:
+        """Return an iterator over samples one by one, transformed on this thread; the first error ends it."""
+        if self._runs is None:
+            return singles(self, indices, workers)
+        return (each for [each] in in_lists(self.reading(([index] for index in indices), workers)))
 
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``; for a range of an object, the URL of the object."""
@@ -570,16 +537,18 @@ class CatalogDataset(BatchableDataset):
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return an iterator over the batches as lists of samples, and the counts of their reads."""
+        if self._runs is not None:
+            return super().lists(batches, workers)
         counts = ReadCounts()
         return lists(self, batches, workers, counts), counts
 
-    def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  the transform decides the type
+    def _sample(self, index: int, span: Span, data: bytes | memoryview) -> Any:  # noqa: ANN401  the transform decides the type
         """Return the yielded value of entry ``index``; add the object's URL as a note to an error of the transform."""
         catalog, repeat = self.catalog, isinstance(index, Repeat)
         if catalog.bare:
             sample = Sample(catalog.root, span, data, repeat=repeat)
         else:
-            sample = Sample(catalog.root, span, data, catalog.label(index), columns=catalog.row(index), repeat=repeat)
+            sample = _rich_sample(catalog, index, span, data)
         if self.transform is None:
             return sample
         try:
@@ -592,6 +561,25 @@ class CatalogDataset(BatchableDataset):
             if hint := _hint(error):
                 error.add_note(hint)
             raise
+
+
+def _rich_sample(catalog: Catalog, index: int, span: Span, data: bytes | memoryview) -> Sample:
+    """Return a sample with its label, columns and, in a shard, fields."""
+    root, repeat, form = catalog.root, isinstance(index, Repeat), catalog.format
+    label, columns = catalog.label(index), catalog.row(index)
+    if form is not None:
+        try:
+            found = form.sample(memoryview(data))
+        except PenstockError as error:
+            error.url = error.url or f"{root}{span.key}"
+            raise
+        except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
+            message = f"bytes {span.start} to {span.stop} are not a sample of a {form.name} file: {error!r}"
+            raise Damaged(message, url=f"{root}{span.key}") from error
+        if isinstance(found, Fields):
+            return FieldSample(root, span, *found, label, columns=columns, repeat=repeat)
+        data = found
+    return Sample(root, span, data, label, columns=columns, repeat=repeat)
 
 
 def _hint(error: Exception) -> str:

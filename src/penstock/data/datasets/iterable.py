@@ -9,8 +9,9 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.batched import Batched, Resumable
-from penstock.data.datasets.dataset import CatalogDataset, constructor, listed, named, saved, singles
+from penstock.data.datasets.dataset import CatalogDataset, constructor, listed, named, saved
 from penstock.data.datasets.iteration import Iterations, check
+from penstock.data.datasets.runs import fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.orders import order_of
@@ -20,7 +21,7 @@ from penstock.errors import StateMismatch, Unusable
 if TYPE_CHECKING:
     import os
     import re
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.data.datasets.dataset import D, Parser
     from penstock.data.datasets.iteration import PlaceLike
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
+    from penstock.data.shards.format import ShardFormat
+    from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
     from penstock.values import Place
 
@@ -79,7 +82,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     ) -> None:
         """Check the arguments; read nothing."""
         super().__init__(catalog, transform=transform, store=store)
-        self._order = order_of(shuffle)
+        self._order = fitted_order(shuffle, catalog)
         self._seed = seed
         self._iterations = Iterations(place)
         # Refuses an order that does not fit this catalog.
@@ -190,6 +193,37 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     ) -> Catalog:
         return saved(catalog, store=store)
 
+    @classmethod
+    @constructor
+    def from_shards(  # noqa: D102, PLR0913
+        cls: type[D],
+        urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        format: str | ShardFormat | None = None,  # noqa: A002  the field's word
+        fields: str | Sequence[str] | None = None,
+        key: KeyRule | None = None,
+        missing: Missing | None = None,
+        skip: str | Sequence[str] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        return Catalog.from_shards(
+            urls,
+            format=format,
+            fields=fields,
+            key=key,
+            missing=missing,
+            skip=skip,
+            labels=labels,
+            progress=progress,
+            store=store,
+        )
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it.
 
@@ -219,14 +253,15 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
                 f"{type(self).__name__} overrides __iter__, which is not used for batches that Penstock forms: do it "
                 "in transform=, or iterate under torch's DataLoader(batch_size=…)"
             )
-        return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)
+        dataset = self.ordered(self._order, self._iterations)
+        return Batched(dataset, self._plan(batch_size, tail), self._iterations, collate_fn)
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch immediately; reads begin with the first ``next``."""
-        plan = self._plan(1)
+        plan, dataset = self._plan(1), self.ordered(self._order, self._iterations)
 
         def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
-            return singles(self, sample_indices(plan, cursor, place), place.workers)
+            return dataset.samples(sample_indices(plan, cursor, place), place.workers)
 
         iterator = StatefulIterator(ResumableSamples(plan, self.catalog, self._iterations), samples)
         iterator.begin()

@@ -15,9 +15,10 @@ from torch.utils.data import Dataset, Subset
 
 from penstock.data.catalog.rows import picked, positions
 from penstock.data.datasets.batched import Batched
-from penstock.data.datasets.dataset import CatalogDataset, singles
+from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.iteration import Iterations
-from penstock.data.order.orders import order_of
+from penstock.data.datasets.runs import fitted_order
+from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import SamplingPlan
 from penstock.errors import Unusable
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
-    from penstock.data.datasets.dataset import ObjectReading
     from penstock.data.datasets.iteration import PlaceLike
+    from penstock.data.datasets.reading import Reading
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.engine.contracts.fetching import ReadCounts
@@ -120,7 +121,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         """Yield all samples in order, read ahead within the budget of ``options.read`` unless a subclass reads them."""
         indices = range(len(self))
         if not self.overrides:
-            return singles(self, indices, 1)
+            return self.ordered(CatalogOrder()).samples(indices, 1)
         if type(self).__getitem__ is MapDataset.__getitem__:
             return (self.__getitems__([index])[0] for index in indices)
         return (self[index] for index in indices)
@@ -154,8 +155,9 @@ class MapDataset(CatalogDataset, Dataset[Any]):
             place: This process's rank, as for ``IterableDataset``.
 
         """
-        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
-        return Batched(self, plan, Iterations(place), collate_fn)
+        order, iterations = fitted_order(shuffle, self.catalog), Iterations(place)
+        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
+        return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch with all its requests in flight at once; transform the samples in order."""
@@ -220,7 +222,7 @@ class Part(MapDataset):
         batches, _ = self.lists(([index] for index in range(len(self))), 1)
         return (sample for batch in batches for sample in batch)
 
-    def reading(self, batches: Iterable[list[int]], workers: int) -> ObjectReading:
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches`` one by one, as the whole dataset reads them."""
         return self.whole.reading(self._rows(batches), workers)
 

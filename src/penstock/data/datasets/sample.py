@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.errors import public_url
+from penstock.errors import Unusable, public_url
+from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from penstock.values import Span
-
     _State = tuple[str, str, object, str, dict[str, Any], bool, bytes]
 
-__all__ = ["Sample"]
+__all__ = ["FieldSample", "Sample"]
+
+_NOWHERE = Span("")
 
 
 class Sample:
@@ -54,7 +55,7 @@ class Sample:
         self,
         root: str,
         span: Span,
-        data: bytes,
+        data: bytes | memoryview,
         label: object = None,
         *,
         columns: dict[str, Any] | None = None,
@@ -67,8 +68,26 @@ class Sample:
         self.etag = span.etag
         self.columns = {} if columns is None else columns
         self.repeat = repeat
-        self._bytes = data
+        self._bytes: bytes | memoryview = data
         self._file: io.BytesIO | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields; () for a sample that is one object, or one field of a shard's sample."""
+        return ()
+
+    def __getitem__(self, field: str) -> Any:  # noqa: ANN401  as the format of the shard has it
+        """Return the value of a field: a ``Sample`` for bytes, or any other value that the shard's format has.
+
+        Raises:
+            KeyError: The sample has no such field.
+
+        """
+        raise KeyError(f"{field!r}: a sample of one object has no fields, only its bytes: read(), data")
+
+    def __contains__(self, field: object) -> bool:
+        """Return whether the sample has a field of this name."""
+        return field in self.fields
 
     @property
     def data(self) -> memoryview:
@@ -196,7 +215,7 @@ class Sample:
 
     def __getstate__(self) -> _State:
         """Return the state without the position."""
-        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self._bytes
+        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, bytes(self._bytes)
 
     def __setstate__(self, state: _State) -> None:
         """Restore the sample, with the position at the start."""
@@ -205,6 +224,110 @@ class Sample:
 
     def _opened(self) -> io.BytesIO:
         if self._file is None:
-            # BytesIO shares the bytes until one side writes; neither side does.
+            # BytesIO shares bytes until one side writes, and neither side does; a part of a shard's block it copies.
             self._file = io.BytesIO(self._bytes)
         return self._file
+
+
+_BYTES = (memoryview, Sample)
+
+
+class FieldSample(Sample):
+    """A sample of several fields: the members of an archive with the same key, or the columns of a row.
+
+    ``sample["jpg"]`` is a ``Sample`` again, with the bytes of this field: ``PIL.Image.open(sample["jpg"])``. Fields
+    share the memory of the block that was read. A sample that is kept for long keeps it, about 1 MiB: keep
+    ``bytes(sample["jpg"].data)`` instead.
+
+    Args:
+        root: URL of the bucket.
+        span: The bytes of the shard that were read.
+        key: Name of the sample within its shard; empty if the format has no names.
+        values: The value of each field, a memoryview for bytes.
+
+    Attributes:
+        key: Name of the sample within its shard.
+        url: URL of the shard.
+
+    Example:
+        >>> sample = ps.MapDataset.from_shards("s3://bucket/shards/")[0]
+        >>> sample.fields, sample["cls"].read(), sample["png"].size
+        (('png', 'cls'), b'0', 156)
+
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(  # noqa: PLR0913  one is made for each sample
+        self,
+        root: str,
+        span: Span,
+        key: str,
+        values: dict[str, Any],
+        label: object = None,
+        *,
+        columns: dict[str, Any] | None = None,
+        repeat: bool = False,
+    ) -> None:
+        """Wrap ``values``, which were read from the shard that ``span`` names below ``root``."""
+        super().__init__(root, span, b"", label, columns=columns, repeat=repeat)
+        self.key = key
+        self._values = values
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields, in the order of the shard, or of ``fields=``."""
+        return (*self._values,)
+
+    def __getitem__(self, field: str) -> Any:  # noqa: ANN401  as the format of the shard has it
+        """Return the value of a field: a ``Sample`` for bytes, or any other value that the shard's format has.
+
+        Raises:
+            KeyError: The sample has no such field.
+
+        """
+        try:
+            value = self._values[field]
+        except KeyError:
+            raise KeyError(f"{field!r}: the sample {self.key!r} has the fields {', '.join(self._values)}") from None
+        if type(value) is memoryview:
+            value = self._values[field] = self._part(field, value)
+        return value
+
+    def _part(self, field: str, value: memoryview) -> Sample:
+        part = Sample("", _NOWHERE, value, self.label, columns=self.columns, repeat=self.repeat)
+        part.key, part.url, part.etag = f"{self.key}.{field}" if self.key else field, self.url, self.etag
+        return part
+
+    @property
+    def data(self) -> memoryview:
+        """Not for a sample of several fields.
+
+        Raises:
+            Unusable: Always; the text names the fields.
+
+        """
+        raise Unusable(f"the sample {self.key!r} has several fields, {', '.join(self._values)}: take one, sample[…]")
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of all fields that are bytes."""
+        found = self._values.values()
+        return sum(each.nbytes if type(each) is memoryview else each.size for each in found if type(each) in _BYTES)
+
+    def __repr__(self) -> str:
+        """Return the key, the fields and the shard's URL."""
+        return f"<Sample {self.key!r} of {', '.join(self._values)} in {public_url(self.url)}>"
+
+    def __getstate__(self) -> Any:  # noqa: ANN401  the state of a sample, and its fields
+        """Return the state, with copies of bytes."""
+        values = {name: bytes(each) if type(each) is memoryview else each for name, each in self._values.items()}
+        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, values
+
+    def __setstate__(self, state: Any) -> None:  # noqa: ANN401  as __getstate__ returns it
+        """Restore the sample."""
+        super().__setstate__((*state[:-1], b""))
+        self._values = {name: memoryview(each) if type(each) is bytes else each for name, each in state[-1].items()}
+
+    def _opened(self) -> io.BytesIO:
+        return io.BytesIO(self.data)

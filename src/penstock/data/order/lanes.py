@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.data.order.blocks import WindowedBlocks
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["MOST_LANES", "LanePermutation", "Lanes", "by_lane"]
+__all__ = ["MOST_LANES", "LanePermutation", "Lanes", "by_lane", "open_blocks"]
 
 MOST_LANES = 1 << 20  # three numbers are kept for each
 # Windows, of 8 bytes per sample and at most 512 KiB: a sequential reader needs one for each of its lanes.
@@ -184,6 +184,13 @@ class LanePermutation(EpochOrder):
         first, pieces, windows = self._first[lane], self._pieces[lane], self._windows[lane]
         starts, stops = (self._blocks.starts(first + (window + each) * pieces // windows) for each in (0, 1))
         return np.maximum(starts, self._borders(lane)), np.minimum(stops, self._borders(lane + 1))
+
+
+def open_blocks(blocks: int, lanes: int, world: int) -> int:
+    """Return how many blocks a rank has open at once, with ``blocks`` in each of ``lanes`` lanes of all ranks."""
+    # The range of a rank may begin and end within a lane.
+    own = lanes // world if lanes % world == 0 else lanes // world + 2
+    return blocks * max(1, min(own, lanes))
 
 
 def by_lane(

@@ -27,7 +27,7 @@ from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
-from penstock.data.order.lanes import Lanes
+from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.zarr.arguments import check_switches, check_values, check_words, refuse_unknown, shape_of
@@ -37,7 +37,7 @@ from penstock.data.zarr.coordinates import aligned, paired
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.opening import opened
 from penstock.data.zarr.plan import Setting
-from penstock.data.zarr.pool import MemoryPool, blocks_of_lanes, limits_of, with_blocks
+from penstock.data.zarr.pool import MemoryPool, limits_of, with_blocks
 from penstock.data.zarr.reading import ZarrReading
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Unusable
@@ -335,7 +335,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         limits, cursor = self._limits, self._iterations.epochs.latest()
         # A resume state may have a different number of lanes than this dataset: design/0057.
         if cursor.lanes and self._blocks:
-            blocks = blocks_of_lanes(self._blocks, cursor.lanes, self._iterations.rank().world)
+            blocks = open_blocks(self._blocks, cursor.lanes, self._iterations.rank().world)
             limits, words = with_blocks(limits, self._contents.arrangement, blocks)
             if words:
                 warnings.warn(words, stacklevel=2)
@@ -385,9 +385,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def _limited(self, batch: int) -> Limits:
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
-        blocks = (
-            blocks_of_lanes(self._blocks, self._lanes, self._iterations.rank().world) if self._lanes else self._blocks
-        )
+        blocks = open_blocks(self._blocks, self._lanes, self._iterations.rank().world) if self._lanes else self._blocks
         arrangement, memory_bytes = self._contents.arrangement, self._memory_bytes
         return limits_of(arrangement, blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.arrangement import Arrangement
 
 
-__all__ = ["BATCHES", "Limits", "MemoryPool", "blocks_of_lanes", "limits_of", "with_blocks"]
+__all__ = ["BATCHES", "Limits", "MemoryPool", "limits_of", "with_blocks"]
 
 # The C library itself reuses the memory of smaller arrays.
 _LEAST_BYTES = 64 << 10
@@ -157,13 +157,6 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
             "that lie in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
     return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed), batches)
-
-
-def blocks_of_lanes(blocks: int, lanes: int, world: int) -> int:
-    """Return how many blocks a rank has open at once, with ``blocks`` in each of ``lanes`` lanes of all ranks."""
-    # The range of a rank may begin and end within a lane.
-    own = lanes // world if lanes % world == 0 else lanes // world + 2
-    return blocks * max(1, min(own, lanes))
 
 
 def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[Limits, str]:

@@ -1,0 +1,276 @@
+"""Catalogs of the samples inside shards: the shards that URLs name, and the walks that find their samples."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import zlib
+from collections import deque
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.column import Strings, encode
+from penstock.data.catalog.labels import classified
+from penstock.data.catalog.scan import absent, scan
+from penstock.data.catalog.table import Table, gathered, ranges_of
+from penstock.data.shards.registry import format_by, is_shard, suffixes
+from penstock.engine.listing.select import fixed_part, selector
+from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError
+from penstock.source import open_source
+from penstock.stores.urls import parse
+from penstock.values import PAUSE, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from penstock.data.catalog.labels import Rule
+    from penstock.data.shards.format import Ask, Extents, ShardFormat, Walk
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+
+__all__ = ["Shard", "Shards", "expanded", "find_shards", "index_shards"]
+
+_AT_ONCE = 32  # walks, each with a request in flight
+_MOST_URLS = 1 << 20
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
+_WILD = re.compile(r"[*?\[]")
+
+
+class Shard(NamedTuple):
+    """An object that holds samples."""
+
+    key: str
+    size: int
+    etag: str
+
+
+class Shards(NamedTuple):
+    """The shards of a dataset, in order.
+
+    Attributes:
+        source: Their store.
+        base: The prefix of their keys that is not part of their names.
+        found: The shards.
+        format: Their format.
+
+    """
+
+    source: Source
+    base: str
+    found: list[Shard]
+    format: ShardFormat
+
+
+def expanded(pattern: str) -> list[str]:
+    """Return the texts that a pattern with braces stands for: ``{000..127}`` counts, ``{a,b}`` lists.
+
+    Raises:
+        InvalidURL: A brace is invalid, or the pattern stands for more than a million texts.
+
+    """
+    pieces: list[Sequence[str]] = []
+    at, count = 0, 1
+    for brace in _BRACES.finditer(pattern):
+        choices = _choices(brace[1], pattern)
+        count *= len(choices)
+        if count > _MOST_URLS:
+            raise InvalidURL(f"the braces stand for more than {_MOST_URLS} shards", url=pattern)
+        pieces += [(pattern[at : brace.start()],), choices]
+        at = brace.end()
+    pieces.append((pattern[at:],))
+    if any(each in text for text, *_ in pieces[::2] for each in "{}"):
+        raise InvalidURL("the braces are not in pairs: {000..127} counts, {a,b} lists", url=pattern)
+    return ["".join(each) for each in product(*pieces)]
+
+
+def _choices(inside: str, pattern: str) -> Sequence[str]:
+    found = _NUMBERS.fullmatch(inside)
+    if found is None:
+        choices = inside.split(",")
+        if len(choices) == 1:
+            raise InvalidURL(f"{{{inside}}} is neither numbers {{000..127}} nor a list {{a,b}}", url=pattern)
+        return choices
+    first, last = int(found[1]), int(found[2])
+    if last < first or last - first >= _MOST_URLS:
+        raise InvalidURL(f"{{{inside}}} must count upwards, to at most {_MOST_URLS} shards", url=pattern)
+    width = len(found[1]) if found[1].startswith("0") else 0
+    return [f"{number:0{width}d}" for number in range(first, last + 1)]
+
+
+def find_shards(
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    given: str | ShardFormat | None,
+    arguments: Mapping[str, object],
+    store: StoreOptions | str | None,
+) -> Shards:
+    """Return the shards that ``urls`` name: see ``Catalog.from_shards``.
+
+    Costs the LIST requests of a prefix or glob, or a HEAD for each shard that is named.
+
+    Raises:
+        NotFound: There is no shard, or one that is named does not exist.
+        InvalidURL: The URLs are not all in one bucket, or a pattern is invalid.
+        Unusable: The format is not known: see ``format_by``.
+
+    """
+    # Arguments are checked before the first request.
+    form = None if given is None else format_by(given, (), arguments)
+    single = isinstance(urls, str) or not hasattr(urls, "__iter__")
+    patterns = [parse(urls).url] if single else [parse(each).url for each in urls]  # type: ignore[arg-type,union-attr]
+    if single and not _BRACES.search(patterns[0]):
+        source, key = open_source(patterns[0], store)
+        if _WILD.search(key) or not key.lower().endswith(tuple(suffixes() if form is None else form.suffixes)):
+            base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
+            return Shards(source, base, found, form or format_by(None, [each.key for each in found], arguments))
+    places = [parse(each) for pattern in patterns for each in expanded(pattern)]
+    if not places:
+        raise NotFound("the list of shards is empty")
+    if stray := [place.url for place in places if place.root != places[0].root]:
+        raise InvalidURL(f"not in {places[0].root}: join datasets of several buckets with ps.concat", url=stray[0])
+    keys = [place.key for place in places]
+    if len(set(keys)) < len(keys):
+        twice = next(key for at, key in enumerate(keys) if key in keys[:at])
+        raise InvalidURL("the shard is named twice", url=places[0].at(twice).url)
+    form = form or format_by(None, keys, arguments)
+    for key in keys:
+        is_shard(key, form)
+    source, _ = open_source(places[0].root, store)
+    found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many(keys)]
+    return Shards(source, _folder(keys), found, form)
+
+
+def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> tuple[str, list[Shard]]:
+    """Return the shards below the prefix ``key``, or those that the glob ``key`` matches, and their base."""
+    prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
+    base, table = scan(source, prefix)
+    chosen = selector(key[len(base) :]) if wild else None
+    found = []
+    for row in range(table.rows):
+        name = table.keys.text(row)
+        if (chosen is None or chosen(name[len(base) :], 1)) and is_shard(name, form):
+            found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
+    if not found:
+        if not table.rows:
+            raise absent(source, prefix, given, chosen=False)
+        ends = ", ".join(suffixes() if form is None else form.suffixes)
+        raise NotFound(f"none of the {table.rows} objects is a shard ({ends})", url=source.url(key))
+    return base, found
+
+
+def _folder(keys: Sequence[str]) -> str:
+    first, last = min(keys), max(keys)
+    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return first[: first.rfind("/", 0, same) + 1]
+
+
+def index_shards(shards: Shards, labels: Rule | None, progress: Callable[[int], None]) -> Table:
+    """Return the table of the samples of ``shards``, in order: shard by shard, each in the order of its bytes.
+
+    The walks of up to 32 shards are in flight at once. ``progress`` is called with the number of samples so far.
+
+    Raises:
+        Damaged: A shard is not what its format says.
+        Changed: A shard was replaced since it was listed.
+        Unusable: A sample has no label, or the shards do not fit together.
+
+    """
+    found: list[Extents] = [None] * len(shards.found)  # type: ignore[list-item]  # filled below
+    samples = 0
+    for number, extents in _walked(shards):
+        found[number] = extents
+        samples += len(extents.offsets)
+        progress(samples)
+    form = shards.format
+    for shard, each in zip(shards.found, found, strict=True):
+        try:
+            form = form.having(each.schema)
+        except PenstockError as error:
+            error.url = shards.source.url(shard.key)
+            raise
+    counts = np.array([len(each.offsets) for each in found], dtype=np.int64)
+    objects = np.repeat(np.arange(len(found), dtype=np.int64), counts)
+    offsets = np.concatenate([np.zeros(0, np.int64), *(each.offsets for each in found)])
+    sizes = np.concatenate([np.zeros(0, np.int64), *(each.sizes for each in found)])
+    table = Table.of(
+        sizes,
+        _strings([encode(shard.key) for shard in shards.found]),
+        _strings([shard.etag.encode() for shard in shards.found]),
+        Strings(memoryview(b""), memoryview(np.zeros(len(sizes) + 1, np.uint64))),  # type: ignore[arg-type]
+        ranges_of(objects, offsets),
+    )
+    classes = None
+    if labels is not None:
+        base = len(shards.base)
+        blocks = (
+            [f"{shard.key[base:]}/{key}" for key in each.keys or [""] * len(each.offsets)]
+            for shard, each in zip(shards.found, found, strict=True)
+        )
+        classes = classified(labels, blocks, len(sizes), None)
+    return gathered(table.having(format=form, classes=classes))
+
+
+def _strings(texts: Sequence[bytes]) -> Strings:
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.uint64)
+    return Strings(memoryview(b"".join(texts)), memoryview(ends))  # type: ignore[arg-type]  # an array is a buffer
+
+
+def _walked(shards: Shards) -> Iterator[tuple[int, Extents]]:
+    """Yield the number and the extents of each shard, as its walk ends."""
+    walks = _Walks(shards)
+    with shards.source.lookahead(walks.spans()) as bodies:
+        for body in bodies:
+            walks.take(body)
+            yield from walks.ended()
+    yield from walks.ended()
+
+
+class _Walks:
+    """Walks through shards, up to 32 at once, each of which waits for the bytes that it has asked for."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._source, self._format = shards.source, shards.format
+        self._coming = enumerate(shards.found)
+        self._asking: deque[tuple[int, Shard, Walk, Ask]] = deque()  # whose bytes were not requested yet
+        self._waiting: deque[tuple[int, Shard, Walk]] = deque()  # in the order of their requests
+        self._ended: deque[tuple[int, Extents]] = deque()
+
+    def spans(self) -> Iterator[Span]:
+        """Yield the bytes that walks ask for, and begin further walks."""
+        while True:
+            while len(self._asking) + len(self._waiting) < _AT_ONCE and (each := next(self._coming, None)) is not None:
+                self._step(*each, self._format.walk(each[1].size), None)
+            if self._asking:
+                number, shard, walk, ask = self._asking.popleft()
+                self._waiting.append((number, shard, walk))
+                yield Span(shard.key, *ask, shard.etag)
+            elif self._waiting:
+                yield PAUSE
+            else:
+                return
+
+    def take(self, data: bytes) -> None:
+        """Give the bytes of the first request to its walk."""
+        self._step(*self._waiting.popleft(), memoryview(data))
+
+    def ended(self) -> Iterator[tuple[int, Extents]]:
+        """Yield what walks have found that ended meanwhile."""
+        while self._ended:
+            yield self._ended.popleft()
+
+    def _step(self, number: int, shard: Shard, walk: Walk, data: memoryview | None) -> None:
+        try:
+            ask = next(walk) if data is None else walk.send(data)
+        except StopIteration as end:
+            self._ended.append((number, end.value))
+        except PenstockError as error:
+            error.url = self._source.url(shard.key)
+            raise
+        except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
+            message = f"cannot read the {self._format.name} file: {error!r}"
+            raise Damaged(message, url=self._source.url(shard.key)) from error
+        else:
+            self._asking.append((number, shard, walk, ask))

@@ -1,0 +1,149 @@
+"""Samples of whole objects, or of single ranges of objects: one request for each, read ahead in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from itertools import chain, tee
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.data.datasets.reading import Item, Reading
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.data.catalog.catalog import Catalog
+    from penstock.engine.contracts.fetching import ReadCounts
+    from penstock.source import Source
+    from penstock.values import Span
+
+__all__ = ["ObjectReading", "lists", "singles"]
+
+
+class _Objects(Protocol):
+    """The part of a ``CatalogDataset`` that this module uses; that class imports this module."""
+
+    catalog: Catalog
+    _source: Source
+
+    @property
+    def overrides(self) -> str: ...
+    def _sample(self, index: int, span: Span, data: bytes) -> Any: ...  # noqa: ANN401  the transform decides the type
+
+
+def singles(dataset: _Objects, indices: Iterable[int], workers: int) -> Iterator[Any]:
+    """Yield samples one by one, transformed on this thread; the first error ends the iteration.
+
+    ``workers`` is the number of processes that read in parallel and share the read-ahead budget.
+    """
+    drawn, rows = tee(indices)
+    spans, names = tee(dataset.catalog.spans(drawn))
+    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  see _Objects
+        yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  see _Objects
+
+
+def lists(
+    dataset: _Objects, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
+) -> Iterator[list[Any]]:
+    """Yield the samples of each batch as a list, and add their reads to ``counts``; otherwise like ``singles``."""
+    if dataset.overrides:
+        yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
+        return
+    pending: deque[tuple[list[int], list[Span]]] = deque()
+
+    def drawn() -> Iterator[Span]:
+        for batch in batches:
+            spans = [*dataset.catalog.spans(batch)]
+            pending.append((batch, spans))
+            yield from spans
+
+    with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see _Objects
+        if counts is not None:
+            counts.opening_s += bodies.counts.opening_s
+            bodies.counts = counts
+        for data in bodies:
+            batch, spans = pending.popleft()
+            yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see _Objects
+
+
+class ObjectReading(Reading):
+    """A ``Reading`` of the samples of ``batches``, one object per sample, read ahead in order.
+
+    Samples that a subclass of the dataset reads itself are not read ahead: ``Item.make`` reads them.
+    """
+
+    def __init__(self, dataset: _Objects, batches: Iterable[list[int]], workers: int) -> None:
+        """Prepare to read; the first read begins with the first ``next``."""
+        self._dataset = dataset
+        self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
+        self._own = _own(dataset, batches) if dataset.overrides else None
+        drawn = iter(()) if dataset.overrides else self._draw(batches)
+        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
+
+    def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
+        for number, batch in enumerate(batches):
+            spans = self._dataset.catalog.spans(batch)
+            for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
+                self._drawn.append((number, slot, len(batch), index, span))
+                yield span
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The counts of the reads so far, of the samples that were taken."""
+        return self._ahead.counts
+
+    def __next__(self) -> Item:
+        """Return the next item as soon as its bytes have arrived or its read has failed."""
+        if self._own is not None:
+            return next(self._own)
+        read = self._ahead.advance()
+        number, slot, size, index, span = self._drawn.popleft()
+        dataset = self._dataset
+        url = dataset.catalog.root + span.key
+        return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see _Objects
+
+    def close(self) -> None:
+        """Cancel reads in flight."""
+        self._ahead.close()
+
+
+class _Together:
+    """The samples of a batch that a subclass reads together, on the thread that first needs one of them."""
+
+    def __init__(self, dataset: Any, batch: list[int]) -> None:  # noqa: ANN401  a MapDataset
+        self._read: Callable[[], list[Any]] = partial(dataset.__getitems__, batch)
+        self._size = len(batch)
+        self._lock = Lock()
+        self._samples: list[Any] | None = None
+        self._failure: Exception | None = None
+
+    def __call__(self, slot: int) -> Any:  # noqa: ANN401  a sample
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            if self._samples is None:
+                try:
+                    self._samples = list(self._read())
+                except Exception as error:
+                    self._failure = error
+                    raise
+        if len(self._samples) != self._size:
+            raise Unusable(f"__getitems__ returned {len(self._samples)} samples for {self._size} indices")
+        return self._samples[slot]
+
+
+def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa: ANN401  a MapDataset
+    """Return a function for each sample of a batch that makes it with the methods of a subclass."""
+    if dataset.overrides == "__getitem__":
+        return [partial(dataset.__getitem__, index) for index in batch]
+    together = _Together(dataset, batch)
+    return [partial(together, slot) for slot in range(len(batch))]
+
+
+def _own(dataset: _Objects, batches: Iterable[list[int]]) -> Iterator[Item]:
+    name = type(dataset).__name__
+    for number, batch in enumerate(batches):
+        for slot, make in enumerate(_makers(dataset, batch)):
+            yield Item(number, slot, len(batch), f"sample {batch[slot]} of {name}", make)

@@ -1,0 +1,222 @@
+"""Runs: neighbouring samples of one object that are read in one request, and the reading that cuts samples from them.
+
+Which samples are neighbours is known from the catalog; which of them are read together depends on the order. An order
+of blocks, or catalog order, reads runs; a full permutation reads each sample by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.data.datasets.chunks import Bounds, ChunkReading
+from penstock.data.datasets.reading import Failed, Item
+from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.lanes import Lanes, open_blocks
+from penstock.data.order.orders import CatalogOrder, order_of
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.catalog import Catalog
+    from penstock.data.datasets.iteration import Iterations
+    from penstock.data.datasets.schedule import Turn
+    from penstock.data.order.protocol import Order
+    from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.source import Source
+    from penstock.values import Span
+
+    Made = Callable[[int, Span, memoryview], Any]
+
+__all__ = ["RunReading", "Runs", "fitted_order", "runs_of"]
+
+_BLOCK_BYTES = 1 << 20  # of a run in catalog order
+_MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
+# Bytes between two samples that are read and thrown away: a request of their own costs more.
+_GAP_BYTES = 64 << 10
+_AHEAD_BYTES = 64 << 20
+_MARGIN = 4096  # samples beyond a window whose runs are known
+# Samples that one thread makes at a time; others make the next ones meanwhile.
+_TOGETHER = 16
+_AT_ONCE = 1 << 20  # rows whose runs are computed together
+
+
+class Runs(NamedTuple):
+    """The runs of a dataset in some order.
+
+    Attributes:
+        catalog: The samples.
+        starts: First sample of each run, and at the end the number of samples: int64, shape (runs + 1,).
+        blocks: Runs that are mixed with one another in each lane.
+        lanes: Lanes of the order; 0: one for each rank; None: the order has no lanes.
+
+    """
+
+    catalog: Catalog
+    starts: NDArray[np.int64]
+    blocks: int
+    lanes: int | None
+
+    def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the run of each sample."""
+        return np.searchsorted(self.starts, samples, side="right") - 1
+
+    def span(self, run: int) -> Span:
+        """Return the byte range of a run."""
+        first, last = (self.catalog.span(int(self.starts[run + end]) - end) for end in (0, 1))
+        return first._replace(stop=last.stop)
+
+    def bounds(self, world: int, lanes: int) -> Bounds:
+        """Return how far to read ahead: two windows, so that the next window arrives while one is in use.
+
+        Args:
+            world: Number of ranks.
+            lanes: Lanes of the state that the run resumed from; 0: unknown.
+
+        """
+        blocks = self.blocks if self.lanes is None else open_blocks(self.blocks, lanes or self.lanes or world, world)
+        count = max(len(self.starts) - 1, 1)
+        mean_bytes = max(self.catalog.total_bytes, 0) // count
+        samples = 2 * blocks * (len(self.catalog) // count + 1) + _MARGIN
+        return Bounds(2 * blocks * mean_bytes + _AHEAD_BYTES, samples)
+
+
+def fitted_order(shuffle: object, catalog: Catalog) -> Order:
+    """Return the order for ``shuffle=``, with blocks cut by the bytes of ``catalog``'s samples.
+
+    Raises:
+        Unusable: ``shuffle`` is neither True nor False nor an order; or a size is not known.
+
+    """
+    order = order_of(shuffle)
+    return order.fitted(partial(_blocks, catalog)) if isinstance(order, (BlockShuffle, Lanes)) else order
+
+
+def _blocks(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
+    """Return the number of samples of each block of about ``block_bytes``."""
+    if catalog.extents(range(0)) is not None:
+        return np.diff(_starts(catalog, block_bytes, np.zeros(0, np.int64)))
+    sizes = catalog.sizes
+    if (sizes < 0).any():
+        raise Unusable(
+            "blocks are cut by bytes, but not all sizes are known (from_objects, manifests without sizes): pass "
+            "block_samples= to the order"
+        )
+    number = (np.cumsum(sizes) - sizes) // block_bytes
+    borders = np.flatnonzero(np.diff(number)) + 1
+    return np.diff(np.concatenate(([0], borders, [len(sizes)]))) if len(sizes) else sizes
+
+
+def runs_of(catalog: Catalog, order: Order) -> Runs | None:
+    """Return the runs in which ``order`` reads ``catalog``; None if it reads sample by sample."""
+    if catalog.extents(range(0)) is None:
+        return None
+    nothing = np.zeros(0, np.int64)
+    if isinstance(order, CatalogOrder):
+        return Runs(catalog, _starts(catalog, _BLOCK_BYTES, nothing), 1, None)
+    if not isinstance(order, (BlockShuffle, Lanes)):
+        return None
+    lanes = (order.lanes or 0) if isinstance(order, Lanes) else None
+    if isinstance(order, Lanes) and not order.shuffle:
+        return Runs(catalog, _starts(catalog, _BLOCK_BYTES, nothing), 1, lanes)
+    sizes = order.block_samples
+    if isinstance(sizes, int):
+        borders = np.arange(0, len(catalog), sizes)
+    else:
+        borders = np.cumsum(np.asarray(sizes, dtype=np.int64))
+    starts = _starts(catalog, _MOST_BYTES, borders)
+    # A block may be several runs.
+    runs = -(-(len(starts) - 1) // max(len(borders), 1))
+    return Runs(catalog, starts, (order.window_blocks or 1) * max(runs, 1), lanes)
+
+
+def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first sample of each run, and the number of samples.
+
+    A run ends where the next sample is in another object, lies before it or too far behind it, or begins in another
+    piece of ``most_bytes`` of the object; and at each of ``borders``.
+    """
+    total, found = len(catalog), [np.zeros(1, np.int64), borders]
+    for first in range(0, total, _AT_ONCE):
+        # One sample more than needed, which the next block begins with.
+        extents = catalog.extents(range(first, min(total, first + _AT_ONCE + 1)))
+        if extents is None:
+            raise Unusable("the samples of the catalog are whole objects, which have no runs")
+        objects, offsets, sizes = extents
+        stops = offsets + sizes
+        apart = (objects[1:] != objects[:-1]) | (offsets[1:] < stops[:-1]) | (offsets[1:] > stops[:-1] + _GAP_BYTES)
+        apart |= offsets[1:] // most_bytes != offsets[:-1] // most_bytes
+        # A whole object of unknown size has no place in a run.
+        apart |= (offsets[1:] < 0) | (offsets[:-1] < 0)
+        found.append(np.flatnonzero(apart) + first + 1)
+    starts = np.unique(np.concatenate(found))
+    return np.append(starts[starts < total], total)
+
+
+class RunReading(ChunkReading[tuple[int, memoryview]]):
+    """Samples of batches, cut from runs that are each read by one request and kept until their last sample is made."""
+
+    def __init__(
+        self,
+        source: Source,
+        runs: Runs,
+        batches: Iterable[list[int]],
+        workers: int,
+        made: Made,
+        iterations: Iterations | None,
+    ) -> None:
+        """Read ``batches`` of samples; ``made`` makes a sample of its index, span and bytes."""
+        self._runs, self._made, self._root = runs, made, runs.catalog.root
+        self._numbers: deque[int] = deque()  # runs of the scheduled samples, in order
+        world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
+        super().__init__(source, batches, workers, runs.bounds(world, lanes))
+
+    def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        numbers = self._runs.of(samples)
+        self._numbers.extend(numbers.tolist())
+        return numbers[:, np.newaxis]
+
+    def _size_of(self, chunk: int) -> int:
+        span = self._runs.span(chunk)
+        return (span.stop or 0) - span.start
+
+    def _locate(self, chunk: int) -> Span:
+        return self._runs.span(chunk)
+
+    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> tuple[int, memoryview]:
+        if read is None or isinstance(read, bytes):
+            raise Unusable(f"the run {chunk} was not read")
+        return read.span.start, memoryview(read.take())
+
+    def _most(self) -> int:
+        return min(_TOGETHER, self._reach())
+
+    def _item(self, turn: Turn) -> Item:
+        batch, slot, size, samples = turn
+        numbers = [self._numbers.popleft() for _ in samples]
+        name = partial(self._name, samples[0])
+        return Item(batch, slot, size, name, partial(self._make, samples, numbers), len(samples))
+
+    def _name(self, sample: int) -> str:
+        return self._root + self._runs.catalog.span(sample).key
+
+    def _make(self, samples: list[int], numbers: list[int]) -> list[Any]:
+        """Return the samples; a ``Failed`` for each that cannot be read or made."""
+        found: list[Any] = []
+        try:
+            for sample, number, span in zip(samples, numbers, self._runs.catalog.spans(samples), strict=True):
+                try:
+                    start, data = self._value(number)
+                    stop = len(data) if span.stop is None else span.stop - start
+                    found.append(self._made(sample, span, data[span.start - start : stop]))
+                except Exception as error:  # noqa: BLE001  the sample's own
+                    found.append(Failed(self._name(sample), error))
+        finally:
+            self._release(Counter(numbers), len(samples))
+        return found

@@ -1,0 +1,114 @@
+"""Formats of shards by name, by the ends of keys, and from the JSON values of a catalog file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.data.shards.format import ShardFormat
+from penstock.errors import Unsupported, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["FORMATS", "format_by", "format_of", "is_shard", "suffixes"]
+
+# Module and class of each format: a module is imported when its format is first used.
+FORMATS = {"tar": "tar:TarFormat"}
+
+# Ends of names that are shards nowhere: what to do about them.
+_REFUSED = {
+    (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"): (
+        "a compressed tar file has no sample that can be read by its place: decompress it once, or write the samples "
+        "into a tar or zip file with ps.pack"
+    ),
+}
+
+
+def _class(name: object) -> type[ShardFormat]:
+    if not isinstance(name, str) or name not in FORMATS:
+        raise Unusable(f"format must be one of {', '.join(map(repr, FORMATS))}, got {name!r}")
+    module, _, kind = FORMATS[name].partition(":")
+    found: type[ShardFormat] = getattr(import_module(f"penstock.data.shards.{module}"), kind)
+    return found
+
+
+def suffixes() -> dict[str, str]:
+    """Return the ends of the names of shards, lower-case, each with the name of its format."""
+    return {suffix: name for name in FORMATS for suffix in _class(name).suffixes}
+
+
+def is_shard(key: str, form: ShardFormat | None) -> bool:
+    """Return whether a key has the end of a shard of ``form``, or of any format.
+
+    Raises:
+        Unsupported: The key has the end of a compressed archive, in which nothing has a place.
+
+    """
+    lower = key.lower()
+    for ends, advice in _REFUSED.items():
+        if lower.endswith(ends):
+            raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
+    return lower.endswith(tuple(suffixes() if form is None else form.suffixes))
+
+
+def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: Mapping[str, Any]) -> ShardFormat:
+    """Return the format of the shards ``keys``, with the arguments that are not None.
+
+    Args:
+        given: The format, its name, or None to tell it by the ends of ``keys``.
+        keys: Keys of the shards.
+        arguments: Arguments of the format, None for those that were not given.
+
+    Raises:
+        Unusable: The format is unknown, or takes no such argument; or the keys have ends of several formats, or of
+            none.
+
+    """
+    passed = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(given, ShardFormat):
+        if passed:
+            name = next(iter(passed))
+            raise Unusable(f"pass {name} to the format itself: {type(given).__name__}({name}=…)")
+        return given
+    kind = _class(_named(keys) if given is None else given)
+    takes = {each.name for each in fields(kind)}
+    if strange := [name for name in passed if name not in takes]:
+        raise Unusable(f"{kind.name} shards take no {strange[0]}=")
+    return kind(**passed)
+
+
+def _named(keys: Iterable[str]) -> str:
+    """Return the name of the only format that the ends of ``keys`` stand for."""
+    known, found = suffixes(), dict[str, str]()
+    for key in keys:
+        name = next((known[suffix] for suffix in known if key.lower().endswith(suffix)), "")
+        found.setdefault(name, key)
+        if len(found) > 1:
+            first, second = found.values()
+            raise Unusable(f"{first!r} and {second!r} are shards of different formats: pass those of one, or format=")
+    if not found or "" in found:
+        named = f": {found['']!r}" if found else ""
+        raise Unusable(
+            f"cannot tell the format of shards by their names{named}; pass format={' or '.join(map(repr, FORMATS))}"
+        )
+    return next(iter(found))
+
+
+def format_of(described: object) -> ShardFormat:
+    """Return the format that ``ShardFormat.described`` describes; nothing in it is trusted.
+
+    Raises:
+        ValueError: It describes none.
+        Unusable: An argument is invalid.
+
+    """
+    if not isinstance(described, Mapping):
+        raise ValueError(f"not a format of shards: {described!r}")  # noqa: TRY004  as for other parts of a file
+    arguments = {name: value for name, value in described.items() if name != "name"}
+    kind = _class(described.get("name"))
+    if arguments.keys() != {each.name for each in fields(kind)}:
+        raise ValueError(f"not the arguments of {kind.name} shards: {arguments!r}")
+    return kind(**arguments)
