@@ -124,11 +124,12 @@ MIRRORS = {
     ("penstock.data.loading.loader", "__init__")
 }  # signatures that are someone else's, known by name: design/0008
 MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
-MIRRORS |= {("penstock.data.catalog.catalog", "scan")}  # what from_prefix passes on: design/0020
+# What from_prefix and from_shards pass on: design/0020.
+MIRRORS |= {("penstock.data.catalog.catalog", each) for each in ("scan", "from_shards")}
 MIRRORS |= {("penstock.checkpoint.safetensors.verbs", "save_safetensors")}  # design/0049
-MIRRORS |= {("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
+MIRRORS |= {("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")}  # 0020
 MIRRORS |= {
-    ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")
+    ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest", "shards")
 }  # design/0020
 MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
 # Drop-ins have the signatures of the library whose name they have: design/0037.

@@ -506,7 +506,7 @@ class Catalog(Contents):
             place.root,
             moved.base,
             moved._table.having(  # noqa: SLF001  the same class
-                classes=table.classes, columns=table.columns
+                classes=table.classes, columns=table.columns, format=table.format
             ),
         )
 

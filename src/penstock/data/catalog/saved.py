@@ -86,10 +86,11 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
         "root": saved.root,
         "base": saved.base,
         "digest": saved.digest,
-        "format of shards": None if table.format is None else table.format.described(),
         "vectors": [each._asdict() for each in vectors],
         "sha256": whole.hexdigest(),
     }
+    if table.format is not None:
+        header["format of shards"] = table.format.described()
     text = json.dumps(header).encode()
     text += b" " * (-(_START.size + len(text)) % _ALIGN)
     if len(text) > _HEADER_BYTES:

@@ -438,11 +438,12 @@ class CatalogDataset(BatchableDataset):
 
         With ``shuffle=True``, each sample is a request of its own, in any order. With ``shuffle=ps.Lanes()`` (or
         ``ps.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those of 160
-        others, at a third of the cost; without a shuffle they are read in such requests, too.
+        others, at a third of the cost; without a shuffle they are read in such requests, too. A sample with several
+        fields gives each by its name: ``sample["jpg"]``.
 
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
-            transform: As for the class; a sample with several fields is a mapping of them: ``sample["jpg"]``.
+            transform: As for the class.
             format: ``"tar"``; default: by the ends of the names.
             fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
             key: Rule by which members form samples: see ``Catalog.from_shards``.
@@ -464,7 +465,7 @@ class CatalogDataset(BatchableDataset):
 
         Example:
             >>> dataset = ps.MapDataset.from_shards("s3://bucket/shards/", fields=("png", "cls"))
-            >>> dataset[0]["cls"].read(), len(dataset)
+            >>> next(iter(dataset))["cls"].read(), len(dataset.catalog)
             (b'0', 600)
 
         """
@@ -577,7 +578,7 @@ def _rich_sample(catalog: Catalog, index: int, span: Span, data: bytes | memoryv
             message = f"bytes {span.start} to {span.stop} are not a sample of a {form.name} file: {error!r}"
             raise Damaged(message, url=f"{root}{span.key}") from error
         if isinstance(found, Fields):
-            return FieldSample(root, span, *found, label, columns=columns, repeat=repeat)
+            return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
         data = found
     return Sample(root, span, data, label, columns=columns, repeat=repeat)
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from penstock.data.shards.format import Fields
+
     _State = tuple[str, str, object, str, dict[str, Any], bool, bytes]
 
 __all__ = ["FieldSample", "Sample"]
@@ -242,8 +244,7 @@ class FieldSample(Sample):
     Args:
         root: URL of the bucket.
         span: The bytes of the shard that were read.
-        key: Name of the sample within its shard; empty if the format has no names.
-        values: The value of each field, a memoryview for bytes.
+        fields: Name of the sample within its shard, and the value of each field, a memoryview for bytes.
 
     Attributes:
         key: Name of the sample within its shard.
@@ -252,27 +253,25 @@ class FieldSample(Sample):
     Example:
         >>> sample = ps.MapDataset.from_shards("s3://bucket/shards/")[0]
         >>> sample.fields, sample["cls"].read(), sample["png"].size
-        (('png', 'cls'), b'0', 156)
+        (('png', 'cls'), b'0', 140)
 
     """
 
     __slots__ = ("_values",)
 
-    def __init__(  # noqa: PLR0913  one is made for each sample
+    def __init__(
         self,
         root: str,
         span: Span,
-        key: str,
-        values: dict[str, Any],
+        fields: Fields,
         label: object = None,
         *,
         columns: dict[str, Any] | None = None,
         repeat: bool = False,
     ) -> None:
-        """Wrap ``values``, which were read from the shard that ``span`` names below ``root``."""
+        """Wrap ``fields``, which were read from the shard that ``span`` names below ``root``."""
         super().__init__(root, span, b"", label, columns=columns, repeat=repeat)
-        self.key = key
-        self._values = values
+        self.key, self._values = fields
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class TarFormat(ArchiveFormat):
                 grouping.add(found.name, found.start, found.stop)
             at = found.next
             known = base + len(view)
-            if known < at < known + _SKIP_BYTES:
+            if known < at < min(size, known + _SKIP_BYTES):
                 step = min(_MOST_BYTES, 2 * step)
                 stop = min(size, max(known + step, at + _HEADER_BYTES))
                 view, base = (yield Ask(known, stop)), known

@@ -1,0 +1,138 @@
+"""Shards are found by prefix, glob, braces and list; their samples become a catalog, and errors name the shard."""
+
+import pickle
+
+import pytest
+
+import penstock as ps
+from penstock.data.catalog.shards import expanded
+from penstock.errors import Changed, Damaged, InvalidURL, NotFound, Unsupported, Unusable
+from tests.data.shards.archives import tar
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(3):
+        pairs = [(at, end) for at in range(5) for end in ("jpg", "cls")]
+        members = [(f"c{at % 2}/{number}{at:03}.{end}", f"{end}{at}".encode()) for at, end in pairs]
+        (tmp_path / f"train-{number:02}.tar").write_bytes(tar(members))
+    (tmp_path / "index.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        lambda folder: f"{folder}/",
+        lambda folder: f"{folder}/train-*.tar",
+        lambda folder: f"{folder}/train-{{00..02}}.tar",
+        lambda folder: [folder / f"train-{number:02}.tar" for number in range(3)],
+        lambda folder: [f"{folder}/train-{{00..01}}.tar", f"{folder}/train-02.tar"],
+    ],
+    ids=["prefix", "glob", "braces", "list", "list-of-braces"],
+)
+def test_shards_may_be_named_in_several_ways(folder, urls):
+    catalog = ps.Catalog.from_shards(urls(folder))
+    assert repr(catalog) == f"<Catalog of 15 samples in 3 tar shards under file://{folder}/>"
+    assert [sample.key for sample in ps.MapDataset(catalog)] == [
+        f"c{at % 2}/{number}{at:03}" for number in range(3) for at in range(5)
+    ]
+
+
+def test_single_shard_and_order_of_a_list(folder):
+    assert len(ps.Catalog.from_shards(folder / "train-01.tar")) == 5
+    reverse = ps.Catalog.from_shards([folder / "train-02.tar", folder / "train-00.tar"])
+    assert [entry.key[-6:] for entry in reverse[[0, 5]]] == ["02.tar", "00.tar"]
+
+
+@pytest.mark.parametrize(
+    ("urls", "error", "says"),
+    [
+        ("{}/none/", NotFound, "no objects there"),
+        ("{}/index*", NotFound, "none of the 1 objects is a shard"),
+        ("{}/train-{{00..03}}.tar", NotFound, "train-03.tar"),
+        ("{}/train-{{00..}}.tar", InvalidURL, "neither numbers"),
+        ("{}/train-{{00..02.tar", InvalidURL, "not in pairs"),
+        ("{}/train-{{5..1}}.tar", InvalidURL, "count upwards"),
+        ("{}/train-{{0..99999999}}.tar", InvalidURL, "count upwards"),
+        ("{}/{{a,b}}{{0..999999}}.tar", InvalidURL, "more than 1048576 shards"),
+    ],
+)
+def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
+    with pytest.raises(error, match=says):
+        ps.Catalog.from_shards(urls.format(folder))
+
+
+def test_lists_that_cannot_be_meant_are_refused(folder):
+    with pytest.raises(NotFound, match="list of shards is empty"):
+        ps.Catalog.from_shards([])
+    with pytest.raises(InvalidURL, match="named twice"):
+        ps.Catalog.from_shards([folder / "train-00.tar"] * 2)
+    with pytest.raises(InvalidURL, match=r"ps\.concat"):
+        ps.Catalog.from_shards([folder / "train-00.tar", "memory://bucket/train-00.tar"])
+    with pytest.raises(Unusable, match="format must be"):
+        ps.Catalog.from_shards(folder, format="targz")
+
+
+def test_braces_count_and_list():
+    assert expanded("a{08..11}b{x,y}") == [f"a{at}b{end}" for at in ("08", "09", "10", "11") for end in "xy"]
+    assert expanded("{8..10}") == ["8", "9", "10"]
+    assert expanded("plain") == ["plain"]
+
+
+def test_labels_are_a_rule_over_shard_and_key(folder):
+    assert ps.Catalog.from_shards(folder, labels="folder").classes == ("c0", "c1")
+    catalog = ps.Catalog.from_shards(folder, labels=r"train-(\d+)\.tar/")
+    assert catalog.classes == ("00", "01", "02")
+    assert catalog.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+
+
+def test_catalog_is_saved_opened_sliced_and_pickled_with_its_format(folder):
+    catalog = ps.Catalog.from_shards(folder, fields=("cls",), labels="folder")
+    catalog.save(folder / "saved.catalog")
+    opened = ps.Catalog.open(folder / "saved.catalog")
+    assert (opened.digest, opened.format, opened.classes) == (catalog.digest, catalog.format, catalog.classes)
+    for each in (opened, pickle.loads(pickle.dumps(catalog)), catalog[::-1][::-1], catalog[:7] + catalog[7:]):
+        assert [sample["cls"].read() for sample in ps.MapDataset(each)] == [f"cls{at}".encode() for at in range(5)] * 3
+        assert [each[at].label for at in (0, 1)] == [0, 1]
+    part, rest = opened.split(0.5, seed=1)
+    assert len(part) + len(rest) == 15
+
+
+def test_catalogs_of_different_formats_are_not_added(folder):
+    with pytest.raises(Unusable, match=r"ps\.concat"):
+        ps.Catalog.from_shards(folder) + ps.Catalog.from_shards(folder, fields="cls")
+
+
+def test_damaged_shard_is_named(folder):
+    (folder / "train-01.tar").write_bytes(b"x" * 4096)
+    with pytest.raises(Damaged, match=r"no tar header is at byte 0.*train-01\.tar"):
+        ps.Catalog.from_shards(folder)
+
+
+def test_compressed_shard_below_a_prefix_is_not_left_out_in_silence(folder):
+    (folder / "train-03.tar.gz").write_bytes(b"")
+    with pytest.raises(Unsupported, match="train-03"):
+        ps.Catalog.from_shards(folder)
+
+
+def test_empty_shards_have_no_samples(folder):
+    (folder / "train-00.tar").write_bytes(b"")
+    (folder / "train-01.tar").write_bytes(tar([]))
+    assert len(ps.Catalog.from_shards(folder)) == 5
+
+
+def test_shard_that_is_replaced_after_the_index_is_a_change(folder):
+    dataset = ps.MapDataset.from_shards(folder)
+    (folder / "train-01.tar").write_bytes(tar([("x.jpg", b"other")] * 1))
+    with pytest.raises(Changed):
+        dataset[7]
+    with pytest.raises(Changed):
+        list(ps.DataLoader(dataset, 4, shuffle=ps.Lanes()))
+
+
+def test_many_shards_are_walked_at_once_and_in_order(tmp_path):
+    for number in range(100):
+        (tmp_path / f"{number:03}.tar").write_bytes(tar([(f"{number}.txt", b"t")] if number % 3 else []))
+    catalog = ps.Catalog.from_shards(tmp_path)
+    assert [int(sample.key) for sample in ps.MapDataset(catalog)] == [number for number in range(100) if number % 3]

@@ -1,0 +1,158 @@
+"""Neighbours in shards are read together, each byte once; the samples are those of any other way to read them."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.datasets.runs import fitted_order, runs_of
+from penstock.data.order.orders import CatalogOrder, FullShuffle
+from penstock.errors import Damaged, Unusable
+from penstock.testing.restarts import check_restarts
+from tests.amounts import examples
+from tests.data.shards.archives import tar
+
+SHARDS, EACH = 4, 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("shards"), random.Random(0)
+    for shard in range(SHARDS):
+        members = [
+            (f"{shard}{at:03}.{end}", draw.randbytes(draw.randrange(3000)) if end == "bin" else b"%d" % at)
+            for at in range(EACH)
+            for end in ("bin", "cls")
+        ]
+        (folder / f"{shard}.tar").write_bytes(tar(members))
+    return folder
+
+
+def pair(sample):
+    return sample.key, bytes(sample["bin"].data), int(sample["cls"].read())
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
+    return [dataset[at] for at in range(len(dataset))]
+
+
+ORDERS = {
+    "catalog": False,
+    "full": True,
+    "blocks": ps.BlockShuffle(block_bytes=20_000, window_blocks=4),
+    "lanes": ps.Lanes(block_bytes=20_000, window_blocks=4),
+    "by-number": ps.BlockShuffle(7, 3),
+    "lanes-in-order": ps.Lanes(9, shuffle=False),
+    "defaults": ps.Lanes(),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_sample_comes_once_with_its_bytes(folder, expected, order, workers):
+    dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
+    loader = ps.DataLoader(dataset, 16, shuffle=order, collate_fn=list, num_workers=workers)
+    found = [each for batch in loader for each in batch]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_iterable_and_map_read_the_same_samples(folder, order):
+    streamed = ps.IterableDataset.from_shards(f"{folder}/", transform=pair, shuffle=order, seed=3)
+    mapped = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
+    loader = ps.DataLoader(mapped, 1, shuffle=order, seed=3, collate_fn=list)
+    assert [*streamed] == [each for batch in loader for each in batch]
+
+
+@pytest.mark.parametrize("order", [ORDERS["blocks"], ORDERS["lanes"], ORDERS["by-number"], False])
+def test_every_restart_goes_on_exactly(folder, order):
+    def make():
+        dataset = ps.MapDataset.from_shards(f"{folder}/", transform=lambda sample: sample.key)
+        return ps.DataLoader(dataset, 32, shuffle=order, seed=5, collate_fn=list)
+
+    check_restarts(make)
+
+
+@pytest.mark.parametrize("order", ["blocks", "lanes", "catalog", "defaults"])
+def test_each_byte_is_read_once_in_few_requests(folder, order):
+    dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
+    loader = ps.DataLoader(dataset, 16, shuffle=ORDERS[order], collate_fn=list)
+    for _ in loader:
+        pass
+    stats = loader.stats().total
+    # Beside the samples, the padding between members.
+    assert dataset.catalog.total_bytes <= stats.size_bytes <= dataset.catalog.total_bytes + SHARDS * EACH * 512
+    assert stats.requests < SHARDS * EACH // 3
+
+
+def test_read_from_ranks_each_byte_is_read_by_one_rank_in_lanes(folder, expected):
+    dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
+    order = ps.Lanes(block_bytes=20_000, window_blocks=2)
+    found, requests = [], 0
+    for rank in range(2):
+        loader = ps.DataLoader(dataset, 8, shuffle=order, collate_fn=list, place=ps.Place(rank, 2))
+        found += [each for batch in loader for each in batch]
+        requests += loader.stats().total.requests
+    assert sorted(found) == sorted(expected)
+    blocks = len(runs_of(dataset.catalog, fitted_order(order, dataset.catalog)).starts) - 1
+    assert requests <= blocks + 1
+
+
+def test_damaged_sample_is_skipped_and_named_or_raised(folder, tmp_path):
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        if path.name == "1.tar":
+            catalog = ps.Catalog.from_shards(f"{folder}/")
+            start = catalog[EACH + 3].offset
+            data[start + 148 : start + 156] = b"77777777"
+        (tmp_path / path.name).write_bytes(bytes(data))
+    catalog.save(tmp_path / "catalog")
+    moved = ps.Catalog.open(tmp_path / "catalog", root=tmp_path)
+    dataset = ps.MapDataset(moved, transform=pair)
+    loader = ps.DataLoader(dataset, 16, shuffle=ORDERS["blocks"], collate_fn=list, on_error="skip")
+    assert sum(map(len, loader)) == SHARDS * EACH - 1
+    [skipped] = loader.skipped
+    assert "1.tar" in skipped.url
+    with pytest.raises(Damaged, match=r"no tar header.*1\.tar"):
+        list(ps.DataLoader(dataset, 16, shuffle=ORDERS["blocks"], collate_fn=list))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 200_000), st.integers(0, 90_000)), min_size=1, max_size=60),
+    st.integers(1, 300_000),
+    st.booleans(),
+)
+@settings(max_examples=examples(150))
+def test_runs_are_neighbours_of_one_object_in_order(drawn, block_bytes, ordered):
+    entries = [
+        Entry(f"o{number}", size, offset=offset) for number, offset, size in (sorted(drawn) if ordered else drawn)
+    ]
+    catalog = Catalog.build("memory://bucket/", "", entries)
+    order = fitted_order(ps.BlockShuffle(block_bytes=block_bytes), catalog)
+    for each in (order, CatalogOrder(), ps.BlockShuffle(5), ps.Lanes(3)):
+        runs = runs_of(catalog, each)
+        assert runs.starts[0] == 0
+        assert runs.starts[-1] == len(entries)
+        assert (np.diff(runs.starts) > 0).all()
+        numbers = runs.of(np.arange(len(entries)))
+        for number, entry in zip(numbers.tolist(), entries, strict=True):
+            span = runs.span(number)
+            assert span.key == entry.key
+            assert span.start <= entry.offset <= entry.offset + entry.size <= span.stop
+    assert runs_of(catalog, FullShuffle()) is None
+
+
+def test_whole_objects_have_no_runs_and_blocks_by_their_sizes():
+    catalog = Catalog.build("memory://bucket/", "", [Entry(f"{at}", 300_000) for at in range(10)])
+    assert runs_of(catalog, CatalogOrder()) is None
+    order = fitted_order(ps.BlockShuffle(block_bytes=1_000_000), catalog)
+    assert order.block_samples.tolist() == [4, 3, 3]
+    unknown = Catalog.build("memory://bucket/", "", [Entry("a")])
+    with pytest.raises(Unusable, match="not all sizes are known"):
+        fitted_order(ps.Lanes(), unknown)

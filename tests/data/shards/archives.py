@@ -1,0 +1,48 @@
+"""Tar files for tests, and a walk through bytes in memory."""
+
+import io
+import tarfile
+
+
+def tar(members, form=tarfile.PAX_FORMAT):
+    """Return a tar file of ``(name, bytes)``, or of ``TarInfo`` without bytes."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as archive:
+        for each in members:
+            if isinstance(each, tarfile.TarInfo):
+                archive.addfile(each)
+                continue
+            name, data = each
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def walked(form, data):
+    """Return the extents that ``form`` finds in ``data``, and the ranges that it asked for."""
+    walk, asks = form.walk(len(data)), []
+    try:
+        ask = next(walk)
+        while True:
+            assert 0 <= ask.start < ask.stop <= len(data)
+            assert not asks or ask.start >= asks[-1].stop
+            asks.append(ask)
+            ask = walk.send(memoryview(data)[ask.start : ask.stop])
+    except StopIteration as end:
+        return end.value, asks
+
+
+def samples(form, data):
+    """Return the samples of ``data`` as pairs of key and fields, each read by its extent."""
+    found, _ = walked(form, data)
+    places = zip(found.offsets.tolist(), found.sizes.tolist(), strict=True)
+    return [plain(form.sample(memoryview(data)[start : start + size])) for start, size in places]
+
+
+def plain(sample):
+    """Return a sample with bytes in place of views."""
+    if isinstance(sample, memoryview):
+        return bytes(sample)
+    values = sample.values.items()
+    return sample.key, {name: bytes(each) if isinstance(each, memoryview) else each for name, each in values}

@@ -1,0 +1,68 @@
+"""Formats are found by name and by the ends of keys, and describe themselves as JSON."""
+
+import json
+
+import pytest
+
+from penstock.data.shards.registry import FORMATS, format_by, format_of, is_shard, suffixes
+from penstock.data.shards.tar import TarFormat
+from penstock.errors import Unsupported, Unusable
+
+
+def test_description_is_json_and_gives_the_same_format():
+    form = TarFormat(fields=("jpg", "cls"), key="last-dot", missing="drop", skip=("x*",))
+    assert format_of(json.loads(json.dumps(form.described()))) == form
+
+
+def test_format_with_a_function_cannot_be_described():
+    with pytest.raises(Unusable, match="function as key="):
+        TarFormat(key=lambda name: ("a", name)).described()
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        None,
+        [],
+        {},
+        {"name": "tar"},
+        {"name": "os"},
+        {"name": 5},
+        {"name": "tar", "fields": 5, "key": "first-dot", "missing": "error", "skip": []},
+        {"name": "tar", "fields": [], "key": "(((", "missing": "error", "skip": []},
+        {"name": "tar", "fields": [], "key": "first-dot", "missing": "error", "skip": [], "more": 1},
+    ],
+)
+def test_descriptions_from_a_hostile_file_are_refused(described):
+    with pytest.raises((ValueError, Unusable)):
+        format_of(described)
+
+
+def test_every_format_can_be_imported_by_its_name_and_suffix():
+    for name in FORMATS:
+        assert name in suffixes().values()
+        for suffix in (suffix for suffix, known in suffixes().items() if known == name):
+            assert is_shard(f"a/B{suffix.upper()}", None)
+
+
+def test_format_follows_from_the_ends_of_keys():
+    assert format_by(None, ["a.tar", "b.TAR"], {"fields": ("x",), "key": None}) == TarFormat(fields=("x",))
+    with pytest.raises(Unusable, match="cannot tell the format"):
+        format_by(None, ["a.tar", "b.xyz"][1:], {})
+    with pytest.raises(Unusable, match="different formats"):
+        format_by(None, ["a.tar", "b.xyz"], {})
+
+
+def test_wrong_formats_and_arguments_are_refused():
+    with pytest.raises(Unusable, match="format must be one of 'tar'"):
+        format_by("tarr", [], {})
+    with pytest.raises(Unusable, match="take no colour="):
+        format_by("tar", [], {"colour": "red"})
+    with pytest.raises(Unusable, match="to the format itself"):
+        format_by(TarFormat(), [], {"fields": ("x",)})
+
+
+def test_compressed_archives_are_refused_with_advice():
+    for name in ("a.tar.gz", "a.TGZ", "a.tar.zst"):
+        with pytest.raises(Unsupported, match=r"ps\.pack"):
+            is_shard(name, None)

@@ -1,0 +1,237 @@
+"""Tar files: the samples that tarfile finds, by ranges; what has no range of its own is refused by name."""
+
+import io
+import itertools
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.data.shards.tar import TarFormat
+from penstock.errors import Damaged, Unsupported, Unusable
+from tests.amounts import examples
+from tests.data.shards.archives import samples, tar, walked
+
+FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+PAIRS = [("a.jpg", b"JPEG"), ("a.cls", b"1"), ("b.jpg", b"x" * 1000), ("b.cls", b"")]
+
+
+def info(name, kind, **attributes):
+    member = tarfile.TarInfo(name)
+    member.type = kind
+    for each, value in attributes.items():
+        setattr(member, each, value)
+    return member
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_neighbours_with_the_same_key_are_one_sample(form):
+    assert samples(TarFormat(), tar(PAIRS, form)) == [
+        ("a", {"jpg": b"JPEG", "cls": b"1"}),
+        ("b", {"jpg": b"x" * 1000, "cls": b""}),
+    ]
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=70)
+
+
+@given(
+    st.lists(st.tuples(st.lists(NAMES, max_size=4), st.lists(st.binary(max_size=1500), max_size=3)), max_size=12),
+    st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+)
+@settings(max_examples=examples(100))
+def test_samples_are_those_that_tarfile_reads(drawn, form):
+    members = []
+    for number, (folders, contents) in enumerate(drawn):
+        key = "/".join([*("d" + each for each in folders), f"{number}"])
+        members += [(f"{key}.{field}.é", data) for field, data in enumerate(contents)]
+    data = tar(members, form)
+    found = [(key, field, value) for key, fields in samples(TarFormat(), data) for field, value in fields.items()]
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        expected = {each.name: archive.extractfile(each).read() for each in archive}
+    assert len(found) == len(members)
+    for (name, value), (key, field, got) in zip(members, found, strict=True):
+        folder, _, base = name.rpartition("/")
+        assert (f"{folder}/" if folder else "") + base.split(".", 1)[0] == key
+        assert base.split(".", 1)[1].lower() == field
+        assert got == value == expected[name]
+
+
+def test_large_members_are_not_read_to_find_the_next_header():
+    data = tar([(f"{number}.bin", bytes([number]) * (600 << 10)) for number in range(20)])
+    found, asks = walked(TarFormat(), data)
+    assert len(found.offsets) == 20
+    assert sum(ask.stop - ask.start for ask in asks) < len(data) // 50
+
+
+def test_small_members_are_read_in_few_requests_and_no_byte_twice():
+    data = tar([(f"{number}.txt", b"t" * 3000) for number in range(5000)])
+    found, asks = walked(TarFormat(), data)
+    assert len(found.offsets) == 5000
+    assert len(asks) < 12
+    assert all(one.stop <= other.start for one, other in itertools.pairwise(asks))
+
+
+@pytest.mark.parametrize("cut", [1, 511, 1024, 1535, 2047])
+def test_truncated_files_are_refused(cut):
+    data = tar([("a.txt", b"t" * 300), ("b.txt", b"u" * 600)])[:3072]
+    with pytest.raises(Damaged, match="ends within"):
+        walked(TarFormat(), data[:-cut])
+
+
+def test_end_without_zeros_or_padding_is_accepted_as_tarfile_does():
+    assert len(samples(TarFormat(), tar([("a.txt", b"t" * 300)])[:900])) == 1
+    assert len(samples(TarFormat(), tar([("a.txt", b"t" * 512)])[:1024])) == 1
+
+
+def test_second_archive_behind_the_end_is_refused():
+    one = tar([("a.txt", b"t")])
+    with pytest.raises(Damaged, match="concatenated"):
+        walked(TarFormat(), one + tar([("b.txt", b"t")]))
+    with pytest.raises(Damaged, match="concatenated"):
+        walked(TarFormat(), one + bytes(2 << 20))
+
+
+def test_header_with_a_wrong_sum_is_refused():
+    data = bytearray(tar(PAIRS))
+    data[1024] ^= 1
+    with pytest.raises(Damaged, match="no tar header is at byte 1024"):
+        walked(TarFormat(), bytes(data))
+
+
+def test_compressed_file_is_refused_with_advice():
+    with pytest.raises(Unsupported, match="gunzip"):
+        walked(TarFormat(), b"\x1f\x8b\x08" + bytes(2000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (tarfile.LNKTYPE, "'l.jpg' at byte 1024 is a hard link"),
+        (tarfile.SYMTYPE, "symbolic link"),
+        (tarfile.GNUTYPE_SPARSE, "sparse"),
+        (tarfile.FIFOTYPE, "pipe"),
+        (b"Z", "type 'Z'"),
+    ],
+)
+def test_links_and_devices_are_refused_by_name(kind, says):
+    data = tar([("a.jpg", b"x"), info("l.jpg", kind, linkname="a.jpg")], tarfile.GNU_FORMAT)
+    with pytest.raises(Unsupported, match=says):
+        walked(TarFormat(), data)
+    if kind != tarfile.GNUTYPE_SPARSE:
+        assert [key for key, _ in samples(TarFormat(skip=("l.*",)), data)] == ["a"]
+
+
+def test_sparse_member_of_a_pax_header_is_refused():
+    member = tarfile.TarInfo("a.bin")
+    member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+    with pytest.raises(Unsupported, match="sparse"):
+        walked(TarFormat(), tar([member]))
+
+
+def test_folders_and_webdatasets_meta_members_are_left_out():
+    data = tar([info("d/", tarfile.DIRTYPE), ("__meta__/x.json", b"{}"), ("d/a.jpg", b"1")])
+    assert samples(TarFormat(), data) == [("d/a", {"jpg": b"1"})]
+
+
+def test_size_of_nine_gibibytes_is_read_from_base_256_and_from_pax():
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        member = tarfile.TarInfo("huge.bin")
+        member.size = 9 << 30
+        header = member.tobuf(form)
+        size = len(header) + (9 << 30) + 1024
+        walk = TarFormat().walk(size)
+        ask = next(walk)
+        asks = 0
+        with pytest.raises(StopIteration) as end:
+            while True:
+                asks += 1
+                data = bytearray(ask.stop - ask.start)
+                part = header[ask.start : ask.stop]
+                data[: len(part)] = part
+                ask = walk.send(memoryview(data))
+        found = end.value.value
+        assert found.sizes.tolist() == [len(header) + (9 << 30)]
+        assert asks <= 3
+
+
+def test_a_size_beyond_the_file_is_refused_before_memory_is_taken():
+    member = tarfile.TarInfo("huge.bin")
+    member.size = 1 << 60
+    with pytest.raises(Damaged, match=r"'huge.bin'"):
+        walked(TarFormat(), member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+
+def test_global_header_with_a_comment_is_passed_over_and_one_with_a_name_refused():
+    comment = tarfile.TarInfo.create_pax_global_header({"comment": "0123456789abcdef"})
+    assert samples(TarFormat(), comment + tar([("a.txt", b"t")])) == [("a", {"txt": b"t"})]
+    named = tarfile.TarInfo.create_pax_global_header({"path": "x"})
+    with pytest.raises(Unsupported, match="global pax header"):
+        walked(TarFormat(), named + tar([("a.txt", b"t")]))
+
+
+class TestFields:
+    def test_single_name_makes_the_member_itself_the_sample(self):
+        assert samples(TarFormat(fields="cls"), tar(PAIRS)) == [b"1", b""]
+
+    def test_extents_hold_only_the_fields_that_are_taken(self):
+        found, _ = walked(TarFormat(fields=("cls",)), tar(PAIRS))
+        assert found.sizes.tolist() == [513, 512]
+
+    def test_several_names_are_taken_in_their_order(self):
+        assert [[*fields] for _, fields in samples(TarFormat(fields=("cls", "jpg")), tar(PAIRS))] == [
+            ["cls", "jpg"]
+        ] * 2
+
+    @pytest.mark.parametrize(("missing", "keys"), [("drop", ["a"]), ("none", ["a", "b"])], ids=["drop", "none"])
+    def test_sample_without_a_field_is_dropped_or_has_none(self, missing, keys):
+        data = tar([*PAIRS[:2], PAIRS[2]])
+        found = samples(TarFormat(fields=("jpg", "cls"), missing=missing), data)
+        assert [key for key, _ in found] == keys
+        assert missing == "drop" or found[1][1] == {"jpg": b"x" * 1000, "cls": None}
+
+    def test_sample_without_a_field_is_an_error_by_default(self):
+        with pytest.raises(Damaged, match=r"the sample 'b' has no field 'cls', only jpg"):
+            walked(TarFormat(fields=("jpg", "cls")), tar(PAIRS[:3]))
+
+    def test_bytes_of_another_sample_are_refused(self):
+        with pytest.raises(Damaged, match="also hold a member of 'b'"):
+            TarFormat().sample(memoryview(tar(PAIRS))[:3600])
+        with pytest.raises(Damaged):
+            TarFormat().sample(memoryview(bytes([255]) * 1024))
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        ("key", "name", "expected"),
+        [
+            ("first-dot", "d.e/Track 2.0 (Clean).MP3", ("d.e/Track 2", "0 (clean).mp3")),
+            ("last-dot", "d.e/Track 2.0 (Clean).MP3", ("d.e/Track 2.0 (Clean)", "mp3")),
+            (r"(?P<key>.*)_(?P<field>[a-z]+)\.npy", "x/7_mask.npy", ("x/7", "mask")),
+            (lambda name: (name[:3], name[3:]), "abcdef", ("abc", "def")),
+        ],
+    )
+    def test_rules_split_names(self, key, name, expected):
+        [(found, fields)] = samples(TarFormat(key=key), tar([(name, b"1")]))
+        assert (found, *fields) == expected
+
+    def test_name_without_a_key_is_refused_unless_left_out(self):
+        data = tar([("README", b"hello"), *PAIRS])
+        with pytest.raises(Damaged, match=r"'README' at byte 0 has no key .*skip="):
+            walked(TarFormat(), data)
+        assert len(samples(TarFormat(skip=("README",)), data)) == 2
+        assert len(samples(TarFormat(key=lambda name: tuple(name.split(".")) if "." in name else None), data)) == 2
+
+    def test_members_apart_and_fields_twice_are_refused_with_their_places(self):
+        with pytest.raises(Damaged, match=r"'a' are not all neighbours: .*'a.txt' at byte"):
+            walked(TarFormat(), tar([PAIRS[0], PAIRS[2], ("a.txt", b"")]))
+        with pytest.raises(Damaged, match=r"'a' has the field 'jpg' twice, at bytes 0 and 1024"):
+            walked(TarFormat(), tar([("a.jpg", b"1"), ("a.JPG", b"2")]))
+
+    @pytest.mark.parametrize(
+        "arguments", [{"key": "(x"}, {"key": "x"}, {"key": 5}, {"fields": 5}, {"fields": ("a", "a")}, {"missing": "x"}]
+    )
+    def test_wrong_arguments_are_refused(self, arguments):
+        with pytest.raises(Unusable):
+            TarFormat(**arguments)
