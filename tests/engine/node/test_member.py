@@ -242,6 +242,7 @@ def test_budgets_of_stores_without_a_network_are_forgotten(tmp_path):
     assert len(room.member._budgets) <= before
 
 
+@pytest.mark.usefixtures("where")  # beside this process's own member, this one would be seen as another
 def test_a_slow_directory_is_asked_seldom(member):
     member.enter(_held := Paced(), NodeOptions())
     now = monotonic() - 1.0  # a second ago: so long it took
