@@ -1,6 +1,6 @@
 # What a newcomer types. Each target installs what it needs into .venv, once, from nothing but Python >= 3.11.
 #   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
-#   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core, four at most; 0: in one process
+#   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core and one more, four at most; 0: in one
 #   make lint | bench | clean
 #   make soak [PENSTOCK_SEED=…]                the random tests with more examples and kills, and the slow ones
 PYTHON ?= python3
