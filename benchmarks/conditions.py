@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benchmarks.environments import OURS
-from benchmarks.objects import Load
+from benchmarks.objects import SHARDS, Load
 
 __all__ = ["CONDITIONS", "CONNECTOR", "DIALECTS", "LOADS", "OURS", "Condition", "Run", "quick"]
 
@@ -81,6 +81,7 @@ LOADS = (
     Load("table", 1 << 30, 1, table=True),
     *(Load(f"fields{per}", 180 * 360 * 4, 2_000, fields=(per, 0)) for per in (1, 4, 32)),
     Load("fields-shards", 180 * 360 * 4, 2_000, fields=(1, 32)),
+    Load("shards", 70_000, 10_000, shards=500),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
@@ -221,6 +222,17 @@ _TABLE = (
     Run("s3fs_read_table", _S3FS),
     Run("pyarrow_read_table", f"{_ARROW} numpy==2.4.6"),
 )
+_LITDATA = SHARDS[0][0]
+_WEBDATASET = f"webdataset==1.0.2 {_TORCH}"
+_SHARDS = (
+    Run("floor_shards", threads=8),
+    Run("penstock_shards", beside="webdataset_shards"),
+    Run("penstock_full_shards", beside="penstock_objects"),
+    Run("penstock_objects"),
+    Run("webdataset_shards", _WEBDATASET),
+    Run("s3torchconnector_shards", CONNECTOR),
+    Run("litdata_shards", _LITDATA),
+)
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
@@ -344,6 +356,8 @@ CONDITIONS = (
         _EPOCHS[1:],
         rounds=2,  # two of the peers take two minutes each
     ),
+    Condition("shards", "samples of 30 to 110 KB in tar files of 500", "shards", "plain", _SHARDS, rounds=3),
+    Condition("shards-late", "the same, 30 ms to the first byte", "shards", "late", _SHARDS, rounds=3),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
     Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),
     Condition("large-save", "a state of 4 GiB saved", "large", "plain", _SAVE[:2], writes=True, rounds=2),

@@ -19,6 +19,9 @@ from benchmarks.environments import OURS, answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# What writes the formats of others: what pip installs, and the script.
+SHARDS = (("litdata==0.2.76 torch==2.13.0 numpy==2.4.6 obstore==0.12.1", "litdata_layout"),)
+
 __all__ = ["BUCKET", "Load", "compare", "empty", "fill", "forget", "manifest"]
 
 BUCKET = "bench"
@@ -34,7 +37,8 @@ class Load:
 
     Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or samples of one, ``fields``
     being how many of them a chunk has, and a shard (0: no shards); or one state of tensors of
-    ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file.
+    ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file. Or objects of about ``size``
+    bytes, which are also in tar files of ``shards`` samples each, and in the formats of others (``peers/shards.py``).
     """
 
     name: str
@@ -45,6 +49,7 @@ class Load:
     layouts: tuple[str, ...] = ()
     table: bool = False
     fields: tuple[int, int] = (0, 0)
+    shards: int = 0
 
     def is_sample(self, number: int) -> bool:
         """Say whether an object's bytes are compared, and not its length alone."""
@@ -69,6 +74,9 @@ def fill(folder: Path, loads: list[Load]) -> None:
             continue
         if load.fields[0]:
             _fill_fields(folder, load)
+            continue
+        if load.shards:
+            _fill_shards(folder, load)
             continue
         digests = {}
         for number, key in enumerate(load.keys):
@@ -104,6 +112,20 @@ def _fill_fields(folder: Path, load: Load) -> None:
     numbers = [load.count, *load.fields, max(1, load.count // _SAMPLES)]
     task = [str(place / load.name), load.name, *map(str, numbers)]
     (folder / f"{load.name}.json").write_text(json.dumps(answer(OURS, "fields", task, f"writing {load.name}")))
+
+
+def _fill_shards(folder: Path, load: Load) -> None:
+    place = folder / "data" / BUCKET
+    task = [str(place), load.name, str(load.size), str(load.count), str(load.shards)]
+    sizes = answer(OURS, "shards", task, f"writing {load.name}")
+    for requirement, script in SHARDS:
+        answer(requirement, script, [str(place / load.name)], f"writing {load.name} as {script}")
+    digests = {
+        key: zlib.crc32((place / key).read_bytes()) for number, key in enumerate(load.keys) if load.is_sample(number)
+    }
+    if len(sizes) != load.count:
+        raise SystemExit(f"{load.name}: {len(sizes)} objects were written")
+    (folder / f"{load.name}.json").write_text(json.dumps(digests))
 
 
 def _fill_state(folder: Path, load: Load) -> None:

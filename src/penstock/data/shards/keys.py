@@ -19,9 +19,6 @@ __all__ = ["ArchiveFormat", "Grouping", "KeyRule", "Missing", "rule_of"]
 KeyRule: TypeAlias = "str | Callable[[str], tuple[str, str] | None]"
 Missing: TypeAlias = Literal["error", "drop", "none"]
 
-# WebDataset's rule, which energon, Ray and Hugging Face follow: the key ends at the first dot of the last component.
-_FIRST_DOT = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
-_LAST_DOT = re.compile(r"((?:.*/)?[^/]+)\.([^./]*)", re.DOTALL)
 # Members such as `__meta__/…`, which WebDataset leaves out.
 _META = re.compile(r"__[^/]*__(/|$)")
 
@@ -41,9 +38,9 @@ def rule_of(key: KeyRule) -> Callable[[str], tuple[str, str] | None]:
     if callable(key):
         return key
     if key == "first-dot":
-        return lambda name: _split(_FIRST_DOT, name)
+        return _first_dot
     if key == "last-dot":
-        return lambda name: _split(_LAST_DOT, name)
+        return _last_dot
     try:
         pattern = re.compile(key)
     except (re.error, TypeError) as error:
@@ -66,9 +63,16 @@ def _selector(skip: tuple[str, ...]) -> Callable[[str, int], bool]:
     return selector(skip, markers=True)
 
 
-def _split(pattern: re.Pattern[str], name: str) -> tuple[str, str] | None:
-    found = pattern.fullmatch(name)
-    return None if found is None else (found[1], found[2].lower())
+def _first_dot(name: str) -> tuple[str, str] | None:
+    """Split as WebDataset, energon, Ray and Hugging Face do: at the first dot of the last component."""
+    base = name.rfind("/") + 1
+    dot = name.find(".", base)
+    return (name[:dot], name[dot + 1 :].lower()) if dot > base else None
+
+
+def _last_dot(name: str) -> tuple[str, str] | None:
+    base, dot = name.rfind("/") + 1, name.rfind(".")
+    return (name[:dot], name[dot + 1 :].lower()) if dot > base else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ class ArchiveFormat(ShardFormat):
             Damaged: The rule matches no such name.
 
         """
-        if _META.match(name) or (self.skip and _selector(self.skip)(name, 1)):
+        if (name[:2] == "__" and _META.match(name)) or (self.skip and _selector(self.skip)(name, 1)):
             return None
         found = rule_of(self.key)(name)
         if found is None and not callable(self.key):

@@ -6,6 +6,7 @@ Formats: POSIX.1-2001 (pax) and GNU tar's manual, "Basic Tar Format". A header i
 
 from __future__ import annotations
 
+import struct
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["TarFormat"]
 
 _BLOCK = 512
+# Name, size, sum, type, magic and prefix.
+_HEADER = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x")
+_USTAR = b"ustar\0"
 _GZIP = b"\x1f\x8b"
 _ZERO = bytes(_BLOCK)
 _NAME_BYTES = 1 << 20  # limit of an extension: no file system has longer names
@@ -128,7 +132,7 @@ class TarFormat(ArchiveFormat):
             found = _member(data, at, at, size)
             if not isinstance(found, _Member) or found.stop > size:
                 raise Damaged("the bytes of a sample are not those of tar members")
-            at = found.next
+            at = found.stop + -found.stop % _BLOCK
             if found.kind not in _REGULAR or (split := self.split(found.name, found.start)) is None:
                 continue
             if values and split[0] != key:
@@ -178,25 +182,31 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int 
         The member; None at the end of the archive; or the byte of the file up to which the view must reach.
 
     """
-    start, shift, given = offset, offset - at, _Extended()
+    start, shift, given = offset, offset - at, None
     while True:
-        block = bytes(view[at : at + _BLOCK])
-        if len(block) < _BLOCK:
+        if at + _BLOCK > len(view):
             return _within(shift + at + _BLOCK, size, "a header")
-        if block == _ZERO:
+        name, length, total, kind, magic, prefix = _HEADER.unpack_from(view, at)
+        found = _summed(view[at : at + _BLOCK], total, shift + at)
+        if not found:
             if at + shift != start:
                 raise Damaged(f"no member follows the extension at byte {start}")
             return None
-        kind, length = block[156:157], _size(block, shift + at)
+        number = _number(length)
+        if number < 0:
+            raise Damaged(f"the tar header at byte {shift + at} has no valid size")
         at += _BLOCK
         if kind not in _EXTENSIONS:
-            return _described(block, given, start, shift + at, length)
-        if length > _NAME_BYTES:
-            raise Damaged(f"the extension at byte {shift + at - _BLOCK} has {length} bytes, too many for names")
-        stop = at + length + -length % _BLOCK
+            # GNU's magic has a space here, and other values in place of the prefix.
+            title = _text(prefix) + "/" + _text(name) if prefix[0] and magic == _USTAR else _text(name)
+            return _described(given, title, kind, (start, shift + at, number))
+        if number > _NAME_BYTES:
+            raise Damaged(f"the extension at byte {shift + at - _BLOCK} has {number} bytes, too many for names")
+        stop = at + number + -number % _BLOCK
         if stop > len(view):
             return _within(shift + stop, size, "an extension")
-        given.add(kind, bytes(view[at : at + length]), start)
+        given = given or _Extended()
+        given.add(kind, bytes(view[at : at + number]), start)
         at = stop
 
 
@@ -228,62 +238,52 @@ class _Extended:
         self.length = _decimal(found[b"size"], start) if b"size" in found else self.length
 
 
-def _described(block: bytes, given: _Extended, start: int, data: int, length: int) -> _Member:
-    """Return the member of a header, whose bytes begin at ``data``."""
-    kind, name = b"S" if given.sparse else block[156:157], given.name or _name(block)
+def _described(given: _Extended | None, name: str, kind: bytes, place: tuple[int, int, int]) -> _Member:
+    """Return the member of a header; ``place``: where its headers and its bytes begin, and the size in the header."""
+    start, data, length = place
+    if given is not None:
+        name, kind = given.name or name, b"S" if given.sparse else kind
+        length = length if given.length < 0 else given.length
     if kind == b"\0" and name.endswith("/"):
         kind = _FOLDER
     # Links and folders have no bytes, whatever their headers say.
-    stop = data if kind in b"123456" else data + (length if given.length < 0 else given.length)
-    return _Member(start, data, stop, name, kind)
+    return _Member(start, data, data if kind in b"123456" else data + length, name, kind)
 
 
-def _size(block: bytes, offset: int) -> int:
-    """Return the size that a header states, after a check of its sum.
+def _summed(block: memoryview, total: bytes, offset: int) -> bool:
+    """Return whether a header is there; False for a block of zeros, at the end of the archive.
 
     Raises:
-        Damaged: The block is not a header.
+        Damaged: The sum of the header does not match.
 
     """
-    given = _number(block[148:156])
+    given = _number(total)
     # The low half of Adler-32 is the sum of the bytes modulo 65,521, plus 1; the sum counts its own field as spaces.
-    total = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
-    if given < 0 or ((total - given) % 65521 and not _summed(block, given)):
+    if given >= 0 and not ((zlib.adler32(block) & 0xFFFF) - 1 - sum(total) + 256 - given) % 65521:
+        return True
+    if block == _ZERO:
+        return False
+    # Old programs sum signed bytes.
+    rest = bytes(block[:148]) + b" " * 8 + bytes(block[156:])
+    if given != sum(rest) - 256 * sum(each > 127 for each in rest):  # noqa: PLR2004  the sign bit
         raise Damaged(f"no tar header is at byte {offset}: the file is damaged, or not a tar file")
-    found = _number(block[124:136])
-    if found < 0:
-        raise Damaged(f"the tar header at byte {offset} has no valid size")
-    return found
-
-
-def _summed(block: bytes, given: int) -> bool:
-    """Return whether ``given`` is the sum of a header, of unsigned or (in old programs) signed bytes."""
-    rest = block[:148] + b" " * 8 + block[156:]
-    total = sum(rest)
-    return given in (total, total - 256 * sum(each > 127 for each in rest))  # noqa: PLR2004  the sign bit
+    return True
 
 
 def _number(data: bytes) -> int:
     """Return a number in octal digits, or in base 256 if the first bit is set; -1 if it is neither."""
     if data[0] & 0x80:
         return int.from_bytes(bytes([data[0] & 0x7F]) + data[1:], "big")
-    digits = data.partition(b"\0")[0].strip(b" ")
+    digits = data.rstrip(b"\0 ").lstrip(b" ")
     try:
         return int(digits, 8) if digits else 0
     except ValueError:
         return -1
 
 
-def _name(block: bytes) -> str:
-    name = block[:100].partition(b"\0")[0]
-    # GNU's magic has a space here, and other values in place of the prefix.
-    if block[257:263] == b"ustar\0" and block[345]:
-        name = block[345:500].partition(b"\0")[0] + b"/" + name
-    return _text(name)
-
-
 def _text(data: bytes) -> str:
-    return data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    end = data.find(b"\0")
+    return (data if end < 0 else data[:end]).decode("utf-8", "surrogateescape")
 
 
 def _decimal(data: bytes, offset: int) -> int:

@@ -1,0 +1,33 @@
+"""LitData as documented: its own chunks, shuffled; it writes them to local disk first."""
+
+import os
+import tempfile
+import time
+
+from meter import BUCKET, KEY, REGION, SECRET, Meter
+
+os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION=REGION, AWS_ALLOW_HTTP="true")
+import litdata
+from litdata.streaming import downloader
+
+meter = Meter()
+prefix = meter.keys[0].rpartition("/")[0]
+# It refuses http:// otherwise.
+downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
+cache = tempfile.mkdtemp(prefix="penstock-bench-litdata-", dir=meter.path("").parents[2])
+os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = cache
+with meter:
+    began = time.perf_counter()
+    dataset = litdata.StreamingDataset(
+        f"s3://{BUCKET}/{prefix}/litdata",
+        cache_dir=cache,
+        shuffle=True,
+        drop_last=False,
+        storage_options={"endpoint_url": meter.endpoint},
+        max_cache_size="10GB",
+    )
+    for batch in litdata.StreamingDataLoader(dataset, batch_size=meter.batch, collate_fn=list):
+        meter.told.setdefault("first_s", time.perf_counter() - began)
+        for each in batch:
+            meter.check(f"{prefix}/{each['key']}", each["bin"])
+        meter.step()
