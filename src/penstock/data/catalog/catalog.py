@@ -138,10 +138,17 @@ class Contents:
     def spans(self, indices: Iterable[int]) -> Iterator[Span]:
         """Yield ``span`` of each entry; the columns are looked up only once."""
         rows, table = self._rows, self._table
-        if table.ranges is not None:
-            yield from map(self.span, indices)
-            return
         sizes, key, etag = table.sizes.view, table.keys.text, table.etags.text
+        if table.ranges is not None:
+            objects, offsets = table.ranges.objects.view, table.ranges.offsets.view
+            for index in indices:
+                row = rows[index]
+                start, of, size = offsets[row], objects[row], sizes[row]
+                if start < 0:
+                    yield self.span(index)
+                else:
+                    yield _new(Span, (key(of), start, start + size, etag(of), False, 0, None))
+            return
         for index in indices:
             row = rows[index]
             size = sizes[row]
@@ -150,9 +157,9 @@ class Contents:
 
     @cached_property
     def bare(self) -> bool:
-        """Whether the entries are bytes without fields, labels or values of the user's columns."""
+        """Whether the entries have neither labels nor values of the user's columns."""
         table = self._table
-        return table.classes is None and not table.columns and not table.labels.parts and table.format is None
+        return table.classes is None and not table.columns and not table.labels.parts
 
     @property
     def format(self) -> ShardFormat | None:

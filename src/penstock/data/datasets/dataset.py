@@ -546,7 +546,7 @@ class CatalogDataset(BatchableDataset):
     def _sample(self, index: int, span: Span, data: bytes | memoryview) -> Any:  # noqa: ANN401  the transform decides the type
         """Return the yielded value of entry ``index``; add the object's URL as a note to an error of the transform."""
         catalog, repeat = self.catalog, isinstance(index, Repeat)
-        if catalog.bare:
+        if catalog.bare and catalog.format is None:
             sample = Sample(catalog.root, span, data, repeat=repeat)
         else:
             sample = _rich_sample(catalog, index, span, data)
@@ -567,7 +567,7 @@ class CatalogDataset(BatchableDataset):
 def _rich_sample(catalog: Catalog, index: int, span: Span, data: bytes | memoryview) -> Sample:
     """Return a sample with its label, columns and, in a shard, fields."""
     root, repeat, form = catalog.root, isinstance(index, Repeat), catalog.format
-    label, columns = catalog.label(index), catalog.row(index)
+    label, columns = (None, {}) if catalog.bare else (catalog.label(index), catalog.row(index))
     if form is not None:
         try:
             found = form.sample(memoryview(data))
