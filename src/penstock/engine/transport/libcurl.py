@@ -27,6 +27,7 @@ __all__ = [
     "OK",
     "Header",
     "Line",
+    "Message",
     "Pool",
     "easy_cleanup",
     "easy_header",
@@ -64,7 +65,9 @@ class Line(ctypes.Structure):
     _fields_ = (("data", ctypes.c_char_p), ("next", _void))
 
 
-class _Message(ctypes.Structure):
+class Message(ctypes.Structure):
+    """News of a transfer (``struct CURLMsg``); ``multi_info`` returns its address, or None."""
+
     _fields_ = (("kind", _int), ("easy", _void), ("result", _long))
 
 
@@ -155,7 +158,7 @@ multi_setopt = _hot(_short, "curl_multi_setopt", _int, variadic=True)
 multi_add = _hot(_short, "curl_multi_add_handle", _int)
 multi_remove = _hot(_short, "curl_multi_remove_handle", _int)
 multi_remove_waiting = _hot(_waiting, "curl_multi_remove_handle", _int)
-multi_info = _hot(_short, "curl_multi_info_read", ctypes.POINTER(_Message))
+multi_info = _hot(_short, "curl_multi_info_read", _void)
 multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
 multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
 share_init = _declare(_short, "curl_share_init", Pointer)

@@ -28,6 +28,7 @@ from penstock.engine.transport.easy import CUT
 from penstock.engine.transport.late_calls import Lookout
 from penstock.engine.transport.libcurl import (
     OK,
+    Message,
     multi_add,
     multi_info,
     multi_init,
@@ -61,13 +62,15 @@ _MAXCONNECTS, _RESOLVE_THREADS_MAX = 6, 20  # CURLMOPT_*, from curl/multi.h
 # option.
 _RESOLVE_THREADS = 384
 
+_MESSAGES = 4096  # views of messages that are kept
+
 _int, _long = ctypes.c_int, ctypes.c_long
 
 
 class Multi:
     """Many transfers at once on one thread; only ``wakeup`` may be called from another thread."""
 
-    __slots__ = ("_handle", "_left", "_left_at", "_running")
+    __slots__ = ("_handle", "_left", "_left_at", "_messages", "_running")
 
     def __init__(self, connections: int) -> None:
         """Create the multi handle; each store keeps at most ``connections`` connections for reuse."""
@@ -76,6 +79,7 @@ class Multi:
             raise MemoryError
         self._running, self._left = _int(), _int()
         self._left_at = ctypes.byref(self._left)
+        self._messages: dict[int, Message] = {}
         self.keep(connections)
         multi_setopt(self._handle, _RESOLVE_THREADS_MAX, _long(_RESOLVE_THREADS))
 
@@ -108,10 +112,15 @@ class Multi:
 
     def finished(self) -> list[tuple[int, int]]:
         """Return (pointer of the handle, libcurl's code) for each transfer that ended since the last call."""
-        ended = []
-        while message := multi_info(self._handle, self._left_at):
-            found = message.contents
-            ended.append((found.easy, found.result))
+        ended, messages = [], self._messages
+        while at := multi_info(self._handle, self._left_at):
+            # libcurl keeps each message within a handle: few addresses, whose views are made once.
+            message = messages.get(at)
+            if message is None:
+                if len(messages) >= _MESSAGES:
+                    messages.clear()
+                message = messages[at] = Message.from_address(at)
+            ended.append((message.easy, message.result))
         return ended
 
 

@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 EMPTY_SHA256 = sha256(b"").hexdigest()
+# A copy of it saves a quarter of the time of a digest: OpenSSL's search for the algorithm by its name.
+_begun = sha256().copy
 UNSIGNED = "UNSIGNED-PAYLOAD"
 _PADS = (0x36, 0x5C)  # RFC 2104: XORed with the key, for the inner and the outer hash
 
@@ -165,8 +167,9 @@ class Signer:
         form = self._forms.get(names) or self._form(names, credentials)
         canonical = f"{method}\n{path}\n{query}\n{form.canonical % form.values(differing)}\n{digest}"
         # HMAC by hand: copying the two keyed hashes takes half the time of copying an hmac object, and keeps the GIL.
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(f"{self._preamble}{sha256(canonical.encode('latin-1')).hexdigest()}".encode())
+        inner, outer, request = self._inner.copy(), self._outer.copy(), _begun()
+        request.update(canonical.encode("latin-1"))
+        inner.update(f"{self._preamble}{request.hexdigest()}".encode())
         outer.update(inner.digest())
         proof = f"{form.proof}{outer.hexdigest()}"
         return (*form.lines, *lines, proof) if usual else (*form.lines, f"{self._digest}:{digest}", *lines, proof)
