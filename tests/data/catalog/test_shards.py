@@ -99,6 +99,16 @@ def test_catalog_is_saved_opened_sliced_and_pickled_with_its_format(folder):
     assert len(part) + len(rest) == 15
 
 
+def test_split_draws_samples_and_not_shards(tmp_path):
+    members = [(f"{at}.txt", b"t") for at in range(400)]
+    (tmp_path / "a.tar").write_bytes(tar(members[:200]))
+    before, _ = ps.Catalog.from_shards(f"{tmp_path}/").split(0.8, seed=3)
+    assert 130 < len(before) < 190
+    (tmp_path / "b.tar").write_bytes(tar(members[200:]))
+    after, _ = ps.Catalog.from_shards(f"{tmp_path}/").split(0.8, seed=3)
+    assert after[: len(before)].digest == before.digest
+
+
 def test_catalogs_of_different_formats_are_not_added(folder):
     with pytest.raises(Unusable, match=r"ps\.concat"):
         ps.Catalog.from_shards(folder) + ps.Catalog.from_shards(folder, fields="cls")

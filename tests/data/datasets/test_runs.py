@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.data.datasets.runs import fitted_order, runs_of
+from penstock.data.datasets.runs import fitted_order, merged_spans, runs_of
 from penstock.data.order.orders import CatalogOrder, FullShuffle
 from penstock.errors import Damaged, Unusable
 from penstock.testing.restarts import check_restarts
+from penstock.values import Span
 from tests.amounts import examples
 from tests.data.shards.archives import tar
 
@@ -156,3 +157,24 @@ def test_whole_objects_have_no_runs_and_blocks_by_their_sizes():
     unknown = Catalog.build("memory://bucket/", "", [Entry("a")])
     with pytest.raises(Unusable, match="not all sizes are known"):
         fitted_order(ps.Lanes(), unknown)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400_000), st.integers(0, 90_000)), max_size=40))
+@settings(max_examples=examples(150))
+def test_merged_spans_hold_every_span_and_few_bytes_more(drawn):
+    spans = [Span(key, start, start + size) for key, start, size in drawn]
+    read, places = merged_spans(spans)
+    for span, (number, start, stop) in zip(spans, places, strict=True):
+        whole = read[number]
+        assert (whole.key, whole.start + start, whole.start + stop) == (span.key, span.start, span.stop)
+        assert stop <= whole.stop - whole.start
+    gaps = (len(spans) + 1) * (64 << 10)
+    assert sum(each.stop - each.start for each in read) <= sum(size for *_, size in drawn) + gaps
+
+
+def test_neighbours_of_a_batch_are_read_in_one_request(folder, expected):
+    dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
+    sampler = ps.BatchSampler(dataset, 32, shuffle=ps.BlockShuffle(block_bytes=30_000, window_blocks=2))
+    found = [each for batch in sampler for each in dataset.__getitems__(batch)]
+    assert sorted(found) == sorted(expected)
+    assert dataset.__getitems__([5, 3, 5, 4]) == [expected[at] for at in (5, 3, 5, 4)]

@@ -598,7 +598,8 @@ class Catalog(Contents):
         """Return random parts of the catalog, each in the catalog's order; makes no request.
 
         ``split(0.9)`` makes parts of about nine tenths and one tenth. The part of an entry depends only on its name
-        below ``base`` and on ``seed``, so it stays the same when objects are added to the prefix, or copied elsewhere.
+        below ``base`` (in shards also on its place) and on ``seed``, so it stays the same when objects are added to the
+        prefix, or copied elsewhere.
         Counts (``split(540, 60)``) are exact. So is ``by="label"``: each part has its fraction of every class, rounded,
         and at least one entry. In both cases, a few entries change parts when objects are added. All parts keep the
         classes of the whole.

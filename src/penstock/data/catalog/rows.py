@@ -308,10 +308,17 @@ def draws(table: Table, rows: Rows, skip: int, seed: int) -> NDArray[np.uint64]:
     """Return a uniform 64-bit number for each entry, from its name (without ``skip`` bytes) and ``seed`` alone.
 
     The bytes of a name are the coefficients of a polynomial modulo 2⁶⁴, which splitmix64 then mixes with the seed.
-    Ranges of the same object have the same name, so they are in the same part.
+    Ranges of the same object have the same name, so they are in the same part; but samples of a shard are drawn one by
+    one, by their place, since a shard holds many.
     """
     key = np.uint64(int.from_bytes(hashlib.sha256(f"penstock split {seed}".encode()).digest()[:8], "little"))
-    pieces = [_mixed(_polynomial(table, block, skip) ^ key) for block in blocks(rows)]
+    offsets = None if table.format is None or table.ranges is None else table.ranges.offsets.values
+    pieces = []
+    for block in blocks(rows):
+        named = _polynomial(table, block, skip)
+        if offsets is not None:
+            named = named ^ _mixed(taken(offsets, block).astype(np.uint64))
+        pieces.append(_mixed(named ^ key))
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
 
 

@@ -26,6 +26,7 @@ from penstock.data.datasets.iteration import (
     grouped,
 )
 from penstock.data.datasets.reading import Delivery, OnError, in_lists, remaining
+from penstock.data.datasets.runs import fitted_order
 from penstock.data.datasets.sample import Sample
 from penstock.data.datasets.stateful import Progress, StatefulIterator
 from penstock.data.order.indices import batch_indices
@@ -448,7 +449,9 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 f"a {type(data_source).__name__} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
-        plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
+        catalog = getattr(data_source, "catalog", None)
+        order = fitted_order(shuffle, catalog) if isinstance(catalog, Catalog) else order_of(shuffle)
+        plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order, seed=seed, tail=tail)
         super().__init__(plan, _contents(data_source), Iterations(place))
         self.batch_size = plan.batch
 

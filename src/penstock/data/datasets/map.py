@@ -17,7 +17,7 @@ from penstock.data.catalog.rows import picked, positions
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.runs import fitted_order
+from penstock.data.datasets.runs import fitted_order, merged_spans
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import SamplingPlan
@@ -166,7 +166,12 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
         spans = [*self.catalog.spans(rows)]
-        return list(map(self._sample, rows, spans, self._source.read_many(spans)))
+        if self.catalog.extents(range(0)) is None:
+            return list(map(self._sample, rows, spans, self._source.read_many(spans)))
+        merged, places = merged_spans(spans)
+        bodies = [memoryview(body) for body in self._source.read_many(merged)]
+        cut = (bodies[number][start:stop] for number, start, stop in places)
+        return list(map(self._sample, rows, spans, cut))
 
 
 class Part(MapDataset):

@@ -20,7 +20,7 @@ from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Made = Callable[[int, Span, memoryview], Any]
 
-__all__ = ["RunReading", "Runs", "fitted_order", "runs_of"]
+__all__ = ["RunReading", "Runs", "fitted_order", "merged_spans", "runs_of"]
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -157,6 +157,33 @@ def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> ND
         found.append(np.flatnonzero(apart) + first + 1)
     starts = np.unique(np.concatenate(found))
     return np.append(starts[starts < total], total)
+
+
+def merged_spans(spans: Sequence[Span]) -> tuple[list[Span], list[tuple[int, int, int | None]]]:
+    """Merge neighbouring ranges of objects into spans of at most 8 MiB.
+
+    Returns:
+        The spans to read, and for each of ``spans`` the number of the span that holds it and its place in that.
+
+    """
+    read: list[Span] = []
+    places: list[tuple[int, int, int | None]] = [(0, 0, 0)] * len(spans)
+    for at in sorted(range(len(spans)), key=lambda at: (spans[at].key, spans[at].start)):
+        span = spans[at]
+        last = read[-1] if read else None
+        if last is None or not _joins(last, span):
+            read.append(span)
+        elif (span.stop or 0) > (last.stop or 0):
+            read[-1] = last._replace(stop=span.stop)
+        start = read[-1].start
+        places[at] = len(read) - 1, span.start - start, None if span.stop is None else span.stop - start
+    return read, places
+
+
+def _joins(last: Span, span: Span) -> bool:
+    if last.whole or span.whole or last.stop is None or span.stop is None or last.key != span.key:
+        return False
+    return span.start <= last.stop + _GAP_BYTES and span.stop - last.start <= _MOST_BYTES
 
 
 class RunReading(ChunkReading[tuple[int, memoryview]]):
