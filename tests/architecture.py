@@ -57,7 +57,7 @@ HOMES = {
         *tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")),
         "engine.buffer",
     ),
-    "fastcrc": ("stores", "testing"),
+    "fastcrc": ("stores", "testing", "data.shards.tfrecord"),
     "fsspec": ("interop", "stores.fsspec"),
     "google": ("stores.gcs.store", "compat.dataflux_pytorch.listing"),
     "google_crc32c": ("data.zarr",),

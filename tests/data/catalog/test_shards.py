@@ -39,6 +39,13 @@ def test_shards_may_be_named_in_several_ways(folder, urls):
     ]
 
 
+def test_glob_with_a_format_takes_any_name(folder):
+    (folder / "train-02.tar").rename(folder / "train-00002-of-00003")
+    assert len(ps.Catalog.from_shards(f"{folder}/train-*", format="tar")) == 15
+    assert len(ps.Catalog.from_shards(f"{folder}/train-*")) == 10
+    assert len(ps.Catalog.from_shards(folder, format="tar")) == 10
+
+
 def test_single_shard_and_order_of_a_list(folder):
     assert len(ps.Catalog.from_shards(folder / "train-01.tar")) == 5
     reverse = ps.Catalog.from_shards([folder / "train-02.tar", folder / "train-00.tar"])

@@ -62,6 +62,26 @@ def test_wrong_formats_and_arguments_are_refused():
         format_by(TarFormat(), [], {"fields": ("x",)})
 
 
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("a/x.tfrecord-00000-of-00010", True),
+        ("x.TFRecords-3-OF-7", True),
+        ("x.tar-00000-of-00010", True),
+        ("x.tfrecord-00000-of-", False),
+        ("x.tfrecord-00000-of-00010.txt", False),
+        ("train-00000-of-00010", False),
+    ],
+)
+def test_number_of_a_shard_may_follow_its_end(key, expected):
+    assert is_shard(key, None) is expected
+
+
+def test_number_does_not_hide_a_compressed_shard():
+    with pytest.raises(Unsupported, match="decompress it once"):
+        is_shard("x.tfrecord-00000-of-00010.gz", None)
+
+
 def test_compressed_archives_are_refused_with_advice():
     for name in ("a.tar.gz", "a.TGZ", "a.tar.zst"):
         with pytest.raises(Unsupported, match=r"ps\.pack"):

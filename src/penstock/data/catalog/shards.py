@@ -123,7 +123,7 @@ def find_shards(
     patterns = [parse(urls).url] if single else [parse(each).url for each in urls]  # type: ignore[arg-type,union-attr]
     if single and not _BRACES.search(patterns[0]):
         source, key = open_source(patterns[0], store)
-        if _WILD.search(key) or not key.lower().endswith(tuple(suffixes() if form is None else form.suffixes)):
+        if _WILD.search(key) or not is_shard(key, form):
             base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
             return Shards(source, base, found, form or format_by(None, [each.key for each in found], arguments))
     places = [parse(each) for pattern in patterns for each in expanded(pattern)]
@@ -151,7 +151,10 @@ def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> t
     found = []
     for row in range(table.rows):
         name = table.keys.text(row)
-        if (chosen is None or chosen(name[len(base) :], 1)) and is_shard(name, form):
+        if chosen is not None and not chosen(name[len(base) :], 1):
+            continue
+        # A glob chooses by itself; of a prefix with other objects, only shards are taken.
+        if is_shard(name, form) or (chosen is not None and form is not None):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
     if not found:
         if not table.rows:

@@ -444,7 +444,7 @@ class CatalogDataset(BatchableDataset):
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
             transform: As for the class.
-            format: ``"tar"``; default: by the ends of the names.
+            format: ``"tar"``, ``"jsonl"`` or ``"tfrecord"``; default: by the ends of the names.
             fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
             key: Rule by which members form samples: see ``Catalog.from_shards``.
             missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or
@@ -573,6 +573,8 @@ def _rich_sample(catalog: Catalog, index: int, span: Span, data: bytes | memoryv
             found = form.sample(memoryview(data))
         except PenstockError as error:
             error.url = error.url or f"{root}{span.key}"
+            if isinstance(error, Damaged):
+                error.message = f"{error.message}; the sample is bytes {span.start} to {span.stop} of the shard"
             raise
         except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
             message = f"bytes {span.start} to {span.stop} are not a sample of a {form.name} file: {error!r}"

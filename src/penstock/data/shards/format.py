@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Ask", "Extents", "Fields", "ShardFormat", "Walk", "extents_of"]
+__all__ = ["Ask", "Extents", "Fields", "ShardFormat", "Walk", "extents_of", "field_names"]
 
 
 class Ask(NamedTuple):
@@ -134,3 +134,18 @@ def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] 
     """Return the extents from ``starts`` to ``stops``, in bytes."""
     offsets = np.array(starts, dtype=np.int64)
     return Extents(offsets, np.array(stops, dtype=np.int64) - offsets, keys, schema)
+
+
+def field_names(given: object) -> str | tuple[str, ...]:
+    """Return the argument ``fields`` of a format, which may come from a file: one name, or a tuple of names.
+
+    Raises:
+        Unusable: It is neither, or a name occurs twice.
+
+    """
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) and each for each in names):
+        raise Unusable(f"fields must be the name of a field, or several, got {given!r}")
+    if len(set(names)) < len(names):
+        raise Unusable(f"fields must be different names, got {given!r}")
+    return given if isinstance(given, str) else tuple(names)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of
+from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of, field_names
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Damaged, Unusable
 
@@ -99,13 +99,7 @@ class ArchiveFormat(ShardFormat):
             Unusable: An argument is invalid.
 
         """
-        given: object = self.fields
-        names = (given,) if isinstance(given, str) else given
-        if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) and each for each in names):
-            raise Unusable(f"fields must be the name of a field, or several, got {given!r}")
-        if len(set(names)) < len(names):
-            raise Unusable(f"fields must be different names, got {given!r}")
-        object.__setattr__(self, "fields", given if isinstance(given, str) else tuple(names))
+        object.__setattr__(self, "fields", field_names(self.fields))
         if self.missing not in ("error", "drop", "none"):
             raise Unusable(f'missing must be "error", "drop" or "none", got {self.missing!r}')
         object.__setattr__(self, "skip", globs(self.skip))

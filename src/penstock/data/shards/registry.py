@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +18,22 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "format_by", "format_of", "is_shard", "suffixes"]
 
 # Module and class of each format: a module is imported when its format is first used.
-FORMATS = {"tar": "tar:TarFormat"}
+FORMATS = {"tar": "tar:TarFormat", "jsonl": "jsonl:JsonlFormat", "tfrecord": "tfrecord:TFRecordFormat"}
+
+# What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.
+_NUMBER = re.compile(r"-\d+-of-\d+(?=$|\.(gz|zst)$)")
 
 # Ends of names that are shards nowhere: what to do about them.
 _REFUSED = {
     (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"): (
         "a compressed tar file has no sample that can be read by its place: decompress it once, or write the samples "
         "into a tar or zip file with ps.pack"
+    ),
+    (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"): (
+        "a compressed file has no line that can be read by its place: decompress it once"
+    ),
+    (".tfrecord.gz", ".tfrecords.gz"): (
+        "a compressed file has no record that can be read by its place: decompress it once"
     ),
 }
 
@@ -35,23 +46,29 @@ def _class(name: object) -> type[ShardFormat]:
     return found
 
 
+@cache
 def suffixes() -> dict[str, str]:
     """Return the ends of the names of shards, lower-case, each with the name of its format."""
     return {suffix: name for name in FORMATS for suffix in _class(name).suffixes}
 
 
 def is_shard(key: str, form: ShardFormat | None) -> bool:
-    """Return whether a key has the end of a shard of ``form``, or of any format.
+    """Return whether a key has the end of a shard of ``form``, or of any format; ``-00000-of-00010`` may follow it.
 
     Raises:
         Unsupported: The key has the end of a compressed archive, in which nothing has a place.
 
     """
-    lower = key.lower()
+    lower = _unnumbered(key)
     for ends, advice in _REFUSED.items():
         if lower.endswith(ends):
             raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
     return lower.endswith(tuple(suffixes() if form is None else form.suffixes))
+
+
+def _unnumbered(key: str) -> str:
+    """Return a key in lower case, without the number of a shard behind its end."""
+    return _NUMBER.sub("", key.lower())
 
 
 def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: Mapping[str, Any]) -> ShardFormat:
@@ -84,7 +101,8 @@ def _named(keys: Iterable[str]) -> str:
     """Return the name of the only format that the ends of ``keys`` stand for."""
     known, found = suffixes(), dict[str, str]()
     for key in keys:
-        name = next((known[suffix] for suffix in known if key.lower().endswith(suffix)), "")
+        lower = _unnumbered(key)
+        name = next((known[suffix] for suffix in known if lower.endswith(suffix)), "")
         found.setdefault(name, key)
         if len(found) > 1:
             first, second = found.values()
