@@ -16,6 +16,7 @@ import zarr
 
 from penstock.interop.zarr import Store
 from tests.edges.launch import program, ranks
+from tests.images import tar
 from tests.servers.moto import moto
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -40,7 +41,21 @@ def photographs():
             client.put_object(Bucket="bucket", Key=f"photos/{name}/{number:04}.jpg", Body=jpeg.getvalue())
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.jpg", Body=jpeg.getvalue())
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.txt", Body=f"{name} {number}".encode())
+        _fill_shards(client, draw)
         yield server
+
+
+def _fill_shards(client, draw):
+    """Put 600 small images and their classes into six tar files."""
+    from PIL import Image
+
+    for shard in range(6):
+        members = []
+        for number in range(100):
+            png = io.BytesIO()
+            Image.frombytes("L", (8, 8), draw.randbytes(64)).save(png, "PNG")
+            members += [(f"{number:04}.png", png.getvalue()), (f"{number:04}.cls", b"%d" % draw.randrange(10))]
+        client.put_object(Bucket="bucket", Key=f"shards/train-{shard:04}.tar", Body=tar(members))
 
 
 @pytest.fixture
@@ -91,6 +106,14 @@ def test_imagefolder_trains_and_continues_after_the_last_saved_epoch(variables):
     first = printed(program(*words, "--epochs", "1", **variables))
     second = printed(program(*words, "--epochs", "2", **variables))
     assert [re.findall(r"epoch (\d): accuracy \d+%", each) for each in (first, second)] == [["0"], ["1"]]
+
+
+def test_shards_are_trained_on_and_continued(variables):
+    words = [EXAMPLES / "shards.py", "s3://bucket/shards/train-{0000..0005}.tar", "--run", "s3://bucket/runs/9/"]
+    first = printed(program(*words, "--epochs", "1", **variables))
+    second = printed(program(*words, "--epochs", "2", **variables))
+    found = [re.findall(r"epoch (\d): loss \d\.\d+ after (\d+) steps", each) for each in (first, second)]
+    assert found == [[("0", "12")], [("1", "24")]]
 
 
 def test_captions_pairs_each_image_with_its_caption(variables):
