@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.jobs.find import find, presign
+    from penstock.jobs.pack import pack
     from penstock.jobs.sync import sync
     from penstock.jobs.warm import warm
     from penstock.options import (
@@ -114,6 +115,7 @@ _HOMES = {
     "open": "verbs",
     "open_cache": "engine.cache.tiers",
     "open_safetensors": "checkpoint.safetensors.verbs",
+    "pack": "jobs.pack",
     "presign": "jobs.find",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
@@ -173,6 +175,7 @@ __all__ = [
     "open",
     "open_cache",
     "open_safetensors",
+    "pack",
     "presign",
     "save",
     "save_safetensors",

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-WITH_EXAMPLE = ["stat", "cp", "mv", "rm", "cat", "du", "find", "index", "sync", "presign", "doctor", "bench", "report"]
+WITH_EXAMPLE = [
+    "stat",
+    "cp",
+    "mv",
+    "rm",
+    "cat",
+    "du",
+    "find",
+    "index",
+    "pack",
+    "sync",
+    "presign",
+    "doctor",
+    "bench",
+    "report",
+]
 
 
 @pytest.mark.parametrize("command", WITH_EXAMPLE)

@@ -17,8 +17,8 @@ __all__ = ["build"]
 _HOMES = {
     **{name: name for name in ("ls", "stat", "cp")},
     "mv": "cp",
-    **{name: name for name in ("rm", "cat", "du", "find", "index", "sync", "presign", "checkpoint", "zarr", "cache")},
-    **{name: name for name in ("config", "doctor", "bench", "report", "demo")},
+    **{name: name for name in ("rm", "cat", "du", "find", "index", "pack", "sync", "presign", "checkpoint", "zarr")},
+    **{name: name for name in ("cache", "config", "doctor", "bench", "report", "demo")},
 }
 
 

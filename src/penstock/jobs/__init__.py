@@ -1,4 +1,4 @@
-"""Many objects at once: ``ps.sync``, ``ps.find``, ``ps.warm``, ``ps.presign``, and the commands ``cp`` and ``mv``.
+"""Many objects at once: ``ps.sync``, ``find``, ``warm``, ``presign``, ``pack``, and the commands ``cp`` and ``mv``.
 
 From ``penstock sync`` to the report:
 
@@ -10,5 +10,5 @@ From ``penstock sync`` to the report:
 5. ``sync`` deletes what the source lacks, if nothing failed.
 6. ``outcome``: each object's outcome goes into the result, to the progress line, and as a line into the report file.
 
-``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read.
+``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``pack`` writes ``members``.
 """

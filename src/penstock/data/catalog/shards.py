@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Shard", "Shards", "expanded", "find_shards", "index_shards"]
+__all__ = ["Shard", "Shards", "expanded", "find_shards", "index_shards", "table_of_extents"]
 
 _AT_ONCE = 32  # walks, each with a request in flight
 _MOST_URLS = 1 << 20
@@ -187,6 +187,24 @@ def index_shards(shards: Shards, labels: Rule | None, progress: Callable[[int], 
         found[number] = extents
         samples += len(extents.offsets)
         progress(samples)
+    table = table_of_extents(shards, found)
+    if labels is None:
+        return gathered(table)
+    base = len(shards.base)
+    blocks = (
+        [f"{shard.key[base:]}/{key}" for key in each.keys or [""] * len(each.offsets)]
+        for shard, each in zip(shards.found, found, strict=True)
+    )
+    return gathered(table.having(classes=classified(labels, blocks, table.rows, None)))
+
+
+def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[bytes] | None = None) -> Table:
+    """Return the table of samples, given the extents of each shard, and the label of each sample as JSON.
+
+    Raises:
+        Unusable: The shards do not fit together.
+
+    """
     form = shards.format
     for shard, each in zip(shards.found, found, strict=True):
         try:
@@ -198,22 +216,14 @@ def index_shards(shards: Shards, labels: Rule | None, progress: Callable[[int], 
     objects = np.repeat(np.arange(len(found), dtype=np.int64), counts)
     offsets = np.concatenate([np.zeros(0, np.int64), *(each.offsets for each in found)])
     sizes = np.concatenate([np.zeros(0, np.int64), *(each.sizes for each in found)])
-    table = Table.of(
+    none = Strings(memoryview(b""), memoryview(np.zeros(len(sizes) + 1, np.uint64)))  # type: ignore[arg-type]
+    return Table.of(
         sizes,
         _strings([encode(shard.key) for shard in shards.found]),
         _strings([shard.etag.encode() for shard in shards.found]),
-        Strings(memoryview(b""), memoryview(np.zeros(len(sizes) + 1, np.uint64))),  # type: ignore[arg-type]
+        none if labels is None else _strings(labels),
         ranges_of(objects, offsets),
-    )
-    classes = None
-    if labels is not None:
-        base = len(shards.base)
-        blocks = (
-            [f"{shard.key[base:]}/{key}" for key in each.keys or [""] * len(each.offsets)]
-            for shard, each in zip(shards.found, found, strict=True)
-        )
-        classes = classified(labels, blocks, len(sizes), None)
-    return gathered(table.having(format=form, classes=classes))
+    ).having(format=form)
 
 
 def _strings(texts: Sequence[bytes]) -> Strings:

@@ -1,0 +1,74 @@
+"""``penstock pack``: write objects into shards with their catalog."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
+
+from typing import Annotated, Any
+
+from typer import Argument, Option, Typer
+
+import penstock as ps
+from penstock.cli.options import JsonOne, Store, size_bytes, with_options, with_store
+from penstock.cli.output import counted, readable, write_row
+
+__all__ = ["app", "pack"]
+
+app = Typer()
+
+
+def _how(
+    *,
+    samples: Annotated[int | None, Option(metavar="N", min=1, help="Most samples of a shard.")] = None,
+    most: Annotated[
+        str | None, Option("--bytes", metavar="SIZE", help="Most bytes of a shard. Default: 256MiB, without --samples.")
+    ] = None,
+    key: Annotated[
+        str, Option(metavar="RULE", help="first-dot, last-dot, or a regular expression: what forms a sample.")
+    ] = "first-dot",
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace other shards at DEST.")] = False,
+    verify: Annotated[bool, Option("--verify/--no-verify", help="Read each shard back and compare it.")] = True,
+) -> dict[str, Any]:
+    limits = {"samples": samples, "bytes": None if most is None else size_bytes(most, "--bytes")}
+    return limits | {"key": key, "overwrite": overwrite, "verify": verify}
+
+
+def _what(
+    *,
+    kind: Annotated[str, Option("--format", metavar="tar|zip", help="Format of the shards.")] = "tar",
+    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
+    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
+) -> dict[str, Any]:
+    return {"format": kind, "include": include or [], "exclude": exclude or []}
+
+
+@app.command(epilog="Example: penstock pack s3://bucket/train/ s3://bucket/packed/ --samples 1000")
+@with_store
+@with_options("how", _how)
+@with_options("what", _what)
+def pack(
+    source: Annotated[str, Argument(metavar="SOURCE", help="A prefix, or a directory.")],
+    dest: Annotated[str, Argument(metavar="DEST", help="Prefix or directory for the shards.")],
+    *,
+    json: JsonOne = False,
+    how: dict[str, Any],
+    what: dict[str, Any],
+    store: Store,
+) -> None:
+    """Write the objects below SOURCE into shards at DEST, with their catalog, index.catalog.
+
+    Objects with the same name up to the first dot form one sample. Each shard appears in one step, and is read back.
+    Repeat an interrupted command to continue it. Exit code 1 if there are no objects.
+    """
+    catalog = ps.pack(source, dest, store=store, **what, **how)
+    shards = len({span.key for span in catalog.spans(range(len(catalog)))})
+    size = catalog.total_bytes
+    text = f"{dest}: {counted(len(catalog), 'sample')} in {counted(shards, 'shard')}, {readable(size)}"
+    write_row(
+        {
+            "catalog": f"{dest.rstrip('/')}/index.catalog",
+            "samples": len(catalog),
+            "shards": shards,
+            "size": size,
+            "digest": catalog.digest,
+        },
+        text,
+        as_json=json,
+    )

@@ -1,0 +1,340 @@
+"""The samples that ``ps.pack`` writes, each as named members: objects of a catalog, or samples of a dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from contextlib import closing
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.order.orders import CatalogOrder
+from penstock.data.shards.encode import check_member
+from penstock.errors import Damaged, Unusable
+from penstock.source import open_source
+from penstock.values import Span, as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from numpy.typing import NDArray
+
+    from penstock.data.shards.keys import ArchiveFormat
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+
+    Bytes = bytes | memoryview
+
+__all__ = ["DatasetMembers", "Member", "Members", "ObjectMembers", "Packable", "members_of"]
+
+_PIECE_BYTES = 8 << 20  # of a request for a long object
+_AT_ONCE = 64  # samples of a dataset in one list
+_DIGITS = 9  # of the name of a sample without a key
+
+
+class Member(NamedTuple):
+    """A member to be written.
+
+    Attributes:
+        name: Its name in the archive.
+        size: Its bytes.
+        pieces: Its bytes, to be taken before the next member's.
+        again: Reads its bytes a second time.
+
+    """
+
+    name: str
+    size: int
+    pieces: Iterator[Bytes]
+    again: Callable[[], Iterator[Bytes]]
+
+
+class Packable(NamedTuple):
+    """A sample to be written: its number, its key and its members."""
+
+    number: int
+    key: str
+    members: list[Member]
+
+
+class Members(ABC):
+    """Samples to be written.
+
+    Attributes:
+        catalog: The catalog that they come from.
+        source: Its store.
+        rows: Entry of the catalog whose label and columns are those of each sample: int64, shape (samples,).
+        size_bytes: Bytes of all members; None if unknown.
+        digest: Text that is different for other samples, as far as this can be told without reading them.
+
+    """
+
+    catalog: Catalog
+    source: Source
+    rows: NDArray[np.int64]
+    size_bytes: int | None
+    digest: str
+
+    @abstractmethod
+    def read(self, first: int) -> Generator[Packable]:
+        """Yield the samples from number ``first`` on; a generator, which is closed to end its reads."""
+
+
+def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: tuple[bool | None, Any]) -> Members:
+    """Return the samples of a URL, a catalog or a dataset.
+
+    Args:
+        given: The source of ``ps.pack``.
+        form: Format of the shards, whose rule of keys forms samples.
+        globs: ``include`` and ``exclude``, for a URL.
+        how: ``progress`` and ``store``.
+
+    Raises:
+        Unusable: It is none of these, a name cannot be that of a member, or two members would have the same place.
+        NotFound: There is no object.
+
+    """
+    progress, store = how
+    if isinstance(given, (str, os.PathLike)):
+        include, exclude = globs
+        source, key = open_source(given, store)
+        # A path has no slash at its end, and names begin below the directory.
+        url = source.url(as_folder(key))
+        catalog = Catalog.scan(url, include=include, exclude=exclude, progress=progress, store=store)
+        return ObjectMembers(catalog, form, store)
+    if any(globs):
+        raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
+    if isinstance(given, Catalog) and given.format is None:
+        return ObjectMembers(given, form, store)
+    # Imported late: it needs torch.
+    from penstock.data.datasets.dataset import CatalogDataset
+    from penstock.data.datasets.map import MapDataset
+
+    if isinstance(given, Catalog):
+        return DatasetMembers(MapDataset(given, store=store), form)
+    if not isinstance(given, CatalogDataset):
+        raise Unusable(f"source must be a URL, a Catalog, or a dataset of one, got a {type(given).__name__}")
+    if given.catalog.format is None and given.transform is None and not given.overrides:
+        return ObjectMembers(given.catalog, form, store, given.spans([])[0])
+    return DatasetMembers(given, form)
+
+
+class ObjectMembers(Members):
+    """Objects of a catalog, of which those with the same key form one sample, in the order of each one's first object.
+
+    Sums of names find objects of one sample, so that memory is 40 bytes per object.
+    """
+
+    def __init__(
+        self, catalog: Catalog, form: ArchiveFormat, store: StoreOptions | str | None, source: Source | None = None
+    ) -> None:
+        """Group the objects; HEAD requests for those of unknown size."""
+        self.catalog, self._form = catalog, form
+        self.source = source or open_source(catalog.root + catalog.base, store)[0]
+        self._sizes, self._etags = catalog.sizes, dict[int, str]()
+        self._base = len(catalog.base)
+        if (unknown := np.flatnonzero(self._sizes < 0)).size:
+            self._sizes = self._sizes.copy()
+            metas = self.source.stat_many([catalog.span(row).key for row in unknown.tolist()])
+            self._sizes[unknown] = [each.size for each in metas]
+            self._etags = dict(zip(unknown.tolist(), (each.etag for each in metas), strict=True))
+        keys, places, self.digest = self._names()
+        _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
+        of = firsts[numbers]
+        self._order = np.argsort(of, kind="stable")
+        self._starts = np.append(np.flatnonzero(np.diff(of[self._order], prepend=-1)), len(keys))
+        self._check_places(places)
+        self.rows = self._order[self._starts[:-1]]
+        self.size_bytes = int(self._sizes.sum())
+        self._check_labels()
+
+    def _names(self) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
+        """Return sums of the key, and of key and field, of each object, and a digest of all."""
+        whole = hashlib.sha256()
+        keys, places = (np.zeros(len(self.catalog), np.int64) for _ in range(2))
+        for row, span in enumerate(self.catalog.spans(range(len(self.catalog)))):
+            name = span.key[self._base :]
+            key, field = split(self._form, name, self.catalog.root + span.key)
+            keys[row], places[row] = hash(key), hash((key, field))
+            whole.update(
+                json.dumps([name, span.start, int(self._sizes[row]), self._etags.get(row, span.etag)]).encode()
+            )
+        return keys, places, whole.hexdigest()
+
+    def _check_places(self, places: NDArray[np.int64]) -> None:
+        """Refuse two objects with the same key and field."""
+        found, counts = np.unique(places, return_counts=True)
+        for place in found[counts > 1].tolist():
+            rows = np.flatnonzero(places == place).tolist()
+            urls = [self.catalog.root + self.catalog.span(row).key for row in rows[:2]]
+            raise Unusable(
+                f"would be the same field of the same sample as {urls[0]}: leave one out (exclude=…), or pass another "
+                "key=",
+                url=urls[1],
+            )
+
+    def _check_labels(self) -> None:
+        """Refuse objects of one sample whose labels or columns are not the same."""
+        first = np.repeat(self.rows, np.diff(self._starts))
+        differ = np.zeros(len(first), bool)
+        values = [np.asarray(each) for each in self.catalog.columns.values()]
+        for each in [*values, *([self.catalog.labels] if self.catalog.classes else [])]:
+            differ |= each[self._order] != each[first]
+        if differ.any():
+            row = int(self._order[int(np.argmax(differ))])
+            raise Unusable(
+                "has another label or other columns than the first object of its sample",
+                url=self.catalog.root + self.catalog.span(row).key,
+            )
+
+    def _span(self, row: int) -> Span:
+        span = self.catalog.span(row)
+        if row in self._etags:
+            return span._replace(stop=int(self._sizes[row]), etag=self._etags[row])
+        return span
+
+    def read(self, first: int) -> Generator[Packable]:
+        """Yield the samples from number ``first`` on, whose objects are read ahead."""
+        rows = self._order[self._starts[first] :]
+        pieces = chain.from_iterable(map(_pieces, map(self._span, rows.tolist())))
+        with self.source.lookahead(pieces) as bodies:
+            for number in range(first, len(self.rows)):
+                rows = self._order[self._starts[number] : self._starts[number + 1]]
+                members = [self._member(self._span(row), bodies) for row in rows.tolist()]
+                key, _ = split(self._form, members[0].name, "")
+                yield Packable(number, key, members)
+
+    def _member(self, span: Span, bodies: Iterator[bytes]) -> Member:
+        pieces = [*_pieces(span)]
+        size = (span.stop or 0) - span.start
+        return Member(span.key[self._base :], size, islice(bodies, len(pieces)), lambda: self._again(pieces))
+
+    def _again(self, pieces: list[Span]) -> Iterator[Bytes]:
+        with self.source.lookahead(iter(pieces)) as bodies:
+            yield from bodies
+
+
+def _pieces(span: Span) -> Iterator[Span]:
+    """Yield a span in pieces; without a version as a whole, so that versions are not mixed."""
+    stop = span.stop or 0
+    if not span.etag or stop - span.start <= _PIECE_BYTES:
+        yield span
+        return
+    for start in range(span.start, stop, _PIECE_BYTES):
+        yield Span(span.key, start, min(stop, start + _PIECE_BYTES), span.etag)
+
+
+class DatasetMembers(Members):
+    """Samples of a dataset, in the order of its catalog, as its transform returns them."""
+
+    def __init__(self, dataset: Any, form: ArchiveFormat) -> None:  # noqa: ANN401  a CatalogDataset: a late import
+        """Take the samples of ``dataset``."""
+        self._dataset, self._form = dataset, form
+        self.catalog: Catalog = dataset.catalog
+        self.source = dataset.spans([])[0]
+        self.rows = np.arange(len(self.catalog))
+        self.size_bytes = None
+        whole = hashlib.sha256()
+        for span in self.catalog.spans(range(len(self.catalog))):
+            whole.update(json.dumps([span.key[len(self.catalog.base) :], span.start, span.stop, span.etag]).encode())
+        described = None if self.catalog.format is None else self.catalog.format.described()
+        transform = getattr(dataset.transform, "__qualname__", type(dataset.transform).__name__)
+        self.digest = json.dumps([whole.hexdigest(), described, type(dataset).__qualname__, transform])
+
+    def read(self, first: int) -> Generator[Packable]:
+        """Yield the samples from number ``first`` on."""
+        last = len(self.catalog)
+        batches = ([*range(at, min(last, at + _AT_ONCE))] for at in range(first, last, _AT_ONCE))
+        lists, _ = self._dataset.ordered(CatalogOrder()).lists(batches, 1)
+        with closing(lists):
+            for number, sample in enumerate(chain.from_iterable(lists), first):
+                yield self._packable(number, sample)
+
+    def _packable(self, number: int, sample: object) -> Packable:
+        url = self._dataset.url_of(number)
+        if not isinstance(sample, Sample):
+            raise Unusable(
+                f"samples must be ps.Sample to be packed, got a {type(sample).__name__}: pass the dataset without its "
+                "transform",
+                url=url,
+            )
+        values = self._values(number, sample)
+        pairs = {split(self._form, name, url): name for name in values}
+        keys = {key for key, _ in pairs}
+        if len(keys) != 1 or len(pairs) != len(values):
+            raise Unusable(
+                f"{', '.join(map(repr, values)) or 'a sample without fields'} would not be read as one sample: pass "
+                'another key=, such as key="last-dot"',
+                url=url,
+            )
+        members = [Member(name, len(data), _once(data), partial(_once, data)) for name, data in values.items()]
+        return Packable(number, keys.pop(), members)
+
+    def _values(self, number: int, sample: Sample) -> dict[str, Bytes]:
+        """Return the bytes of the members of a sample, by name."""
+        form = self.catalog.format
+        if isinstance(sample, FieldSample):
+            key = sample.key or f"{number:0{_DIGITS}}"
+            found = ((name, _encoded(sample[name], name, sample.url)) for name in sample.fields)
+            return {f"{key}.{name}": data for name, data in found if data is not None}
+        if form is None:
+            return {sample.key.removeprefix(self.catalog.base): sample.data}
+        # The bytes of the only field of a shard's sample have no name of their own.
+        fields = getattr(form, "fields", ())
+        end = fields if isinstance(fields, str) and fields else {"jsonl": "json"}.get(form.name, "bin")
+        return {f"{number:0{_DIGITS}}.{end}": sample.data}
+
+
+def _once(data: Bytes) -> Iterator[Bytes]:
+    yield data
+
+
+def _encoded(value: object, name: str, url: str) -> Bytes | None:
+    """Return the bytes of a field: those it has, UTF-8 of a text, or JSON; None for None."""
+    if value is None:
+        return None
+    if isinstance(value, Sample):
+        return value.data
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise Unusable(
+            f"the field {name!r} is a {type(value).__name__}, neither bytes nor text nor JSON ({error}): leave it out "
+            "(fields=…), or turn it into bytes",
+            url=url,
+        ) from None
+
+
+def split(form: ArchiveFormat, name: str, url: str) -> tuple[str, str]:
+    """Return the key and the field of a member's name.
+
+    Raises:
+        Unusable: It cannot be a member's name, or would not be read again.
+
+    """
+    try:
+        check_member(name)
+        found = form.split(name, 0)
+    except Unusable as error:
+        error.url = error.url or url
+        raise
+    except Damaged:
+        raise Unusable(
+            f"the name {name!r} has no key and field by key={form.key!r}: leave it out (exclude=…), or pass another "
+            "key=",
+            url=url,
+        ) from None
+    if found is None:
+        raise Unusable(f"the name {name!r} is one that readers leave out (__…__): leave it out (exclude=…)", url=url)
+    return found

@@ -1,0 +1,536 @@
+"""``ps.pack``: objects or samples into shards with their catalog, the same bytes every time.
+
+1. ``members_of`` lists and groups what is to be packed, and refuses names that cannot be members.
+2. ``Destination`` looks at what is there: a finished pack, shards of an interrupted one, or something else.
+3. Each shard is written in one step. A record beside it, written just before it appears, has its digest and the places
+   of its samples; then the shard is read back and compared.
+4. ``pack.json`` names the shards with their digests, and the catalog comes last. Records are then deleted.
+
+A killed pack leaves whole shards with their records, and no catalog; the same call continues after them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import numpy as np
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.shards import Shard, Shards, table_of_extents
+from penstock.data.shards.encode import ENCODERS
+from penstock.data.shards.format import Extents
+from penstock.data.shards.keys import ArchiveFormat, KeyRule
+from penstock.data.shards.registry import format_by
+from penstock.engine.contracts.driver import Put
+from penstock.engine.listing.select import globs
+from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, NotFound, Unusable
+from penstock.jobs.guard import clear_unfinished
+from penstock.jobs.members import members_of
+from penstock.jobs.selection import local
+from penstock.progress import bar
+from penstock.source import open_source
+from penstock.values import Span, as_folder, whole
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Generator, Iterable
+
+    from penstock.data.shards.encode import ArchiveEncoder
+    from penstock.jobs.members import Bytes, Member, Members, Packable
+    from penstock.options import StoreOptions
+    from penstock.source import Source, Writer
+
+__all__ = ["PackKeywords", "PackOptions", "pack"]
+
+_SHARD_BYTES = 256 << 20
+_PIECE_BYTES = 8 << 20  # of a request that reads back
+_TOGETHER_BYTES = 64 << 20  # of a member that is kept until its sum is known; a longer one is read twice
+_DIGITS = 6
+_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}})\.(?:tar|zip)(\.partial)?")
+_CATALOG, _MANIFEST, _PARTIAL = "index.catalog", "pack.json", ".partial"
+_VERSION = 1
+_LATER = {
+    "mds": "write MDS with mosaicml-streaming's MDSWriter, or pack as tar",
+    "parquet": "write Parquet with pyarrow, or pack as tar",
+}
+
+
+class PackKeywords(TypedDict, total=False):
+    """Further keyword arguments of ``ps.pack``: the fields of ``PackOptions``."""
+
+    samples: int | None
+    bytes: int | None
+    key: KeyRule
+    include: str | Iterable[str]
+    exclude: str | Iterable[str]
+    overwrite: bool
+    verify: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """Options of ``ps.pack``.
+
+    Attributes:
+        samples: Most samples of a shard.
+        bytes: Most bytes of a shard, unless it is a single sample; default: 256 MiB if ``samples`` is not given.
+        key: Rule by which objects form samples, and the shards are read: see ``Catalog.from_shards``.
+        include: Globs over the key below a URL, of which one must match.
+        exclude: Globs of which none may match.
+        overwrite: Replace other shards and catalogs at the destination.
+        verify: Read each shard back and compare it.
+
+    """
+
+    samples: int | None = None
+    bytes: int | None = None
+    key: KeyRule = "first-dot"
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    overwrite: bool = False
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        for name in ("samples", "bytes"):
+            if (value := getattr(self, name)) is not None:
+                whole(value, name, 1)
+        if self.samples is None and self.bytes is None:
+            object.__setattr__(self, "bytes", _SHARD_BYTES)
+
+
+def pack(
+    source: object,
+    url: str | os.PathLike[str],
+    *,
+    format: str = "tar",  # noqa: A002  the field's word
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[PackKeywords],
+) -> Catalog:
+    """Write objects or samples into shards, ``shard-000000.tar`` and so on, with their catalog, ``index.catalog``.
+
+    Objects with the same key (the name up to its first dot) form one sample. The order is that of the source's catalog:
+    ``catalog[permutation]`` packs in another. The same source gives the same bytes. Names in the shards are keys below
+    the prefix; fields of samples that are neither bytes nor text are written as JSON.
+
+    Each shard appears in one step, is read back and compared; the catalog comes last. Repeat an interrupted call to
+    continue it: shards that it has finished are not written again. The code of a dataset's transform is not compared:
+    pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes and SHA-256.
+
+    Costs those of reading the samples, and for each shard those of its upload, of reading it back, and of two small
+    records, which are deleted at the end. Memory: the read-ahead and one upload, whatever the size of the shards.
+
+    Args:
+        source: URL of a prefix; a ``Catalog``; or a dataset whose samples are ``ps.Sample``.
+        url: Prefix or directory for the shards.
+        format: ``"tar"`` (ustar, pax where a name or size needs it) or ``"zip"`` (stored, with CRC-32).
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+        store: Options of both sides, or the name of a profile. A dataset has its own.
+        how: Fields of ``PackOptions``: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB);
+            ``key``, ``include``, ``exclude``, ``overwrite``, ``verify``.
+
+    Returns:
+        The catalog of the samples in the shards, as ``Catalog.from_shards`` would find them, with the labels and
+        columns of the source.
+
+    Raises:
+        NotFound: There is nothing to pack.
+        AlreadyExists: Other shards, or a catalog, are at the destination, and ``overwrite`` is not set.
+        Unusable: A name cannot be that of a member, two members would have one place, or an argument is invalid.
+        ChecksumMismatch: A shard that was read back is not what was written.
+
+    Example:
+        >>> catalog = ps.pack("s3://bucket/train/", "s3://bucket/packed/", samples=100)
+        >>> catalog
+        <Catalog of 600 samples in 6 tar shards under s3://bucket/packed/>
+        >>> ps.MapDataset.from_catalog("s3://bucket/packed/index.catalog")[0].fields
+        ('png',)
+
+    """
+    options = PackOptions(**how)
+    if format in _LATER:
+        raise Unusable(f"cannot pack as {format!r} yet: {_LATER[format]}")
+    form = format_by(format, (), {"key": options.key})
+    if format not in ENCODERS or not isinstance(form, ArchiveFormat):
+        raise Unusable(f"format must be one of {', '.join(map(repr, ENCODERS))}, got {format!r}")
+    form.described()  # refuses a function, which no catalog can keep
+    chosen = globs(options.include), globs(options.exclude)
+    target, key = open_source(url, store)
+    target.require(Put, key)
+    base = as_folder(key)
+    if isinstance(source, str) or hasattr(source, "__fspath__"):
+        _check_apart(*open_source(source, store), target, base)
+    members = members_of(source, form, chosen, (progress, store))
+    if not len(members.rows):
+        raise NotFound("there is nothing to pack: the source has no samples")
+    packing = _Packing(members, form, options, Destination(target, base, overwrite=options.overwrite))
+    with bar("packing", len(members.rows), members.size_bytes, shown=progress) as count:
+        return packing.run(count)
+
+
+def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None:
+    *here, mine = source.address(prefix)
+    *there, its = target.address(base)
+    if here == there and str(its).startswith(as_folder(str(mine))):
+        raise Unusable(
+            "the shards would lie in the prefix that is packed: name another destination", url=target.url(base)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A shard that was written, or is about to appear; a record beside the shard has these fields.
+
+    Attributes:
+        plan: Digest of all that the bytes of shards depend on.
+        first: Number of the first sample.
+        size: Bytes of the shard.
+        sha256: Of the shard.
+        offsets: First byte of each sample.
+        sizes: Bytes of each sample.
+        etag: ETag of the shard; empty before it has appeared.
+        compared: Whether it was read back and compared, or need not be.
+
+    """
+
+    plan: str
+    first: int
+    size: int
+    sha256: str
+    offsets: list[int] = field(repr=False)
+    sizes: list[int] = field(repr=False)
+    etag: str = ""
+    compared: bool = False
+    version: int = _VERSION
+
+
+class Destination:
+    """The prefix of the shards, and the objects with our names that are there."""
+
+    def __init__(self, source: Source, base: str, *, overwrite: bool) -> None:
+        """List the prefix: one request for each 1,000 objects."""
+        self.source, self.base, self.overwrite = source, base, overwrite
+        self.found: dict[str, tuple[int, str]] = {}  # size and ETag, by name
+        for page in source.pages(base):
+            for each in page.entries:
+                name = each.key[len(base) :]
+                if _OURS.fullmatch(name) or name in (_CATALOG, _MANIFEST):
+                    self.found[name] = each.size, each.etag
+
+    def url(self, name: str) -> str:
+        """Return the URL of an object."""
+        return self.source.url(self.base + name)
+
+    def finished(self, plan: str) -> Catalog | None:
+        """Return the catalog of a finished pack of this plan; None if nothing finished is there.
+
+        Raises:
+            AlreadyExists: Another pack was finished there, and may not be replaced.
+
+        """
+        if _CATALOG not in self.found and _MANIFEST not in self.found:
+            return None
+        known = self._json(_MANIFEST) if _MANIFEST in self.found else {}
+        if known.get("plan") == plan and self._complete(known["shards"]):
+            if _CATALOG not in self.found:
+                return None
+            self.delete([name for name in self.found if name.endswith(_PARTIAL)])
+            return Catalog.open(self.url(_CATALOG), root=self.url(""), store=self.source.options)
+        if self.overwrite:
+            # What they say of the shards will not hold any more.
+            self.delete([_CATALOG, _MANIFEST])
+            return None
+        name = _CATALOG if _CATALOG in self.found else _MANIFEST
+        raise self.refusal(name, "a pack of another source, or with other arguments, is there")
+
+    def _complete(self, shards: list[dict[str, Any]]) -> bool:
+        return all(self.found.get(each["name"], (-1, ""))[0] == each["bytes"] for each in shards)
+
+    def refusal(self, name: str, why: str) -> AlreadyExists:
+        """Return the error for an object that may not be replaced."""
+        return AlreadyExists(f"{why}: name another destination, or pass overwrite=True", url=self.url(name))
+
+    def record(self, name: str, plan: str, first: int) -> _Record | None:
+        """Return the record of a shard of this plan that begins with sample ``first``."""
+        if name + _PARTIAL not in self.found:
+            return None
+        known = self._json(name + _PARTIAL)
+        if (known.get("version"), known.get("plan"), known.get("first")) != (_VERSION, plan, first):
+            return None
+        return _Record(**known)
+
+    def keep(self, name: str, record: _Record) -> None:
+        """Write the record of a shard."""
+        self.source.put(self.base + name + _PARTIAL, json.dumps(asdict(record)).encode())
+        self.found[name + _PARTIAL] = 0, ""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects of ours."""
+        names = [name for name in names if self.found.pop(name, None) is not None]
+        self.source.delete([self.base + name for name in names])
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self.source.read(Span(self.base + name)))
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class _Packing:
+    """A pack in progress."""
+
+    def __init__(self, members: Members, form: ArchiveFormat, options: PackOptions, there: Destination) -> None:
+        self._members, self._form, self._options, self._there = members, form, options, there
+        about = [_VERSION, form.described(), options.samples, options.bytes, members.digest]
+        self._plan = hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()
+        self._coming = _Coming(members)
+        self._count: Callable[[int, int], None] = lambda _samples, _bytes: None
+
+    def run(self, count: Callable[[int, int], None]) -> Catalog:
+        """Write the shards that are missing, and the catalog."""
+        self._count, there = count, self._there
+        if (finished := there.finished(self._plan)) is not None:
+            return finished
+        self._check_others()
+        records: list[tuple[str, _Record]] = []
+        at = 0
+        with closing(self._coming):
+            while at < len(self._members.rows):
+                if len(records) == 10**_DIGITS:
+                    raise Unusable(f"more than {10**_DIGITS} shards: pass a larger samples= or bytes=")
+                name = f"shard-{len(records):0{_DIGITS}}{ENCODERS[self._form.name]().suffix}"
+                record = self._known(name, at) or self._written(name, at)
+                records.append((name, record))
+                at += len(record.offsets)
+        return self._finish(records)
+
+    def _check_others(self) -> None:
+        """Refuse shards that no record belongs to, before anything is written."""
+        for name in self._there.found:
+            found = _OURS.fullmatch(name)
+            if found and not found[2] and name + _PARTIAL not in self._there.found and not self._there.overwrite:
+                raise self._there.refusal(name, "a shard is there that this pack has not written")
+
+    def _known(self, name: str, first: int) -> _Record | None:
+        """Return the record of a shard that is there already, whole and as it would be written.
+
+        Raises:
+            AlreadyExists: Something else has its name.
+
+        """
+        there = self._there
+        record, found = there.record(name, self._plan, first), there.found.get(name)
+        if found is None:
+            if name + _PARTIAL in there.found and record is None and not there.overwrite:
+                raise there.refusal(name + _PARTIAL, "an interrupted pack of another source, or with other arguments")
+            return None
+        size, etag = found
+        if record is not None and record.size == size and (not record.etag or not etag or record.etag == etag):
+            try:
+                record = self._settled(name, record, etag)
+            except ChecksumMismatch:
+                if not there.overwrite:
+                    raise
+            else:
+                self._count(len(record.offsets), sum(record.sizes))
+                return record
+        if not there.overwrite:
+            raise there.refusal(name, "something else than this pack's shard is there")
+        return None
+
+    def _written(self, name: str, first: int) -> _Record:
+        there, shard = self._there, _ShardWriting(ENCODERS[self._form.name](), self._count)
+        # Only what was listed may be replaced.
+        new = name not in there.found and not there.overwrite
+        kind = {"tar": "application/x-tar", "zip": "application/zip"}[self._form.name]
+        with there.source.open_write(there.base + name, create_only=new, content_type=kind) as writer:
+            shard.fill(writer, self._coming, first, self._options)
+            record = _Record(self._plan, first, shard.size, shard.sha256, shard.offsets, shard.sizes)
+            there.keep(name, record)
+        return self._settled(name, record, writer.etag)
+
+    def _settled(self, name: str, record: _Record, etag: str) -> _Record:
+        """Compare a shard with its record, unless that was done, and keep the record with the shard's version."""
+        if record.compared:
+            return record
+        if self._options.verify:
+            self._compare(name, record, etag)
+        record = _Record(**asdict(record) | {"etag": etag, "compared": self._options.verify})
+        self._there.keep(name, record)
+        return record
+
+    def _compare(self, name: str, record: _Record, etag: str) -> None:
+        key, source, sha256 = self._there.base + name, self._there.source, hashlib.sha256()
+        starts = range(0, record.size, _PIECE_BYTES)
+        spans = (Span(key, start, min(start + _PIECE_BYTES, record.size), etag) for start in starts)
+        with source.lookahead(spans) as bodies:
+            for each in bodies:
+                sha256.update(each)
+        if sha256.hexdigest() != record.sha256:
+            raise ChecksumMismatch(
+                "the shard was read back, and is not what was written: pass overwrite=True to write it again",
+                url=source.url(key),
+            )
+
+    def _finish(self, records: list[tuple[str, _Record]]) -> Catalog:
+        """Write the manifest and the catalog, and delete records and the shards of an earlier pack."""
+        there, form = self._there, self._form
+        names = {name for name, _ in records}
+        old = [name for name in there.found if (ours := _OURS.fullmatch(name)) and not ours[2] and name not in names]
+        if old and not there.overwrite:
+            raise there.refusal(old[0], "a shard is there that this pack has not written")
+        shards = [Shard(there.base + name, record.size, record.etag) for name, record in records]
+        found = [Extents(np.array(each.offsets, np.int64), np.array(each.sizes, np.int64)) for _, each in records]
+        table = table_of_extents(Shards(there.source, there.base, shards, form), found, self._labels())
+        catalog = self._labelled(Catalog(there.source.root, there.base, table))
+        there.delete(old)
+        manifest = {
+            "penstock pack": _VERSION,
+            "plan": self._plan,
+            "format": form.described(),
+            "samples": len(catalog),
+            "shards": [
+                {"name": name, "samples": len(each.offsets), "bytes": each.size, "sha256": each.sha256}
+                for name, each in records
+            ],
+        }
+        there.source.put(
+            there.base + _MANIFEST, json.dumps(manifest, indent=1).encode(), content_type="application/json"
+        )
+        catalog.save(there.url(_CATALOG), store=there.source.options)
+        there.delete([name for name in there.found if name.endswith(_PARTIAL)])
+        if local(there.source):
+            clear_unfinished(there.source, there.base)
+        return catalog
+
+    def _labels(self) -> list[bytes] | None:
+        """Return the labels of a manifest as JSON; None without any, or with classes."""
+        catalog = self._members.catalog
+        if catalog.bare or catalog.classes:
+            return None
+        labels = [catalog.label(row) for row in self._members.rows.tolist()]
+        return [b"" if each is None else json.dumps(each).encode() for each in labels]
+
+    def _labelled(self, catalog: Catalog) -> Catalog:
+        given, rows = self._members.catalog, self._members.rows
+        if given.classes:
+            catalog = catalog.with_labels(given.labels[rows].tolist(), classes=given.classes)
+        columns = {name: np.asarray(each)[rows] for name, each in given.columns.items()}
+        return catalog.with_columns(**columns) if columns else catalog
+
+
+class _Coming:
+    """The samples from any number on, one at a time; the next one is kept until it is taken."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._reading: Generator[Packable] | None = None
+        self._next: Packable | None = None
+
+    def seek(self, number: int) -> None:
+        """Go on with sample ``number``."""
+        if self._next is None or self._next.number != number:
+            self.close()
+            self._reading = self._members.read(number)
+            self._next = next(self._reading, None)
+
+    def peek(self) -> Packable | None:
+        """Return the next sample; None at the end."""
+        return self._next
+
+    def advance(self) -> None:
+        """Go on to the next sample, once the bytes of this one were taken."""
+        assert self._reading is not None  # noqa: S101  seek came first
+        self._next = next(self._reading, None)
+
+    def close(self) -> None:
+        """End the reads."""
+        reading, self._reading, self._next = self._reading, None, None
+        if reading is not None:
+            reading.close()
+
+
+class _ShardWriting:
+    """The bytes of one shard, and what is known of them once they were written."""
+
+    def __init__(self, encoder: ArchiveEncoder, count: Callable[[int, int], None]) -> None:
+        self._encoder, self._count = encoder, count
+        self._sha256 = hashlib.sha256()
+        self._keys: set[str] = set()
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the shard."""
+        return self._encoder.position
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the bytes written."""
+        return self._sha256.hexdigest()
+
+    def fill(self, writer: Writer, coming: _Coming, first: int, options: PackOptions) -> None:
+        """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
+        coming.seek(first)
+        while (sample := coming.peek()) is not None and not self._full(sample, options):
+            self._add(writer, sample)
+            coming.advance()
+        self._send(writer, self._encoder.end())
+
+    def _full(self, sample: Packable, options: PackOptions) -> bool:
+        if not self.offsets:
+            return False
+        if options.samples is not None and len(self.offsets) >= options.samples:
+            return True
+        encoder = self._encoder
+        added = sum(encoder.added_bytes(each.name, each.size) for each in sample.members)
+        return options.bytes is not None and encoder.position + encoder.end_bytes + added > options.bytes
+
+    def _add(self, writer: Writer, sample: Packable) -> None:
+        if sample.key in self._keys:
+            raise Unusable(
+                f"two samples of one shard have the key {sample.key!r}: give them different names, or pass a smaller "
+                "samples="
+            )
+        self._keys.add(sample.key)
+        start = stop = self.size
+        for each in sample.members:
+            self._member(writer, each)
+            stop = self.size
+            self._send(writer, self._encoder.padding())
+        self.offsets.append(start)
+        self.sizes.append(stop - start)
+        self._count(1, sum(each.size for each in sample.members))
+
+    def _member(self, writer: Writer, member: Member) -> None:
+        pieces: Iterable[Bytes] = member.pieces
+        crc = 0
+        if self._encoder.sums:
+            if member.size <= _TOGETHER_BYTES:
+                pieces = [*pieces]
+            for each in pieces:
+                crc = zlib.crc32(each, crc)
+            if member.size > _TOGETHER_BYTES:
+                pieces = member.again()
+        self._send(writer, self._encoder.header(member.name, member.size, crc))
+        written, again = 0, 0
+        for each in pieces:
+            self._send(writer, each)
+            written += len(each)
+            again = zlib.crc32(each, again) if self._encoder.sums else 0
+        if written != member.size or again != crc:
+            raise Changed(f"{member.name!r} was replaced while it was packed")
+
+    def _send(self, writer: Writer, data: Bytes) -> None:
+        if len(data):
+            self._sha256.update(data)
+            writer.write(data)
