@@ -27,6 +27,7 @@ __all__ = [
     "Upload",
     "Uploads",
     "as_folder",
+    "common_folder",
     "content_type_of",
     "marked",
     "whole",
@@ -290,6 +291,15 @@ class Place:
 def as_folder(key: str) -> str:
     """Return the prefix of all keys below ``key``, ending in ``/``; an empty ``key`` is the whole bucket."""
     return key if key.endswith("/") or not key else key + "/"
+
+
+def common_folder(first: str, second: str) -> str:
+    """Return the longest common beginning of two prefixes that ends in ``/``, or the prefix that both are."""
+    if first == second:
+        return first
+    # Compare by character, not by path component: keys are not paths.
+    shared = os.path.commonprefix([first, second])  # noqa: RUF071
+    return shared[: shared.rfind("/") + 1]
 
 
 def content_type_of(key: str) -> str:

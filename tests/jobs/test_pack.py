@@ -50,6 +50,14 @@ def test_the_same_source_gives_the_same_bytes(tree, tmp_path):
     assert all(first.read_bytes() == second.read_bytes() for first, second in pairs)
 
 
+def test_groups_are_packed_with_all_their_objects(tree, tmp_path):
+    (tree / "c0" / "003.jpg").unlink()
+    grouped = ps.Catalog.scan(f"{tree}/", group="stem", missing="none")
+    ps.pack(grouped, tmp_path / "to")
+    packed = [pair for each in shards(tmp_path / "to") for pair in members(each)]
+    assert packed == contents(tree)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_bound_the_size_of_a_shard(tree, tmp_path, kind):
     ps.pack(tree, tmp_path / "to", format=kind, bytes=8_000)

@@ -111,7 +111,7 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
         return ObjectMembers(catalog, form, store)
     if any(globs):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
-    if isinstance(given, Catalog) and given.format is None:
+    if isinstance(given, Catalog) and given.format is None and not given.fields:
         return ObjectMembers(given, form, store)
     # Imported late: it needs torch.
     from penstock.data.datasets.dataset import CatalogDataset
@@ -121,7 +121,8 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
         return DatasetMembers(MapDataset(given, store=store), form)
     if not isinstance(given, CatalogDataset):
         raise Unusable(f"source must be a URL, a Catalog, or a dataset of one, got a {type(given).__name__}")
-    if given.catalog.format is None and given.transform is None and not given.overrides:
+    plain = given.catalog.format is None and not given.catalog.fields
+    if plain and given.transform is None and not given.overrides:
         return ObjectMembers(given.catalog, form, store, given.spans([])[0])
     return DatasetMembers(given, form)
 
@@ -238,12 +239,18 @@ class DatasetMembers(Members):
         """Take the samples of ``dataset``."""
         self._dataset, self._form = dataset, form
         self.catalog: Catalog = dataset.catalog
-        self.source = dataset.spans([])[0]
+        self.source = next(dataset.reads())[0]
         self.rows = np.arange(len(self.catalog))
         self.size_bytes = None
         whole = hashlib.sha256()
-        for span in self.catalog.spans(range(len(self.catalog))):
-            whole.update(json.dumps([span.key[len(self.catalog.base) :], span.start, span.stop, span.etag]).encode())
+        every, base = range(len(self.catalog)), self.catalog.base
+        if self.catalog.fields:
+            whole.update(json.dumps([*self.catalog.fields, self.catalog.digest]).encode())
+        for span in (
+            chain.from_iterable(self.catalog.members(every)) if self.catalog.fields else self.catalog.spans(every)
+        ):
+            found = [] if span is None else [span.key.removeprefix(base), span.start, span.stop, span.etag]
+            whole.update(json.dumps(found).encode())
         described = None if self.catalog.format is None else self.catalog.format.described()
         transform = getattr(dataset.transform, "__qualname__", type(dataset.transform).__name__)
         self.digest = json.dumps([whole.hexdigest(), described, type(dataset).__qualname__, transform])

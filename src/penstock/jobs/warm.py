@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.data.catalog.catalog import Catalog
@@ -39,6 +40,14 @@ class Readable(Protocol):
 
     def spans(self) -> tuple[Source, Iterator[Span]]:
         """Return the store and the spans to read from it, in order; nothing is read."""
+
+
+@runtime_checkable
+class Spread(Protocol):
+    """Object that lists its reads of several stores in advance."""
+
+    def reads(self) -> Iterator[tuple[Source, Iterator[Span]]]:
+        """Yield each store with the spans to read from it, in order; nothing is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +139,18 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
     if isinstance(what, str | os.PathLike):
         yield _selected(os.fspath(what), store)
     elif isinstance(what, Catalog):
-        yield open_source(what.root + what.base, store)[0], map(what.span, range(len(what)))
+        for number, part in enumerate(what.parts):
+            members = map(itemgetter(number), what.members(range(len(what))))
+            yield open_source(part.root + part.base, store)[0], filter(None, members)
+        if not what.parts:
+            yield open_source(what.root + what.base, store)[0], map(what.span, range(len(what)))
     elif isinstance(what, Readable):
         if store is not None:
             raise Unusable(
                 f"{type(what).__name__} has its own store, and warm takes no other: pass store=, with its cache, "
                 "to the dataset when it is created"
             )
-        yield what.spans()
+        yield from what.reads() if isinstance(what, Spread) else [what.spans()]
     elif isinstance(what, Iterable):
         for each in what:
             if not isinstance(each, str | os.PathLike):

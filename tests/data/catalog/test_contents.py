@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.data.catalog.catalog import Catalog, Contents
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.contents import Contents
 from penstock.data.catalog.rows import Entry
 from penstock.errors import Unusable
 from penstock.values import Span

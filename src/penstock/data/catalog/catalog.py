@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os.path
-from functools import cached_property
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from operator import lt
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
-from penstock.data.catalog.column import checked, encode, taken
+from penstock.data.catalog.column import checked, encode
+from penstock.data.catalog.contents import Contents
+from penstock.data.catalog.groups import Named, check_grouping, grouped, joined
 from penstock.data.catalog.inventory import listed as inventoried
 from penstock.data.catalog.journal import Beyond
-from penstock.data.catalog.labels import check_rule, classified, label_of, names
+from penstock.data.catalog.labels import check_rule, classified, names
 from penstock.data.catalog.rows import (
     Conditions,
     Draw,
@@ -25,7 +28,7 @@ from penstock.data.catalog.rows import (
     relocated,
     united,
 )
-from penstock.data.catalog.saved import Saved, digest_of, load, save
+from penstock.data.catalog.saved import Saved, load, save
 from penstock.data.catalog.scan import Listing, absent, listed, scan
 from penstock.data.catalog.shards import find_shards, index_shards
 from penstock.data.catalog.table import TableBuilder
@@ -34,185 +37,25 @@ from penstock.errors import Damaged, ManifestError, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import Span, as_folder, whole
+from penstock.values import as_folder, common_folder, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.data.catalog.column import Categorical, Rows
+    from penstock.data.catalog.groups import GroupRule
     from penstock.data.catalog.labels import Labels, Rule
-    from penstock.data.catalog.rows import Picked
     from penstock.data.catalog.table import Table
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
     from penstock.stores.urls import Location
 
-__all__ = ["Catalog", "Contents", "Entry"]
+__all__ = ["Catalog", "Entry", "places_of"]
 
-_new = tuple.__new__
-
-
-class Contents:
-    """Rows of a table in a fixed order, as a catalog shows them: no method here makes a request.
-
-    Attributes:
-        root: URL of the bucket, to which a key is appended to form its URL: ``s3://bucket/``.
-        base: The prefix of all keys that is not part of their names; "" when they have no prefix in common.
-
-    """
-
-    def __init__(self, root: str, base: str, table: Table, rows: range | Picked | None = None) -> None:
-        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; ``Catalog`` has constructors."""
-        self.root = root
-        self.base = base
-        self._table = table
-        self._rows = range(table.rows) if rows is None else rows
-
-    def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self._rows)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The class names by label; () without classes. A part of a catalog keeps the classes of the whole."""
-        return () if self._table.classes is None else self._table.classes.categories
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The labels as class numbers: int64, shape (len,), a copy.
-
-        Raises:
-            Unusable: The catalog has no classes.
-
-        """
-        if self._table.classes is None:
-            raise Unusable('this catalog has no classes: scan(…, labels="folder"), or with_labels(…)')
-        return taken(self._table.classes.numbers.values, self._indices).astype(np.int64)
-
-    @property
-    def columns(self) -> Mapping[str, NDArray[Any] | Categorical]:
-        """The user's columns by name: arrays of numbers or ``Categorical``, of length ``len(self)``; read-only."""
-        return {name: column.seen(self._indices) for name, column in self._table.columns.items()}
-
-    def row(self, index: int) -> dict[str, Any]:
-        """Return one entry's values of the user's columns, as Python objects."""
-        table = self._table
-        return (
-            {name: column.value(self._rows[index]) for name, column in table.columns.items()} if table.columns else {}
-        )
-
-    @property
-    def _indices(self) -> Rows:
-        """The rows in a form that can index arrays: a range, or an array of row numbers."""
-        return self._rows if isinstance(self._rows, range) else self._rows.values
-
-    def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries in order."""
-        return (entry_of(self._table, row) for row in self._rows)
-
-    def __repr__(self) -> str:
-        """Return the number of entries and the URL above them."""
-        if self._table.format is not None:
-            shards = f"{len(self._table.keys):,} {self._table.format.name} shards"
-            return f"<Catalog of {len(self):,} samples in {shards} under {self.root}{self.base}>"
-        return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
-
-    def span(self, index: int) -> Span:
-        """Return the byte span of one entry, pinned to the listed version; an unknown size gives ``stop`` None.
-
-        Called once per sample; takes about 1 µs.
-        """
-        row, table = self._rows[index], self._table
-        size, of, ranges = table.sizes.view[row], row, table.ranges
-        if ranges is not None:
-            of, start = ranges.objects.view[row], ranges.offsets.view[row]
-            if start >= 0:
-                return Span(table.keys.text(of), start, start + size, table.etags.text(of))
-        # The last argument is positional: passing it by name would take longer than reading the size.
-        return Span(table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True)  # noqa: FBT003
-
-    def spans(self, indices: Iterable[int]) -> Iterator[Span]:
-        """Yield ``span`` of each entry; the columns are looked up only once."""
-        rows, table = self._rows, self._table
-        sizes, key, etag = table.sizes.view, table.keys.text, table.etags.text
-        if table.ranges is not None:
-            objects, offsets = table.ranges.objects.view, table.ranges.offsets.view
-            for index in indices:
-                row = rows[index]
-                start, of, size = offsets[row], objects[row], sizes[row]
-                if start < 0:
-                    yield self.span(index)
-                else:
-                    yield _new(Span, (key(of), start, start + size, etag(of), False, 0, None))
-            return
-        for index in indices:
-            row = rows[index]
-            size = sizes[row]
-            # Build the tuple directly: calling the class runs a Python function.
-            yield _new(Span, (key(row), 0, size if size >= 0 else None, etag(row), True, 0, None))
-
-    @cached_property
-    def bare(self) -> bool:
-        """Whether the entries have neither labels nor values of the user's columns."""
-        table = self._table
-        return table.classes is None and not table.columns and not table.labels.parts
-
-    @property
-    def format(self) -> ShardFormat | None:
-        """The format of the shards that hold the samples; None if each entry is an object, or plain bytes of one."""
-        return self._table.format
-
-    def label(self, index: int) -> object:
-        """Return one entry's label."""
-        return label_of(self._table, self._rows[index])
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each entry, -1 where unknown: int64, shape (len,), a read-only copy; about 1 ns per object."""
-        sizes = taken(self._table.sizes.values, self._indices).astype(np.int64)
-        sizes.flags.writeable = False
-        return sizes
-
-    def extents(self, entries: range) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return where some entries are: the number of their object, first byte (-1: the whole object), and bytes.
-
-        Args:
-            entries: Numbers of the entries, in steps of 1.
-
-        Returns:
-            Three int64 arrays of shape (len(entries),); None if every entry of the catalog is a whole object.
-
-        """
-        ranges = self._table.ranges
-        if ranges is None:
-            return None
-        rows = self._rows[entries.start : entries.stop]
-        found = [
-            taken(each.values, rows if isinstance(rows, range) else rows.values).astype(np.int64)
-            for each in (ranges.objects, ranges.offsets, self._table.sizes)
-        ]
-        return found[0], found[1], found[2]
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all entries together; -1 when any size is unknown."""
-        sizes = self.sizes
-        if (sizes < 0).any():
-            return -1
-        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())  # the sum may pass 2⁶³
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256, in hex, of the names below ``base`` and the sizes, in order.
-
-        The location and the ETags are not included, so a copy of the objects elsewhere has the same digest. The digest
-        is computed once, at about 0.1 µs per object, and pickled with the catalog.
-        """
-        return digest_of(self._table, self._indices, encode(self.base))
+JoinRule: TypeAlias = "str | Callable[[str], str | None] | Sequence[str]"
 
 
 class Catalog(Contents):
@@ -249,6 +92,9 @@ class Catalog(Contents):
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
         labels: Rule | None = None,
+        group: GroupRule | None = None,
+        fields: Sequence[str] | None = None,
+        missing: Missing = "error",
         allow_empty: bool = False,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
@@ -262,19 +108,22 @@ class Catalog(Contents):
             include: Globs over the key below the prefix, of which one must match; default: all objects.
             exclude: Globs of which none may match.
             labels: Rule of classes: see ``with_labels``; default: no labels.
+            group: Rule by which several objects make one sample: see ``with_groups``; default: each object is a sample.
+            fields: Fields to take, the first of which leads: see ``with_groups``; default: all, sorted by name.
+            missing: What happens to a sample that lacks a field: see ``with_groups``.
             allow_empty: Return an empty catalog if no object is found.
             progress: Show the number of objects found on standard error; default: if that is a terminal and rich is
                 installed.
             store: Options, or the name of a profile; default: environment and profile.
 
         Returns:
-            The catalog, in UTF-8 byte order of the keys.
+            The catalog, in UTF-8 byte order of the keys; of groups, in that of their first objects.
 
         Raises:
             NotFound: No object was found, and ``allow_empty`` is not set. At most two more requests look for similar
                 names to suggest.
             ConfigError: A glob is invalid.
-            Unusable: An object has no label.
+            Unusable: An object has no label, or a group lacks a field.
 
         Example:
             >>> catalog = ps.Catalog.scan("s3://bucket/train/", include="[34]/*.png", labels="folder")
@@ -284,6 +133,8 @@ class Catalog(Contents):
         """
         if labels is not None:
             check_rule(labels)
+        if group is not None or fields is not None or missing != "error":
+            check_grouping(group, fields, missing)
         include, exclude = globs(include), globs(exclude)
         source, prefix = open_source(url, store)
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
@@ -292,6 +143,8 @@ class Catalog(Contents):
         if not (allow_empty or len(catalog)):
             otherwise = "pass allow_empty=True to allow this"
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
+        if group is not None:
+            catalog = catalog.with_groups(group, fields=fields, missing=missing)
         return catalog if labels is None else catalog.with_labels(labels)
 
     @classmethod
@@ -405,7 +258,7 @@ class Catalog(Contents):
         cls,
         url: str | os.PathLike[str],
         *,
-        root: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Read a catalog that ``save`` wrote, and verify all of it: HEAD, GET, and one GET for each 16 MiB.
@@ -417,7 +270,7 @@ class Catalog(Contents):
             url: The file.
             root: URL below which the objects are: where they were listed, or where a copy of them is. For a copy,
                 names, sizes, labels and digest stay the same; versions are unknown, and building it takes a second
-                table.
+                table. For samples whose fields lie at different places: a URL for each field.
             store: Options of the store that holds the file, or the name of a profile; default: environment and profile.
 
         Returns:
@@ -440,10 +293,11 @@ class Catalog(Contents):
                 found = load(reader)
             catalog = cls(found.root, found.base, found.table)
             catalog.__dict__["digest"] = found.digest
-            if root is None and found.root != place.root:
-                where = found.root + found.base
-                raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={where!r}")
-            return catalog if root is None else catalog._below(parse(root))
+            if root is None and any(each != place.root for each, _ in places_of(catalog)):
+                where = dict(zip(catalog.fields, [each + base for each, base in places_of(catalog)], strict=False))
+                told = repr(where) if len({*where.values()}) > 1 else repr(found.root + found.base)
+                raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={told}")
+            return catalog if root is None else catalog._below(root)
         except Damaged as error:
             error.url = place.url
             raise
@@ -477,6 +331,8 @@ class Catalog(Contents):
                 ``labels`` is not given, or the reverse; or ``url`` is not below ``base``.
 
         """
+        if self.fields:
+            raise Unusable("a catalog of groups cannot be refreshed, since a new object may belong to any: scan again")
         source, prefix = open_source(self.root + self.base if url is None else url, store)
         if source.root != self.root or not prefix.startswith(self.base):
             raise Unusable(f"the catalog lists objects below {self.root}{self.base}", url=source.url(prefix))
@@ -505,20 +361,46 @@ class Catalog(Contents):
         with open_object(url, "wb", store=store) as writer:
             save(writer, Saved(self.root, self.base, self.digest, table))
 
-    def _below(self, place: Location) -> Catalog:
+    def _below(self, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Catalog:
+        """Return the catalog of the same names below ``root``, a URL or one for each field.
+
+        Raises:
+            ManifestError: The fields lie at different places, and ``root`` is a single URL; or it lacks one of them.
+
+        """
+        group = self._table.group
+        if isinstance(root, Mapping):
+            if {*root} != {*self.fields}:
+                raise ManifestError(
+                    f"root= must have a URL for each field: {', '.join(self.fields) or 'there are none'}"
+                )
+        elif len({*places_of(self)}) > 1:
+            raise ManifestError(
+                f"the fields {', '.join(self.fields)} lie at different places: pass root={{field: URL}}"
+            )
+        else:
+            root = dict.fromkeys(self.fields or [""], root)
+        # Without a field that leads, the rows repeat objects of other fields.
+        places = {field: parse(url) for field, url in root.items()}
+        moved = self._moved(places[(group.lead if group is not None else "") or next(iter(places))])
+        if group is None:
+            return moved
+        parts = dict(group.parts)
+        for field, each in group.parts.items():
+            there = Catalog(each.root, each.base, each.table)._moved(places[field])  # noqa: SLF001  the same class
+            parts[field] = each._replace(root=there.root, base=there.base, table=there._table)  # noqa: SLF001
+        table = moved._table.having(group=replace(group, parts=parts))  # noqa: SLF001
+        return Catalog(moved.root, moved.base, table)
+
+    def _moved(self, place: Location) -> Catalog:
         """Return the catalog of the same names below ``place``; this catalog if ``place`` is where they were listed."""
         below = as_folder(place.key)
         if (place.root, below) == (self.root, self.base):
             return self
         table = self._table.take(self._indices)
         moved = Catalog.build(place.root, below, relocated(self, self.base, place, labelled=table.classes is None))
-        return Catalog(
-            place.root,
-            moved.base,
-            moved._table.having(  # noqa: SLF001  the same class
-                classes=table.classes, columns=table.columns, format=table.format
-            ),
-        )
+        kept = {"classes": table.classes, "columns": table.columns, "format": table.format}
+        return Catalog(place.root, moved.base, moved._table.having(**kept))  # noqa: SLF001  the same class
 
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
@@ -633,12 +515,109 @@ class Catalog(Contents):
             return NotImplemented
         if self.root != other.root:
             raise Unusable(f"objects of {self.root} and {other.root}: a catalog holds those of one bucket")
-        base = self.base
-        if base != other.base:
-            # Compare by character, not by path component: keys are not paths.
-            base = os.path.commonprefix([base, other.base])  # noqa: RUF071
-            base = base[: base.rfind("/") + 1]
-        return Catalog(self.root, base, *united(self._table, self._indices, other._table, other._indices))
+        base, tables = common_folder(self.base, other.base), [self._table, other._table]
+        groups = [each.group for each in tables]
+        if None not in groups and tables[0] is not tables[1]:
+            tables = [
+                each._addable(self.base == other.base, groups)  # noqa: SLF001  the same class
+                for each in (self, other)
+            ]
+        return Catalog(self.root, base, *united(tables[0], self._indices, tables[1], other._indices))
+
+    def _addable(self, same_base: bool, groups: Sequence[Any]) -> Table:  # noqa: FBT001
+        """Return the table, to which another grouped one can be added: with the same lead, or none.
+
+        Raises:
+            Unusable: The rule that makes keys of names may make others below another base.
+
+        """
+        if not same_base and any(each.rule not in ("", "stem", "folder") for each in groups):
+            raise Unusable("the keys of these samples are names below different prefixes: use ps.concat")
+        group = self._table.group
+        if group is None or len({each.lead for each in groups}) == 1:
+            return self._table
+        return self._table.having(group=group.spread(self.root, self.base, self._table))
+
+    def with_groups(
+        self, group: GroupRule, *, fields: Sequence[str] | None = None, missing: Missing = "error"
+    ) -> Catalog:
+        r"""Return a catalog of samples that each consist of several of these objects; makes no request.
+
+        The name and the label of a sample are those of the object of its first field.
+
+        Args:
+            group: ``"stem"``: objects whose names are equal up to the first dot of the last component; the rest is the
+                field (``0001.jpg`` and ``0001.json`` make the sample ``0001`` with the fields ``jpg`` and ``json``).
+                ``"folder"``: objects in the same folder; the field is the name in it. A regular expression that matches
+                the whole name below ``base``, with the groups ``(?P<key>…)`` and ``(?P<field>…)``. A function that
+                takes this name and returns ``(key, field)``, or None to leave the object out.
+            fields: Fields to take, in this order; other objects are left out. Default: all, sorted by name.
+            missing: What happens to a sample that lacks a field: ``"error"``, ``"drop"`` (it is left out) or ``"none"``
+                (the value of the field is None).
+
+        Raises:
+            Unusable: An argument is invalid, the rule does not match an object, or a sample lacks a field or has one
+                twice.
+
+        Example:
+            >>> catalog = ps.Catalog.scan("s3://bucket/train/").with_groups("folder", fields=("0000.png", "0001.png"))
+            >>> sample = ps.MapDataset(catalog)[3]
+            >>> sample.key, sample.fields, sample["0001.png"].key
+            ('3', ('0000.png', '0001.png'), 'train/3/0001.png')
+
+        """
+        wanted = check_grouping(group, fields, missing)
+        if self.fields:
+            raise Unusable("the samples of this catalog consist of several objects already")
+        found = Named(self.root, self.base, self._table, self._indices)
+        return Catalog(self.root, self.base, grouped(found, group, wanted, missing))
+
+    @classmethod
+    def join(
+        cls,
+        catalogs: Mapping[str, Catalog],
+        *,
+        on: JoinRule | Mapping[str, JoinRule] = "stem",
+        missing: Missing = "error",
+    ) -> Catalog:
+        """Return a catalog of samples that each have an entry of several catalogs, with equal keys; makes no request.
+
+        The catalogs may be of different prefixes, buckets and stores; an entry may be an object, or a range of one. The
+        first catalog leads: its entries, in its order, are the samples, and their labels and columns are those of the
+        samples. Entries of the others that belong to none are left out.
+
+        Args:
+            catalogs: The catalog of each field.
+            on: Rule from the name of an entry, below the ``base`` of its catalog, to its key. ``"stem"``: the name up
+                to the first dot of its last component. A regular expression that matches the whole name, with the group
+                ``(?P<key>…)``. A function that takes the name and returns the key, or None to leave the entry out. A
+                list with the key of each entry. Or a mapping with one of these for each field.
+            missing: What happens to a sample without an entry in one of the others: as in ``with_groups``.
+
+        Raises:
+            Unusable: An argument is invalid, an entry has no key, a key occurs twice in a catalog, or a sample lacks a
+                field.
+
+        Example:
+            >>> images, masks = ps.Catalog.scan("s3://bucket/train/3/"), ps.Catalog.scan("s3://bucket/train/4/")
+            >>> sample = ps.MapDataset(ps.Catalog.join({"image": images, "mask": masks}))[1]
+            >>> sample.key, sample["image"].key, sample["mask"].key
+            ('0001', 'train/3/0001.png', 'train/4/0001.png')
+
+        """
+        given: Any = catalogs
+        if not isinstance(given, Mapping) or not given:
+            raise Unusable(f"join takes a mapping, such as {{'image': catalog, 'mask': catalog}}, got {catalogs!r}")
+        check_grouping("stem", [*catalogs], missing)
+        for field, each in given.items():
+            if not isinstance(each, Catalog) or each.fields:
+                raise Unusable(f"{field!r} must be a Catalog whose samples are single entries, got {each!r}")
+        found = {
+            field: Named(each.root, each.base, each._table, each._indices)  # noqa: SLF001  the same class
+            for field, each in catalogs.items()
+        }
+        lead = next(iter(catalogs.values()))
+        return cls(lead.root, lead.base, joined(found, on, missing))
 
     def with_labels(self, labels: Labels, *, classes: Sequence[str] | None = None) -> Catalog:
         r"""Return this catalog with class numbers as labels, and with ``classes``; makes no request.
@@ -677,3 +656,8 @@ class Catalog(Contents):
 
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
         return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
+
+
+def places_of(catalog: Catalog) -> list[tuple[str, str]]:
+    """Return the bucket's URL and the prefix of each field's objects; of a catalog without fields, its own."""
+    return [(part.root, part.base) for part in catalog.parts] or [(catalog.root, catalog.base)]

@@ -17,7 +17,7 @@ from penstock.data.catalog.labels import label_of, labelled, names, numbered
 from penstock.data.catalog.table import gathered
 from penstock.engine.listing.select import selector
 from penstock.errors import ManifestError, Unusable
-from penstock.values import as_folder
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +42,7 @@ __all__ = [
     "picked",
     "positions",
     "relocated",
+    "span_of",
     "united",
 ]
 
@@ -157,7 +158,8 @@ def matching(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[
     """
     keep = np.ones(len(rows), bool) if asked.mask is None else _mask(asked.mask, len(rows)).copy()
     if asked.size is not None:
-        keep &= _of_size(taken(table.sizes.values, rows), asked.size)
+        sizes = taken(table.sizes.values, rows) if table.group is None else table.group.sizes(table, rows)
+        keep &= _of_size(sizes, asked.size)
     if asked.labels is not None:
         keep &= labelled(table, rows, asked.labels)
     if asked.include or asked.exclude:
@@ -240,6 +242,17 @@ def entry_of(table: Table, row: int) -> Entry:
     if ranges is not None:
         of, offset = ranges.objects.view[row], ranges.offsets.view[row]
     return Entry(table.keys.text(of), table.sizes.view[row], label_of(table, row), table.etags.text(of), offset)
+
+
+def span_of(table: Table, row: int) -> Span:
+    """Return the byte span of one row, pinned to the listed version; an unknown size gives ``stop`` None."""
+    size, of, ranges = table.sizes.view[row], row, table.ranges
+    if ranges is not None:
+        of, start = ranges.objects.view[row], ranges.offsets.view[row]
+        if start >= 0:
+            return Span(table.keys.text(of), start, start + size, table.etags.text(of))
+    # The last argument is positional: passing it by name would take longer than reading the size.
+    return Span(table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True)  # noqa: FBT003
 
 
 def relocated(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:

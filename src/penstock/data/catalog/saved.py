@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.data.catalog.column import blocks, encode, taken
+from penstock.data.catalog.column import blocks, decode, encode, taken
+from penstock.data.catalog.groups import Group, Part
 from penstock.data.catalog.table import described, padded, parts_of, table_of, vectors_of
 from penstock.data.region import Region
 from penstock.data.shards.registry import format_of
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Rows, Strings
-    from penstock.data.catalog.table import Table
+    from penstock.data.catalog.column import Numbers, Rows, Strings
+    from penstock.data.catalog.table import Table, Vector
 
 
 __all__ = ["Saved", "digest_of", "load", "save"]
@@ -74,6 +75,9 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     """
     table = saved.table
     vectors, values = vectors_of(table)
+    count, group = len(vectors), {}
+    if table.group is not None:
+        group = {"group": _described(table.group, vectors, values)}
     pieces = list(padded(vectors, values))
     whole = hashlib.sha256()
     for piece in pieces:
@@ -86,8 +90,9 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
         "root": saved.root,
         "base": saved.base,
         "digest": saved.digest,
-        "vectors": [each._asdict() for each in vectors],
+        "vectors": [each._asdict() for each in vectors[:count]],
         "sha256": whole.hexdigest(),
+        **group,
     }
     if table.format is not None:
         header["format of shards"] = table.format.described()
@@ -100,6 +105,28 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
     for piece in pieces:
         file.write(piece)
+
+
+def _described(group: Group, vectors: list[Vector], values: list[Numbers]) -> dict[str, Any]:
+    """Return the description of a group, and append the vectors of its parts to those of the table.
+
+    Raises:
+        Unusable: The rule is a function.
+
+    """
+    if not isinstance(group.rule, str):
+        raise Unusable("cannot save a catalog of samples that a function has formed: pass a regular expression")
+    found = []
+    for field, part in group.parts.items():
+        mine, more = vectors_of(part.table, vectors[-1].stop, part.places)
+        vectors += mine
+        values += more
+        described = {"field": field, "root": part.root, "base": part.base, "objects": part.table.rows}
+        described |= {"keys": len(part.table.keys), "vectors": [each._asdict() for each in mine]}
+        if part.table.format is not None:
+            described["format of shards"] = part.table.format.described()
+        found.append(described)
+    return {"fields": group.fields, "lead": group.lead, "rule": group.rule, "parts": found}
 
 
 def load(file: Readable) -> Saved:
@@ -116,6 +143,10 @@ def load(file: Readable) -> Saved:
     try:
         vectors = described(header["vectors"])
         size = vectors[-1].stop if vectors else 0
+        members: list[list[Vector]] = []
+        for each in header["group"]["parts"] if "group" in header else ():
+            members.append(described(each["vectors"], size))
+            size = members[-1][-1].stop if members[-1] else size
         if start + size != file.size:
             raise ValueError(f"the file has {file.size} bytes, but {start + size} were written")
         root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
@@ -123,6 +154,8 @@ def load(file: Readable) -> Saved:
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         region = _region(file, start, size, header["sha256"])
         table = table_of(parts_of(region, vectors), _count(header["objects"]), _count(header["keys"]))
+        if "group" in header:
+            table = table.having(group=_group(header["group"], region, members))
         table.check()
         if (form := header.get("format of shards")) is not None:
             table = table.having(format=format_of(form))
@@ -133,6 +166,27 @@ def load(file: Readable) -> Saved:
             raise
         raise ManifestError(f"cannot read the catalog: {error!r}") from error
     return Saved(root, base, digest, table)
+
+
+def _group(header: dict[str, Any], region: Region, members: list[list[Vector]]) -> Group:
+    """Return the group that a header describes; ``Table.check`` checks its values.
+
+    Raises:
+        KeyError, TypeError, ValueError: The description is invalid.
+
+    """
+    parts: dict[str, Part] = {}
+    for each, vectors in zip(header["parts"], members, strict=True):
+        root, base, field = (_text(each[name]) for name in ("root", "base", "field"))
+        if not is_root(root):
+            raise ValueError(f"root must be a bucket, got {root[:200]!r}")
+        found = parts_of(region, vectors)
+        placed = found.pop(("place", ""), None)
+        table = table_of(found, _count(each["objects"]), _count(each["keys"]))
+        if (form := each.get("format of shards")) is not None:
+            table = table.having(format=format_of(form))
+        parts[field] = Part(root, base, table, None if placed is None else placed["numbers"])
+    return Group(tuple(map(_text, header["fields"])), _text(header["lead"]), _text(header["rule"]), parts)
 
 
 def _header(file: Readable) -> tuple[dict[str, Any], int]:
@@ -197,6 +251,8 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
         ValueError: A key does not begin with ``base``.
 
     """
+    if table.group is not None:
+        return _digest_of_group(table, table.group, rows, base)
     offsets = None if table.ranges is None else table.ranges.offsets.values
     if offsets is not None and (taken(offsets, rows) < 0).all():
         offsets = None
@@ -212,6 +268,18 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
         if offsets is not None:
             whole.update(taken(offsets, block).astype("<i8").tobytes())
         whole.update(names)
+    return whole.hexdigest()
+
+
+def _digest_of_group(table: Table, group: Group, rows: Rows, base: bytes) -> str:
+    """Return the digest of all fields: their names, which samples have them, and the digests of their objects."""
+    whole = hashlib.sha256(f"penstock catalog 3, {len(rows)} samples\n".encode())
+    for field, part in zip(group.fields, group.all("", decode(base), table.having(group=None)), strict=True):
+        mine = part.rows(rows)
+        there = mine >= 0
+        whole.update(json.dumps([field, int(there.sum())]).encode())
+        whole.update(np.packbits(there).tobytes())
+        whole.update(digest_of(part.table, mine[there], encode(part.base)).encode())
     return whole.hexdigest()
 
 

@@ -91,6 +91,7 @@ class Table:
         classes: The labels as codes of class names; None when labels are JSON, or there are none.
         columns: The user's columns, by name.
         format: The format of the shards that the ranges belong to; None when ranges are plain bytes.
+        group: The other objects of each row's sample; None when each row is a sample of its own.
 
     """
 
@@ -102,6 +103,8 @@ class Table:
     classes: Column | None = None
     columns: dict[str, Column] = field(default_factory=dict)
     format: ShardFormat | None = None
+    # A groups.Group, which holds tables: naming its type here would make a circle of imports.
+    group: Any = None
 
     @classmethod
     def of(
@@ -139,6 +142,8 @@ class Table:
             self._check_ranges(self.ranges, sizes.astype(np.int64))
         for column in (*self.columns.values(), *filter(None, [self.classes])):
             column.check(self.rows)
+        if self.group is not None:
+            self.group.check(self.rows)
 
     def _check_ranges(self, ranges: Ranges, sizes: NDArray[np.int64]) -> None:
         objects, offsets = (each.values for each in ranges)
@@ -171,6 +176,7 @@ class Table:
             None if self.classes is None else self.classes.take(rows),
             {name: each.take(rows) for name, each in self.columns.items()},
             self.format,
+            None if self.group is None else self.group.take(rows),
         )
 
     def plus(self, other: Table) -> Table:
@@ -183,6 +189,9 @@ class Table:
         """
         if self.format != other.format:
             raise Unusable("the catalogs are of shards of different formats, fields or keys: use ps.concat")
+        if (self.group is None) != (other.group is None):
+            raise Unusable("only one of the catalogs has samples of several objects: use ps.concat")
+        group = None if self.group is None else self.group.plus(other.group, (self.rows, other.rows))
         columns, classes, ranges = _both_columns(self, other), _both_classes(self, other), None
         if self.ranges is not None or other.ranges is not None:
             first, second = (_as_ranges(each) for each in (self, other))
@@ -198,10 +207,11 @@ class Table:
             classes,
             columns,
             self.format,
+            group,
         )
 
     def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
-        """Return this table with other ``ranges``, ``classes``, ``columns`` or ``format``, over the same memory."""
+        """Return this table with other ``ranges``, ``classes``, ``columns``, ``format`` or ``group``; same memory."""
         return replace(self, **changes)
 
 
@@ -247,7 +257,7 @@ class Vector(NamedTuple):
 
     Attributes:
         role: "size", "key", "etag" or "label"; "object" (index of a row's key) or "offset" for ranges; "class" for
-            labels; "column" for the user's columns.
+            labels; "column" for the user's columns; "place" for the rows of a field's objects.
         name: Name of the user's column; else "".
         part: "numbers"; or, for keys, ETags and labels, a name in ``parts`` of ``compact``, left out if
             the vector has no bytes. Columns of texts have codes as "numbers", and the "ends" (uint64) and the "texts"
@@ -271,8 +281,15 @@ class Vector(NamedTuple):
         return self.offset + self.bytes
 
 
-def vectors_of(table: Table) -> tuple[list[Vector], list[Numbers]]:
-    """Return the descriptions of a table's vectors, with their places in a file, and their values."""
+def vectors_of(table: Table, start: int = 0, places: Numbers | None = None) -> tuple[list[Vector], list[Numbers]]:
+    """Return the descriptions of a table's vectors, with their places in a file, and their values.
+
+    Args:
+        table: The table, without its group.
+        start: First byte that is free, counted from the end of the header.
+        places: For the objects of a field: the row of each sample.
+
+    """
     found: list[tuple[str, str, dict[str, Numbers]]] = [
         ("size", "", {"numbers": table.sizes}),
         ("key", "", table.keys.parts),
@@ -283,7 +300,8 @@ def vectors_of(table: Table) -> tuple[list[Vector], list[Numbers]]:
         found += [("object", "", {"numbers": table.ranges.objects}), ("offset", "", {"numbers": table.ranges.offsets})]
     found += [] if table.classes is None else [("class", "", table.classes.parts)]
     found += [("column", name, column.parts) for name, column in table.columns.items()]
-    vectors, values, start = list[Vector](), list[Numbers](), 0
+    found += [] if places is None else [("place", "", {"numbers": places})]
+    vectors, values = list[Vector](), list[Numbers]()
     for role, name, parts in found:
         for part, numbers in parts.items():
             array = numbers.values
@@ -311,17 +329,18 @@ def gathered(table: Table) -> Table:
     for vector, numbers in zip(vectors, values, strict=True):
         if len(numbers):
             region.view[vector.offset : vector.stop] = numbers.values.view(np.uint8).data
-    return table_of(parts_of(region, vectors), table.rows, len(table.keys)).having(format=table.format)
+    found = table_of(parts_of(region, vectors), table.rows, len(table.keys))
+    return found.having(format=table.format, group=table.group)
 
 
-def described(found: Iterable[dict[str, Any]]) -> list[Vector]:
-    """Return the vectors that a header describes, which must lie one after another.
+def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
+    """Return the vectors that a header describes, which must lie one after another from byte ``start`` on.
 
     Raises:
         TypeError, ValueError: They do not, or a description is invalid.
 
     """
-    vectors, start = list[Vector](), 0
+    vectors = list[Vector]()
     for each in found:
         vector = Vector(**each)
         if vector.dtype not in DTYPES or type(vector.bytes) is not int or vector.bytes < 0:

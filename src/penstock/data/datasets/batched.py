@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
+    Reads = tuple[Source, Iterator[Span]]
 
 __all__ = ["BatchSampler", "BatchableDataset", "Batched", "PlannedSample", "Resumable", "planned"]
 
@@ -210,6 +211,13 @@ class BatchableDataset:
         """
         raise NotImplementedError
 
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each store with the byte spans that the samples need of it, in order: see ``spans``; reads nothing.
+
+        ``batches`` returns the batches anew for each store.
+        """
+        yield self.spans(None if batches is None else batches())
+
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return an iterator over the batches as lists of samples, and the counts of their reads.
 
@@ -338,6 +346,10 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         """Begin the next epoch; return its cursor, and the ``Reading`` of this process's samples."""
         cursor, place = self.begin()
         return cursor, self.dataset.reading(batch_indices(self.plan, cursor, place), place.workers)
+
+    def reads(self) -> Iterator[Reads]:
+        """Yield each store with the byte spans of this rank's next epoch: see ``BatchableDataset.reads``."""
+        yield from self.dataset.reads(lambda: batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
     def spans(self) -> tuple[Source, Iterator[Span]]:
         """Return the store and the byte spans of this rank's next epoch: see ``BatchableDataset.spans``.

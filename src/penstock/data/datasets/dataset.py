@@ -11,6 +11,7 @@ import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import fields
 from functools import wraps
@@ -21,6 +22,7 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.manifest import read_manifest
 from penstock.data.datasets.batched import BatchableDataset
+from penstock.data.datasets.groups import GroupReading, Homes, homes_of
 from penstock.data.datasets.objects import ObjectReading, lists, singles
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.runs import RunReading, runs_of
@@ -37,10 +39,12 @@ from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
+    from penstock.data.catalog.groups import GroupRule
     from penstock.data.catalog.labels import Rule
+    from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import Iterations
     from penstock.data.datasets.reading import Reading
     from penstock.data.datasets.runs import Runs
@@ -50,6 +54,10 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
     Parser = Callable[[BinaryIO], Iterable[Any]]
+    Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
+    Stores = StoreOptions | str | Mapping[str, StoreOptions | str] | None
+
+_NOWHERE = Span("")
 
 __all__ = ["CatalogDataset", "Parser", "constructor", "listed", "named", "saved"]
 
@@ -220,13 +228,14 @@ class CatalogDataset(BatchableDataset):
     # How neighbours are read together, in which order; None: each sample by itself.
     _runs: Runs | None = None
     _place: Iterations | None = None
+    _homes: Homes
 
     def __init__(
         self,
         catalog: Catalog,
         *,
         transform: Callable[[Sample], Any] | None = None,
-        store: StoreOptions | str | None = None,
+        store: Stores = None,
     ) -> None:
         """Make a dataset of ``catalog`` that yields ``transform(sample)``, or the ``Sample`` without a transform."""
         if not isinstance(catalog, Catalog):
@@ -234,12 +243,18 @@ class CatalogDataset(BatchableDataset):
                 f"a dataset is made of a Catalog, not {catalog!r}: from_prefix lists what is below a URL, from_objects "
                 "takes a list of URLs, from_manifest a file that names them, from_catalog a saved catalog"
             )
-        _check(transform, store)
+        by_field = isinstance(store, Mapping) and catalog.fields
+        for each in store.values() if isinstance(store, Mapping) and by_field else (store,):
+            _check(transform, each)
         self.catalog = catalog
         # A subclass may have a transform as a method.
         own = getattr(self, "transform", None)
         self.transform = own if transform is None else transform
-        self._source = open_source(catalog.root + catalog.base, store)[0]
+        if catalog.fields:
+            self._homes = homes_of(catalog, store)
+            self._source = self._homes.sources[0]
+        elif not isinstance(store, Mapping):  # see _check
+            self._source = open_source(catalog.root + catalog.base, store)[0]
 
     @classmethod
     @constructor
@@ -251,6 +266,9 @@ class CatalogDataset(BatchableDataset):
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        group: GroupRule | None = None,
+        fields: Sequence[str] | None = None,
+        missing: Missing = "error",
         allow_empty: bool = False,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
@@ -265,6 +283,10 @@ class CatalogDataset(BatchableDataset):
             include: Globs over the key below the prefix, of which one must match; default: all objects.
             exclude: Globs of which none may match.
             labels: Rule of classes, such as ``"folder"``: see ``Catalog.with_labels``; default: no labels.
+            group: Rule by which several objects make one sample, such as ``"stem"``: see ``Catalog.with_groups``;
+                default: each object is a sample.
+            fields: Fields of a group to take, such as ``("jpg", "json")``; default: all.
+            missing: What happens to a group that lacks a field: ``"error"`` (default), ``"drop"`` or ``"none"``.
             allow_empty: Accept a prefix without objects.
             progress: Show the number of objects found: see ``Catalog.scan``.
             store: As for the class.
@@ -274,7 +296,7 @@ class CatalogDataset(BatchableDataset):
 
         Raises:
             NotFound: No object is found, and ``allow_empty`` is not set.
-            Unusable: An argument is invalid, or an object has no label.
+            Unusable: An argument is invalid, an object has no label, or a group lacks a field.
 
         Example:
             >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
@@ -287,6 +309,9 @@ class CatalogDataset(BatchableDataset):
             include=include,
             exclude=exclude,
             labels=labels,
+            group=group,
+            fields=fields,
+            missing=missing,
             allow_empty=allow_empty,
             progress=progress,
             store=store,
@@ -394,7 +419,7 @@ class CatalogDataset(BatchableDataset):
         Args:
             catalog: A catalog, or the URL of its file.
             transform: As for the class.
-            store: As for the class; also applies to the file of the catalog.
+            store: As for the class, but not a mapping; also applies to the file of the catalog.
 
         Returns:
             The dataset.
@@ -517,13 +542,15 @@ class CatalogDataset(BatchableDataset):
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches``, as their objects are read."""
-        if self._runs is None or self.overrides:
+        if self.overrides or (self._runs is None and not self.catalog.fields):
             return ObjectReading(self, batches, workers)
+        if self._runs is None:
+            return GroupReading(self, batches, workers)
         return RunReading(self._source, self._runs, batches, workers, self._sample, self._place)
 
     def samples(self, indices: Iterable[int], workers: int) -> Iterator[Any]:
         """Return an iterator over samples one by one, transformed on this thread; the first error ends it."""
-        if self._runs is None:
+        if self._runs is None and not self.catalog.fields:
             return singles(self, indices, workers)
         return (each for [each] in in_lists(self.reading(([index] for index in indices), workers)))
 
@@ -533,12 +560,27 @@ class CatalogDataset(BatchableDataset):
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store, and the span of each sample in order: see ``BatchableDataset.spans``."""
-        indices = range(len(self.catalog)) if batches is None else chain.from_iterable(batches)
-        return self._source, self.catalog.spans(indices)
+        if self.catalog.fields and len(self._homes.sources) > 1:
+            raise Unusable("the objects of these samples lie in several stores: reads() has the spans of each")
+        [found] = self.reads(None if batches is None else lambda: batches)
+        return found
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each store with the spans that the samples need of it: see ``BatchableDataset.reads``."""
+        catalog = self.catalog
+
+        def indices() -> Iterable[int]:
+            return range(len(catalog)) if batches is None else chain.from_iterable(batches())
+
+        if not catalog.fields:
+            yield self._source, catalog.spans(indices())
+            return
+        for number, source in enumerate(self._homes.sources):
+            yield source, self._homes.spans(catalog.members(indices()), number)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return an iterator over the batches as lists of samples, and the counts of their reads."""
-        if self._runs is not None:
+        if self._runs is not None or (self.catalog.fields and not self.overrides):
             return super().lists(batches, workers)
         counts = ReadCounts()
         return lists(self, batches, workers, counts), counts
@@ -564,10 +606,24 @@ class CatalogDataset(BatchableDataset):
             raise
 
 
-def _rich_sample(catalog: Catalog, index: int, span: Span, data: bytes | memoryview) -> Sample:
-    """Return a sample with its label, columns and, in a shard, fields."""
-    root, repeat, form = catalog.root, isinstance(index, Repeat), catalog.format
+def _rich_sample(catalog: Catalog, index: int, span: Any, data: Any) -> Sample:  # noqa: ANN401  of a group, lists
+    """Return a sample with its label, columns and, in a shard or of several objects, fields."""
     label, columns = (None, {}) if catalog.bare else (catalog.label(index), catalog.row(index))
+    shared = label, columns, isinstance(index, Repeat)
+    if type(data) is not list:
+        return _made(catalog.root, catalog.format, span, data, shared)
+    values: dict[str, Sample | None] = {}
+    for field, part, mine, body in zip(catalog.fields, catalog.parts, span, data, strict=True):
+        values[field] = None if mine is None else _made(part.root, part.table.format, mine, body, shared)
+    fields = Fields(catalog.key(index), values)
+    made = FieldSample(catalog.root, _NOWHERE, fields, label, columns=columns, repeat=shared[-1])
+    first = next(filter(None, values.values()))
+    made.url, made.etag = first.url, first.etag
+    return made
+
+
+def _made(root: str, form: ShardFormat | None, span: Span, data: bytes | memoryview, shared: Shared) -> Sample:
+    label, columns, repeat = shared
     if form is not None:
         try:
             found = form.sample(memoryview(data))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.data.datasets.dataset import D, Parser
+    from penstock.data.catalog.groups import GroupRule
+    from penstock.data.datasets.dataset import D, Parser, Stores
     from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
@@ -58,7 +59,8 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
             dimensions (tensor- and pipeline-parallel ranks read the same samples). ``"unsharded"`` makes every rank
             read all samples, for a wrapper that shards itself; a loader's workers still share them. Default: the
             initialised process group, else ``RANK`` and ``WORLD_SIZE``, else a single rank.
-        store: Options, or the name of a profile; default: environment and profile.
+        store: Options, or the name of a profile; default: environment and profile. For samples of several objects in
+            different stores, also a mapping from fields to the options of each.
 
     Raises:
         Unusable: An argument is invalid, or the order does not fit the catalog.
@@ -78,7 +80,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
-        store: StoreOptions | str | None = None,
+        store: Stores = None,
     ) -> None:
         """Check the arguments; read nothing."""
         super().__init__(catalog, transform=transform, store=store)
@@ -131,6 +133,9 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        group: GroupRule | None = None,
+        fields: Sequence[str] | None = None,
+        missing: Missing = "error",
         allow_empty: bool = False,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
@@ -140,6 +145,9 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
             include=include,
             exclude=exclude,
             labels=labels,
+            group=group,
+            fields=fields,
+            missing=missing,
             allow_empty=allow_empty,
             progress=progress,
             store=store,

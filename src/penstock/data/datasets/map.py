@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, Subset
 from penstock.data.catalog.rows import picked, positions
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.groups import read_groups
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.runs import fitted_order, merged_spans
 from penstock.data.order.orders import CatalogOrder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
+    from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.reading import Reading
     from penstock.data.order.partition import Tail
@@ -72,7 +74,8 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     Args:
         catalog: The objects: ``dataset[i]`` is object ``i``.
         transform: Function from a ``Sample`` to the value of ``dataset[i]``; default: the ``Sample`` itself.
-        store: Options, or the name of a profile; default: environment and profile.
+        store: Options, or the name of a profile; default: environment and profile. For samples of several objects in
+            different stores, also a mapping from fields to the options of each.
 
     Example:
         >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", transform=lambda sample: sample.read()[1:4])
@@ -165,6 +168,8 @@ class MapDataset(CatalogDataset, Dataset[Any]):
 
     def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
+        if self.catalog.parts:
+            return read_groups(self, rows)
         spans = [*self.catalog.spans(rows)]
         if self.catalog.extents(range(0)) is None:
             return list(map(self._sample, rows, spans, self._source.read_many(spans)))
@@ -190,6 +195,8 @@ class Part(MapDataset):
         self.catalog = catalog
         self.transform = whole.transform
         self._source = whole._source  # noqa: SLF001  of the same class
+        if catalog.fields:
+            self._homes = whole._homes  # noqa: SLF001
 
     @property
     def overrides(self) -> str:
@@ -242,6 +249,11 @@ class Part(MapDataset):
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store and the byte spans that the whole dataset reads for these samples."""
         return self.whole.spans(self._rows([[*range(len(self))]] if batches is None else batches))
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each store with the byte spans that the whole dataset reads for these samples."""
+        every = [[*range(len(self))]]
+        return self.whole.reads(lambda: self._rows(every if batches is None else batches()))
 
     def _rows(self, batches: Iterable[list[int]]) -> Iterator[list[int]]:
         return ([self._row(index) for index in batch] for batch in batches)

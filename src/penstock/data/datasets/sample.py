@@ -235,20 +235,20 @@ _BYTES = (memoryview, Sample)
 
 
 class FieldSample(Sample):
-    """A sample of several fields: the members of an archive with the same key, or the columns of a row.
+    """A sample of several fields: objects, the members of an archive with the same key, or the columns of a row.
 
-    ``sample["jpg"]`` is a ``Sample`` again, with the bytes of this field: ``PIL.Image.open(sample["jpg"])``. Fields
-    share the memory of the block that was read. A sample that is kept for long keeps it, about 1 MiB: keep
-    ``bytes(sample["jpg"].data)`` instead.
+    ``sample["jpg"]`` is a ``Sample`` again, with the bytes of this field: ``PIL.Image.open(sample["jpg"])``. A field
+    that the sample lacks is None (``missing="none"``). Fields of a shard share the memory of the block that was read. A
+    sample that is kept for long keeps it, about 1 MiB: keep ``bytes(sample["jpg"].data)`` instead.
 
     Args:
         root: URL of the bucket.
-        span: The bytes of the shard that were read.
-        fields: Name of the sample within its shard, and the value of each field, a memoryview for bytes.
+        span: The bytes of the shard that were read; or the first object.
+        fields: Name of the sample, and the value of each field, a memoryview for bytes.
 
     Attributes:
-        key: Name of the sample within its shard.
-        url: URL of the shard.
+        key: Name of the sample within its shard; for a sample of several objects, the key that they share.
+        url: URL of the shard, or of the first object.
 
     Example:
         >>> sample = ps.MapDataset.from_shards("s3://bucket/shards/")[0]
@@ -312,7 +312,7 @@ class FieldSample(Sample):
     def size(self) -> int:
         """Number of bytes of all fields that are bytes."""
         found = self._values.values()
-        return sum(each.nbytes if type(each) is memoryview else each.size for each in found if type(each) in _BYTES)
+        return sum(each.nbytes if type(each) is memoryview else each.size for each in found if isinstance(each, _BYTES))
 
     def __repr__(self) -> str:
         """Return the key, the fields and the shard's URL."""

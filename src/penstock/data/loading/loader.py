@@ -191,6 +191,10 @@ class DataLoader:
         """Return the store and the spans that this rank reads next epoch, in order, for ``ps.warm``; no request."""
         return self._batches.spans()
 
+    def reads(self) -> Iterator[tuple[Source, Iterator[Span]]]:
+        """Yield each store with the spans that this rank reads of it next epoch: see ``spans``; no request."""
+        return self._batches.reads()
+
     def __len__(self) -> int:
         """Return the number of batches in a whole epoch, on every rank; an iteration that resumes has fewer."""
         return len(self._batches)

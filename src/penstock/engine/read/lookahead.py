@@ -82,6 +82,12 @@ class Lookahead:
             self.close()
             raise
 
+    def begin(self) -> None:
+        """Send the first requests now, instead of with the first ``next``."""
+        if not self._reads and not self._drained:
+            self._resize()
+            self._refill()
+
     @property
     def ready(self) -> bool:
         """Whether ``advance`` has a read to return without waiting."""

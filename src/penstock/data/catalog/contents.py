@@ -1,0 +1,220 @@
+"""The view of a table that a catalog shows: entries in a fixed order, with labels, columns and byte spans."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.data.catalog.column import encode, taken
+from penstock.data.catalog.groups import key_of
+from penstock.data.catalog.labels import label_of
+from penstock.data.catalog.rows import entry_of, span_of
+from penstock.data.catalog.saved import digest_of
+from penstock.errors import Unusable
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.column import Categorical, Rows
+    from penstock.data.catalog.groups import Group, Part
+    from penstock.data.catalog.rows import Entry, Picked
+    from penstock.data.catalog.table import Table
+    from penstock.data.shards.format import ShardFormat
+
+__all__ = ["Contents"]
+
+_new = tuple.__new__
+
+
+class Contents:
+    """Rows of a table in a fixed order, as a catalog shows them: no method here makes a request.
+
+    Attributes:
+        root: URL of the bucket, to which a key is appended to form its URL: ``s3://bucket/``.
+        base: The prefix of all keys that is not part of their names; "" when they have no prefix in common.
+
+    """
+
+    def __init__(self, root: str, base: str, table: Table, rows: range | Picked | None = None) -> None:
+        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; ``Catalog`` has constructors."""
+        self.root = root
+        self.base = base
+        self._table = table
+        self._rows = range(table.rows) if rows is None else rows
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._rows)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names by label; () without classes. A part of a catalog keeps the classes of the whole."""
+        return () if self._table.classes is None else self._table.classes.categories
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The labels as class numbers: int64, shape (len,), a copy.
+
+        Raises:
+            Unusable: The catalog has no classes.
+
+        """
+        if self._table.classes is None:
+            raise Unusable('this catalog has no classes: scan(…, labels="folder"), or with_labels(…)')
+        return taken(self._table.classes.numbers.values, self._indices).astype(np.int64)
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any] | Categorical]:
+        """The user's columns by name: arrays of numbers or ``Categorical``, of length ``len(self)``; read-only."""
+        return {name: column.seen(self._indices) for name, column in self._table.columns.items()}
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one entry's values of the user's columns, as Python objects."""
+        table = self._table
+        return (
+            {name: column.value(self._rows[index]) for name, column in table.columns.items()} if table.columns else {}
+        )
+
+    @property
+    def _indices(self) -> Rows:
+        """The rows in a form that can index arrays: a range, or an array of row numbers."""
+        return self._rows if isinstance(self._rows, range) else self._rows.values
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the entries in order."""
+        return (entry_of(self._table, row) for row in self._rows)
+
+    def __repr__(self) -> str:
+        """Return the number of entries and the URL above them."""
+        if self.fields:
+            return f"<Catalog of {len(self):,} samples of {', '.join(self.fields)} under {self.root}{self.base}>"
+        if self._table.format is not None:
+            shards = f"{len(self._table.keys):,} {self._table.format.name} shards"
+            return f"<Catalog of {len(self):,} samples in {shards} under {self.root}{self.base}>"
+        return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
+
+    def span(self, index: int) -> Span:
+        """Return the byte span of one entry, pinned to the listed version; an unknown size gives ``stop`` None.
+
+        Called once per sample; takes about 1 µs.
+        """
+        return span_of(self._table, self._rows[index])
+
+    def spans(self, indices: Iterable[int]) -> Iterator[Span]:
+        """Yield ``span`` of each entry; the columns are looked up only once."""
+        rows, table = self._rows, self._table
+        sizes, key, etag = table.sizes.view, table.keys.text, table.etags.text
+        if table.ranges is not None:
+            objects, offsets = table.ranges.objects.view, table.ranges.offsets.view
+            for index in indices:
+                row = rows[index]
+                start, of, size = offsets[row], objects[row], sizes[row]
+                if start < 0:
+                    yield self.span(index)
+                else:
+                    yield _new(Span, (key(of), start, start + size, etag(of), False, 0, None))
+            return
+        for index in indices:
+            row = rows[index]
+            size = sizes[row]
+            # Build the tuple directly: calling the class runs a Python function.
+            yield _new(Span, (key(row), 0, size if size >= 0 else None, etag(row), True, 0, None))
+
+    @cached_property
+    def bare(self) -> bool:
+        """Whether the entries are single, and have neither labels nor values of the user's columns."""
+        table = self._table
+        plain = table.classes is None and table.group is None
+        return plain and not table.columns and not table.labels.parts
+
+    @property
+    def format(self) -> ShardFormat | None:
+        """The format of the shards that hold the samples; None if each entry is an object, or plain bytes of one."""
+        return self._table.format
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields, if several objects make one sample; () if each sample is one object or range."""
+        group: Group | None = self._table.group
+        return () if group is None else group.fields
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The objects of each field, in order; () without fields."""
+        group: Group | None = self._table.group
+        return () if group is None else group.all(self.root, self.base, self._table)
+
+    def members(self, indices: Iterable[int]) -> Iterator[tuple[Span | None, ...]]:
+        """Yield the byte spans of each sample's objects, in the order of ``fields``; None for a missing one."""
+        rows, parts = self._rows, self.parts
+        for index in indices:
+            row = rows[index]
+            yield tuple([part.span(row) for part in parts])
+
+    def key(self, index: int) -> str:
+        """Return the key of a sample of several objects: that of its group, below ``base``."""
+        table, row = self._table, self._rows[index]
+        group: Group | None = table.group
+        name = table.keys.text(table.object(row))[len(self.base) :]
+        return (group is not None and group.rule and key_of(group.rule)(name)) or name
+
+    def label(self, index: int) -> object:
+        """Return one entry's label."""
+        return label_of(self._table, self._rows[index])
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each entry, -1 where unknown: int64, shape (len,), a read-only copy; about 1 ns per object.
+
+        For samples of several objects, the bytes of all of them together.
+        """
+        table = self._table
+        if table.group is not None:
+            sizes: NDArray[np.int64] = table.group.sizes(table, self._indices)
+        else:
+            sizes = taken(table.sizes.values, self._indices).astype(np.int64)
+        sizes.flags.writeable = False
+        return sizes
+
+    def extents(self, entries: range) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return where some entries are: the number of their object, first byte (-1: the whole object), and bytes.
+
+        Args:
+            entries: Numbers of the entries, in steps of 1.
+
+        Returns:
+            Three int64 arrays of shape (len(entries),); None if every entry of the catalog is a whole object, or is
+            made of several.
+
+        """
+        ranges = self._table.ranges
+        if ranges is None or self._table.group is not None:
+            return None
+        rows = self._rows[entries.start : entries.stop]
+        found = [
+            taken(each.values, rows if isinstance(rows, range) else rows.values).astype(np.int64)
+            for each in (ranges.objects, ranges.offsets, self._table.sizes)
+        ]
+        return found[0], found[1], found[2]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all entries together; -1 when any size is unknown."""
+        sizes = self.sizes
+        if (sizes < 0).any():
+            return -1
+        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())  # the sum may pass 2⁶³
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the names below ``base`` and the sizes, in order.
+
+        The location and the ETags are not included, so a copy of the objects elsewhere has the same digest. The digest
+        is computed once, at about 0.1 µs per object, and pickled with the catalog.
+        """
+        return digest_of(self._table, self._indices, encode(self.base))

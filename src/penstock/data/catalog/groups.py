@@ -1,0 +1,460 @@
+"""Groups: several objects, each of a field, that make one sample.
+
+A grouped table has one row for each sample: the row of its lead, whose name and label are those of the sample. The
+objects of the other fields are parts, each with a table of its own, whose rows belong to the same samples.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from penstock.data.catalog.column import Numbers, decode, narrowest, pack, taken
+from penstock.data.catalog.labels import names
+from penstock.data.catalog.rows import span_of
+from penstock.data.catalog.table import gathered
+from penstock.data.shards.keys import rule_of
+from penstock.errors import Unusable
+from penstock.values import common_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.column import Rows
+    from penstock.data.catalog.table import Table
+    from penstock.data.shards.keys import Missing
+    from penstock.values import Span
+
+__all__ = ["Group", "GroupRule", "Named", "Part", "check_grouping", "complete", "grouped", "joined", "key_of", "keyed"]
+
+GroupRule: TypeAlias = "str | Callable[[str], tuple[str, str] | str | None]"
+_Rule: TypeAlias = "Callable[[str], tuple[str, str] | None]"
+
+# More are not fields but numbers of objects, and each takes memory for every sample.
+_MOST_FIELDS = 1024
+# Places for objects, for each object: 8 bytes each while samples are formed.
+_SPARSE = 64
+_QUOTED = 3
+
+
+class Part(NamedTuple):
+    """The objects of one field.
+
+    Attributes:
+        root: URL of their bucket.
+        base: The prefix of their keys that is not part of their names.
+        table: The objects.
+        places: The row of ``table`` of each sample, -1 where it lacks the field; None: the row of the same number.
+
+    """
+
+    root: str
+    base: str
+    table: Table
+    places: Numbers | None = None
+
+    def span(self, row: int) -> Span | None:
+        """Return the bytes of the object of the sample ``row``; None if the sample lacks the field."""
+        if self.places is not None:
+            row = self.places.view[row]
+            if row < 0:
+                return None
+        return span_of(self.table, row)
+
+    def rows(self, samples: Rows) -> NDArray[np.int64]:
+        """Return the row of each sample, -1 where it lacks the field."""
+        if self.places is not None:
+            return taken(self.places.values, samples).astype(np.int64)
+        if isinstance(samples, range):
+            return np.arange(samples.start, samples.stop, samples.step)
+        return samples.astype(np.int64)
+
+    def take(self, samples: Rows) -> Part:
+        """Return the part of some samples, in their order."""
+        if self.places is None:
+            return self._replace(table=gathered(self.table.take(samples)))
+        return _part(self, self.rows(samples))
+
+    def plus(self, other: Part, field: str, samples: tuple[int, int]) -> Part:
+        """Return the objects of both; ``samples`` are the numbers of samples of the two.
+
+        Raises:
+            Unusable: The objects are in different buckets, or their shards have different formats.
+
+        """
+        if self.root != other.root:
+            raise Unusable(f"the objects of {field!r} lie in {self.root} and {other.root}: use ps.concat")
+        places = None
+        if self.places is not None or other.places is not None:
+            first, second = (each.rows(range(count)) for each, count in zip((self, other), samples, strict=True))
+            moved = np.where(second < 0, -1, second + self.table.rows)
+            places = _numbers(np.concatenate((first, moved)))
+        return Part(self.root, common_folder(self.base, other.base), gathered(self.table.plus(other.table)), places)
+
+
+def _part(part: Part, rows: NDArray[np.int64]) -> Part:
+    """Return the part of samples whose rows in ``part.table`` are given, -1 where they lack the field."""
+    there = rows >= 0
+    places = None if there.all() else _numbers(np.where(there, np.cumsum(there) - 1, -1))
+    return part._replace(table=gathered(part.table.take(rows[there])), places=places)
+
+
+def _numbers(values: NDArray[np.int64]) -> Numbers:
+    return pack([narrowest(values)])[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The fields of a grouped table.
+
+    Attributes:
+        fields: Names of the fields, in order.
+        lead: The field whose objects are the rows of the table itself; "" if no field has an object in every sample.
+            The rows of the table then repeat the first object of each sample.
+        rule: Rule from a name below the base to the key of its sample; "": the whole name.
+        parts: The objects of each field but the lead.
+
+    """
+
+    fields: tuple[str, ...]
+    lead: str
+    rule: GroupRule
+    parts: Mapping[str, Part]
+
+    def take(self, samples: Rows) -> Group:
+        """Return the group of some samples, in their order."""
+        return replace(self, parts={field: part.take(samples) for field, part in self.parts.items()})
+
+    def spread(self, root: str, base: str, table: Table) -> Group:
+        """Return this group without a lead: ``table``, whose rows lie below ``base``, is a part, too."""
+        if not self.lead:
+            return self
+        return replace(self, lead="", parts={**self.parts, self.lead: Part(root, base, bare(table))})
+
+    def plus(self, other: Group, samples: tuple[int, int]) -> Group:
+        """Return the group of the samples of both; ``samples`` are their numbers.
+
+        Raises:
+            Unusable: The groups have different fields or rules, or their objects are in different buckets.
+
+        """
+        if {*self.fields} != {*other.fields} or self.rule != other.rule or self.lead != other.lead:
+            raise Unusable(
+                f"the samples have the fields {', '.join(self.fields)} in one catalog and {', '.join(other.fields)} in "
+                "the other, or other keys: use ps.concat"
+            )
+        parts = {field: part.plus(other.parts[field], field, samples) for field, part in self.parts.items()}
+        return replace(self, parts=parts)
+
+    def all(self, root: str, base: str, table: Table) -> tuple[Part, ...]:
+        """Return the part of each field, in order; that of the lead is ``table``, whose rows lie below ``base``."""
+        lead = Part(root, base, table)
+        return tuple(lead if field == self.lead else self.parts[field] for field in self.fields)
+
+    def sizes(self, table: Table, samples: Rows) -> NDArray[np.int64]:
+        """Return the bytes of each sample's objects together, -1 where one is not known: int64."""
+        found = np.zeros(len(samples), np.int64)
+        unknown = np.zeros(len(samples), bool)
+        for part in self.all("", "", table):
+            rows = part.rows(samples)
+            there = rows >= 0
+            sizes = np.zeros(len(samples), np.int64)
+            sizes[there] = part.table.sizes.values[rows[there]]
+            unknown |= sizes < 0
+            found += sizes
+        found[unknown | (found < 0)] = -1
+        return found
+
+    def check(self, samples: int) -> None:
+        """Raise ValueError if the group, which came from a file, does not fit a table of ``samples`` rows."""
+        if len({*self.fields}) < len(self.fields) or {*self.fields} - {self.lead} != self.parts.keys():
+            raise ValueError("fields without objects, or objects of no field")
+        for part in self.parts.values():
+            part.table.check()
+            rows = part.rows(range(samples)) if part.places is None else part.places.values
+            if len(rows) != samples or rows.dtype.kind not in "iu" or rows.dtype == np.uint64:
+                raise ValueError("another number of objects than of samples")
+            if (rows < -1).any() or (rows >= part.table.rows).any():
+                raise ValueError("samples of objects that are not there")
+        if isinstance(self.rule, str) and self.rule:
+            key_of(self.rule)
+
+
+def bare(table: Table) -> Table:
+    """Return a table without labels of classes, columns and group, over the same memory."""
+    return table.having(classes=None, columns={}, group=None)
+
+
+def check_grouping(group: object, fields: object, missing: object) -> tuple[str, ...]:
+    """Check the arguments of a grouping before anything is listed; return the names of the fields.
+
+    Raises:
+        Unusable: An argument is invalid.
+
+    """
+    if group is None:
+        if fields is not None or missing != "error":
+            raise Unusable('fields= and missing= are for samples of several objects: pass group=, such as group="stem"')
+        return ()
+    _splitting(group)
+    if missing not in ("error", "drop", "none"):
+        raise Unusable(f'missing must be "error", "drop" or "none", got {missing!r}')
+    if fields is None:
+        return ()
+    if isinstance(fields, str) or not isinstance(fields, Iterable):
+        raise Unusable(f'fields must be names of several fields, such as ("jpg", "json"), got {fields!r}')
+    found = tuple(fields)
+    if not found or not all(isinstance(each, str) and each for each in found) or len({*found}) < len(found):
+        raise Unusable(f"fields must be different names, got {found!r}")
+    return found
+
+
+def _splitting(group: Any) -> _Rule:  # noqa: ANN401  checked here
+    """Return the function from a name to its key and field."""
+    if group == "stem":
+        return rule_of("first-dot")
+    if group == "folder":
+        return _by_folder
+    if not isinstance(group, str) and not callable(group):
+        raise Unusable(
+            f'group must be "stem", "folder", a regular expression with the groups key and field, or a function, got '
+            f"{group!r}"
+        )
+    try:
+        return rule_of(group)
+    except Unusable as error:
+        raise Unusable(str(error).replace("key must be", 'group must be "stem", "folder" or', 1)) from None
+
+
+def _by_folder(name: str) -> tuple[str, str] | None:
+    folder, _, rest = name.rpartition("/")
+    return (folder, rest) if folder else None
+
+
+@lru_cache(maxsize=64)
+def key_of(rule: GroupRule) -> Callable[[str], str | None]:
+    """Return the function from a name to the key of its sample; None: the rule does not match."""
+    if rule == "stem":
+        return _stem
+    if isinstance(rule, str):
+        if rule != "folder" and "(?P<field>" not in rule:
+            # A rule of ``Catalog.join``: the field is known.
+            rule = f"{rule}(?P<field>)"
+        split = _splitting(rule)
+        return lambda name: None if (found := split(name)) is None else found[0]
+
+    def called(name: str) -> str | None:
+        found = rule(name)
+        return found if found is None or isinstance(found, str) else found[0]
+
+    return called
+
+
+def _stem(name: str) -> str | None:
+    folder, slash, last = name.rpartition("/")
+    stem = last.partition(".")[0]
+    return f"{folder}{slash}{stem}" if stem else None
+
+
+class Named(NamedTuple):
+    """Objects whose names below a base are known.
+
+    Attributes:
+        root: URL of their bucket.
+        base: The prefix of their keys that is not part of their names.
+        table: A table that contains them.
+        rows: Their rows.
+
+    """
+
+    root: str
+    base: str
+    table: Table
+    rows: Rows
+
+    def names(self) -> Iterator[str]:
+        """Yield the names in order."""
+        for block in names(self.table, self.rows, len(self.base.encode("utf-8", "surrogateescape"))):
+            yield from block
+
+
+def grouped(found: Named, rule: GroupRule, fields: tuple[str, ...], missing: Missing) -> Table:
+    """Return a table of the samples that objects of one listing make, in the order of the first object of each.
+
+    Args:
+        found: The objects.
+        rule: ``"stem"``, ``"folder"``, a regular expression, or a function: see ``Catalog.with_groups``.
+        fields: The fields to take; empty: all, sorted by name.
+        missing: What happens to a sample that lacks a field.
+
+    Raises:
+        Unusable: The rule does not match an object, a sample has a field twice, or lacks one.
+
+    """
+    samples, kinds = array("q"), array("q")
+    keys: dict[str, int] = {}
+    known = {field: number for number, field in enumerate(fields)}
+    split, strange = _splitting(rule), list[str]()
+    for name in found.names():
+        pair: Any = split(name)
+        if pair is None and not callable(rule):
+            strange.append(name)
+        if pair is None or (fields and pair[1] not in known):
+            samples.append(-1)
+            kinds.append(-1)
+            continue
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, str) for each in pair):  # noqa: PLR2004
+            raise Unusable(
+                f"group= must return (key, field), two str, or None for no sample, got {pair!r} for {name!r}"
+            )
+        samples.append(keys.setdefault(pair[0], len(keys)))
+        kinds.append(known.setdefault(pair[1], len(known)))
+        if len(known) > _MOST_FIELDS:
+            raise Unusable(f"group={rule!r} makes more than {_MOST_FIELDS} fields: pass fields=, or another group=")
+    if strange:
+        raise Unusable(
+            f"{len(strange)} objects have no key and field by group={rule!r}: {_some(strange)}; leave them out, e.g. "
+            f"with exclude={strange[:1]}"
+        )
+    of, field = np.frombuffer(samples, np.int64), np.frombuffer(kinds, np.int64)
+    rows = _rows(found.rows)
+    names_of_fields = [*known] if fields else sorted(known)
+    order = np.array([names_of_fields.index(each) for each in known], dtype=np.int64)
+    if len(known) * len(keys) > _SPARSE * len(rows) + (1 << 20):
+        raise Unusable(f"group={rule!r} makes {len(known)} fields, which most samples lack: pass fields=")
+    places = np.full((len(known), len(keys)), -1, np.int64)
+    for number in range(len(known)):
+        mine = np.flatnonzero(field == number)
+        target = places[order[number]]
+        target[of[mine]] = rows[mine]
+        if np.count_nonzero(target >= 0) < len(mine):
+            _refuse_twice([*keys], of[mine], [*known][number], found, rows[mine])
+    places = complete([*keys], places, names_of_fields, missing)
+    parts = {name: Part(found.root, found.base, bare(found.table)) for name in names_of_fields}
+    return _table(found.table, places, parts, rule)
+
+
+def _rows(rows: Rows) -> NDArray[np.int64]:
+    return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
+
+
+def _table(table: Table, places: NDArray[np.int64], parts: Mapping[str, Part], rule: GroupRule) -> Table:
+    """Return the table of samples whose objects are the rows ``places`` of each of ``parts``, -1 for none.
+
+    The first field leads, if every sample has it; its rows are those of ``table``.
+    """
+    fields = tuple(parts)
+    lead = fields[0] if fields and (places[0] >= 0).all() else ""
+    # The first object of each sample.
+    first = places[0] if lead else places[np.argmax(places >= 0, axis=0), np.arange(places.shape[1])]
+    kept = {field: _part(parts[field], places[number]) for number, field in enumerate(fields) if field != lead}
+    return gathered(table.take(first)).having(group=Group(fields, lead, rule, kept))
+
+
+def complete(
+    keys: Sequence[str], places: NDArray[np.int64], fields: Sequence[str], missing: Missing
+) -> NDArray[np.int64]:
+    """Return the columns of ``places`` that ``missing`` leaves.
+
+    Raises:
+        Unusable: A sample lacks a field, and ``missing`` is "error".
+
+    """
+    lacking = places < 0
+    some: NDArray[np.bool_] = np.any(lacking, axis=0)
+    if missing == "error" and some.any():
+        at = int(np.argmax(some))
+        absent = ", ".join(repr(field) for field, lacks in zip(fields, lacking[:, at], strict=True) if lacks)
+        present = ", ".join(field for field, lacks in zip(fields, lacking[:, at], strict=True) if not lacks)
+        raise Unusable(
+            f"{int(some.sum())} of {len(some)} samples lack a field: {keys[at]!r} has no {absent}, only "
+            f'{present or "none"}; pass missing="drop" or missing="none", or the fields that all have as fields='
+        )
+    left = np.flatnonzero(~some) if missing == "drop" else np.flatnonzero(~lacking.all(axis=0))
+    return places[:, left]
+
+
+def _refuse_twice(
+    keys: Sequence[str], of: NDArray[np.int64], field: str, found: Named, rows: NDArray[np.int64]
+) -> None:
+    numbers, counts = np.unique(of, return_counts=True)
+    twice = int(numbers[np.argmax(counts)])
+    both = [decode(found.table.keys[found.table.object(int(row))]) for row in rows[of == twice][:2].tolist()]
+    raise Unusable(
+        f"the sample {keys[twice]!r} has the field {field!r} twice: {both[0]!r} and {both[-1]!r} "
+        f"({int((counts > 1).sum())} samples have one twice); leave one out (exclude=…), or pass another group="
+    )
+
+
+def keyed(found: Named, on: object, field: str) -> list[str | None]:
+    """Return the key of each object by a rule, or as given one by one.
+
+    Raises:
+        Unusable: The rule matches no key of an object, or there is another number of keys than of objects.
+
+    """
+    if not isinstance(on, str) and isinstance(on, Iterable):
+        given: list[Any] = [*on]
+        if len(given) != len(found.rows) or not all(each is None or isinstance(each, str) for each in given):
+            raise Unusable(f"on= of {field!r} must be one key (a str) for each of its {len(found.rows)} entries")
+        return given
+    if not isinstance(on, str) and not callable(on):
+        raise Unusable(
+            f'on must be "stem", a regular expression with the group key, a function of the name, or a list of keys, '
+            f"got {on!r}"
+        )
+    rule, lacking, keys = key_of(on), list[str](), list[str | None]()
+    for name in found.names():
+        keys.append(rule(name))
+        if keys[-1] is None and not callable(on):
+            lacking.append(name)
+    if lacking:
+        raise Unusable(f"{len(lacking)} entries of {field!r} have no key by on={on!r}: {_some(lacking)}")
+    return keys
+
+
+def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table:
+    """Return the table of the samples that entries of several catalogs make: see ``Catalog.join``.
+
+    Raises:
+        Unusable: An argument is invalid, a key occurs twice in a catalog, or a sample lacks a field.
+
+    """
+    fields = [*catalogs]
+    if not isinstance(on, Mapping):
+        on = dict.fromkeys(fields, on)
+    elif odd := sorted({*map(str, on)} ^ {*fields}):
+        raise Unusable(f"on= must have a rule for each field, and {', '.join(odd)} is only in one of the two")
+    numbers: dict[str, int] = {}
+    places = np.zeros((0, 0), np.int64)
+    for field, found in catalogs.items():
+        keys, rows = keyed(found, on[field], field), _rows(found.rows)
+        if field == fields[0]:
+            for key in keys:
+                if key is not None:
+                    numbers.setdefault(key, len(numbers))
+            places = np.full((len(fields), len(numbers)), -1, np.int64)
+        mine = places[fields.index(field)]
+        for key, row in zip(keys, rows.tolist(), strict=True):
+            if key is None or (number := numbers.get(key)) is None:
+                continue
+            if mine[number] >= 0:
+                both = [decode(found.table.keys[found.table.object(each)]) for each in (int(mine[number]), row)]
+                raise Unusable(f"the key {key!r} occurs twice in {field!r}: {both[0]!r} and {both[1]!r}")
+            mine[number] = row
+    places = complete([*numbers], places, fields, missing)
+    parts = {name: Part(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
+    rule = on[fields[0]]
+    return _table(catalogs[fields[0]].table, places, parts, rule if isinstance(rule, str) or callable(rule) else "")
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = ", …" if len(texts) > _QUOTED else ""
+    return ", ".join(f"{each[:100]!r}" for each in texts[:_QUOTED]) + more
