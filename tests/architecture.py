@@ -62,7 +62,7 @@ HOMES = {
     "google": ("stores.gcs.store", "compat.dataflux_pytorch.listing"),
     "google_crc32c": ("data.zarr",),
     "hypothesis": ("testing",),
-    "isal": ("checkpoint.integrity",),
+    "isal": ("checkpoint.integrity", "data.shards.zip"),
     "lightning": ("checkpoint.lightning", "compat"),
     "moto": ("cli.demo", "testing"),
     "numcodecs": ("data.zarr",),

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import zipfile
 
 
 def tar(members, form=tarfile.PAX_FORMAT):
@@ -17,6 +18,37 @@ def tar(members, form=tarfile.PAX_FORMAT):
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     return file.getvalue()
+
+
+class Stream(io.RawIOBase):
+    """A file that cannot seek, to which a zip file is written with its sizes behind each member."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.data = bytearray()
+
+    def writable(self):
+        """Return True."""
+        return True
+
+    def write(self, data):
+        """Append bytes."""
+        self.data += data
+        return len(data)
+
+
+def zipped(members, method=zipfile.ZIP_STORED, *, streamed=False, wide=False, comment=b""):
+    """Return a zip file of ``(name, bytes)``, or of ``(ZipInfo, bytes)``; ``wide``: zip64."""
+    file = Stream() if streamed else io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, data in members:
+            info = name if isinstance(name, zipfile.ZipInfo) else zipfile.ZipInfo(name)
+            if info is not name:
+                info.compress_type = method
+            with archive.open(info, "w", force_zip64=wide) as member:
+                member.write(data)
+        archive.comment = comment
+    return bytes(file.data if streamed else file.getvalue())
 
 
 def walked(form, data):

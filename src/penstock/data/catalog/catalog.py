@@ -206,15 +206,15 @@ class Catalog(Contents):
     ) -> Catalog:
         """Find the samples inside shards, objects that hold many samples; nothing is copied or converted.
 
-        Of each shard, as much is read as is needed to find its samples: of JSON lines all bytes; of a tar or TFRecord
-        file with samples below 256 KiB all bytes, otherwise the headers. Save the catalog, and later runs read nothing
-        of this.
+        Of each shard, as much is read as is needed to find its samples: of a zip file its directory; of JSON lines
+        all bytes; of a tar or TFRecord file with samples below 256 KiB all bytes, otherwise the headers. Save the
+        catalog, and later runs read nothing of this.
 
         Args:
             urls: The shards: a prefix, below which all objects with the end of a shard are taken; a glob
                 (``"s3://bucket/train-*.tar"``), which with ``format`` takes objects of any name; a pattern
                 (``"s3://bucket/train-{0000..0127}.tar"``); or a list of URLs, in the order of the samples.
-            format: ``"tar"``, ``"jsonl"`` (JSON lines) or ``"tfrecord"``; default: by the ends of the names.
+            format: ``"tar"``, ``"zip"``, ``"jsonl"`` (JSON lines) or ``"tfrecord"``; default: by the ends of the names.
                 ``-00000-of-00010`` may follow the end of a name.
             fields: Fields to take, which are the ends of the members' names: ``("jpg", "cls")``; default: all. A single
                 name, ``"jpg"``: a sample is that member itself, and not a mapping. Of JSON lines: the values of these

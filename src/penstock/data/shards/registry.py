@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "format_by", "format_of", "is_shard", "suffixes"]
 
 # Module and class of each format: a module is imported when its format is first used.
-FORMATS = {"tar": "tar:TarFormat", "jsonl": "jsonl:JsonlFormat", "tfrecord": "tfrecord:TFRecordFormat"}
+FORMATS = {
+    "tar": "tar:TarFormat",
+    "zip": "zip:ZipFormat",
+    "jsonl": "jsonl:JsonlFormat",
+    "tfrecord": "tfrecord:TFRecordFormat",
+}
 
 # What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.
 _NUMBER = re.compile(r"-\d+-of-\d+(?=$|\.(gz|zst)$)")
