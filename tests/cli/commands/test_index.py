@@ -7,6 +7,7 @@ import json
 import pytest
 
 import penstock as ps
+from tests.data.shards.archives import tar
 
 
 @pytest.fixture
@@ -66,3 +67,28 @@ def test_a_refresh_below_the_prefix_keeps_the_keys(penstock, tree, tmp_path):
     after = [*ps.Catalog.open(to)]
     assert after[:-1] == before
     assert after[-1].key.endswith("data/b/2.png")
+
+
+def test_samples_inside_shards_are_indexed_and_refreshed(penstock, tmp_path):
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        members = [(f"{number}{at}.{end}", b"12345") for at in range(2) for end in ("png", "cls")]
+        (tmp_path / "data" / f"{number}.tar").write_bytes(tar(members))
+    to = tmp_path / "a.catalog"
+    words = ("index", f"{tmp_path}/data/", str(to), "--format", "tar")
+    done = penstock(*words, "--fields", "png, cls", "--missing", "drop")
+    assert (done.returncode, done.stdout.split(",")[0]) == (0, f"{to}: 6 samples"), done.stderr
+    catalog = ps.Catalog.open(to)
+    assert (catalog.format.fields, catalog.format.missing) == (("png", "cls"), "drop")
+    (tmp_path / "data" / "3.tar").write_bytes(tar([("3.png", b"1"), ("3.cls", b"1")]))
+    done = penstock(*words, "--refresh", "--json")
+    assert json.loads(done.stdout)["objects"] == 7, done.stderr
+    for more, said in (
+        (("--fields", "png", "--refresh"), "--fields"),
+        (("--include", "*.tar"), "glob"),
+        (("--format", "rar"), "format must be"),
+        (("--format", "rar", "--refresh"), "not of rar shards"),
+    ):
+        done = penstock(*words, *more)
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr

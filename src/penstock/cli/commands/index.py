@@ -1,18 +1,15 @@
 """``penstock index``: write the catalog of a prefix, and continue an interrupted run."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import JsonOne, Store, with_options, with_store
 from penstock.cli.output import counted, readable, write_row
-from penstock.errors import Damaged
+from penstock.errors import Damaged, Unusable
 from penstock.stores.urls import parse
-
-if TYPE_CHECKING:
-    from penstock.data.catalog.index import IndexKeywords
 
 __all__ = ["app", "index"]
 
@@ -25,41 +22,71 @@ def _how(
     exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
     labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
     restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
-) -> "IndexKeywords":
-    return {"include": include or [], "exclude": exclude or [], "labels": labels, "restart": restart}
-
-
-@app.command(epilog="Example: penstock index s3://bucket/train/ train.catalog")
-@with_store
-@with_options("how", _how)
-def index(
-    url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket.")],
-    to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
-    *,
     refresh: Annotated[
         bool, Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
     ] = False,
+) -> dict[str, Any]:
+    how = {"include": include or [], "exclude": exclude or [], "labels": labels}
+    return how | ({"refresh": True} if refresh else {"restart": restart})
+
+
+def _shards(
+    *,
+    kind: Annotated[
+        str | None, Option("--format", metavar="tar|…", help="Index the samples inside shards of this format.")
+    ] = None,
+    fields: Annotated[str | None, Option(metavar="NAMES", help="Fields to take, as png,cls.")] = None,
+    key: Annotated[str | None, Option(metavar="RULE", help="first-dot, last-dot, or a regular expression.")] = None,
+    missing: Annotated[
+        str | None, Option(metavar="error|drop|none", help="What becomes of a sample without one of the fields.")
+    ] = None,
+    skip: Annotated[list[str] | None, Option(metavar="GLOB", help="No members like this.")] = None,
+) -> dict[str, Any]:
+    names = None if fields is None else tuple(each.strip() for each in fields.split(","))
+    given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@app.command(
+    epilog="Examples: penstock index s3://bucket/train/ train.catalog; penstock index --format tar "
+    "s3://bucket/shards/ shards.catalog"
+)
+@with_store
+@with_options("how", _how)
+@with_options("shards", _shards)
+def index(
+    url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket; of shards also a glob.")],
+    to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
+    *,
     json: JsonOne = False,
-    how: "IndexKeywords",
+    how: dict[str, Any],
+    shards: dict[str, Any],
     store: Store,
 ) -> None:
     """List the objects below URL in parallel and write a catalog, which datasets open without listing.
 
-    Repeat an interrupted command to continue its listing. Exit code 1 if there are no objects.
+    With --format, the catalog is of the samples inside the shards there. Repeat an interrupted command to continue it.
+    Exit code 1 if there are no objects.
     """
-    catalog = _refreshed(url, to, how, store) if refresh else ps.index(url, to, store=store, **how)
+    how |= shards
+    catalog = _refreshed(url, to, how, store) if "refresh" in how else ps.index(url, to, store=store, **how)
     size = catalog.total_bytes
     record = {"url": url, "catalog": to, "objects": len(catalog), "size": None if size < 0 else size}
     much = "" if size < 0 else f", {readable(size)}"
-    text = f"{to}: {counted(len(catalog), 'object')}{much}"
+    text = f"{to}: {counted(len(catalog), 'object' if catalog.format is None else 'sample')}{much}"
     write_row({**record, "digest": catalog.digest}, text, as_json=json)
 
 
-def _refreshed(url: str, to: str, how: "IndexKeywords", store: Store) -> "ps.Catalog":
+def _refreshed(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
     its = None if parse(to).local else store
     known = _saved(to, its)
-    include, exclude, labels = how.get("include", ()), how.get("exclude", ()), how.get("labels")
+    if given := [name for name in ("fields", "key", "missing", "skip") if name in how]:
+        raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
+    mine = None if known.format is None else known.format.name
+    if how.get("format", mine) != mine:
+        raise Unusable(f"the catalog is of {mine or 'objects'}, not of {how['format']} shards", url=parse(to).url)
+    include, exclude, labels = how["include"], how["exclude"], how["labels"]
     catalog = known.refresh(url, include=include, exclude=exclude, labels=labels, store=store)
     if catalog is not known:
         catalog.save(to, store=its)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -30,7 +31,7 @@ from penstock.data.catalog.rows import (
 )
 from penstock.data.catalog.saved import Saved, load, save
 from penstock.data.catalog.scan import Listing, absent, listed, scan
-from penstock.data.catalog.shards import find_shards, index_shards
+from penstock.data.catalog.shards import added_shards, find_shards, indexed
 from penstock.data.catalog.table import TableBuilder
 from penstock.engine.listing.select import globs
 from penstock.errors import Damaged, ManifestError, Unusable
@@ -248,10 +249,8 @@ class Catalog(Contents):
         if labels is not None:
             check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
-        with tally("indexing shards", shown=progress) as count:
-            shards = find_shards(urls, format, arguments, store)
-            table = index_shards(shards, labels, totals(count))
-        return cls(shards.source.root, shards.base, table)
+        shards = find_shards(urls, format, arguments, store)
+        return cls(shards.source.root, shards.base, indexed(shards, labels, progress=progress))
 
     @classmethod
     def open(
@@ -316,10 +315,11 @@ class Catalog(Contents):
 
         These are all new objects where names grow with time (dates, counters). Objects that were added before the last
         key, changed or deleted are not noticed: ``scan`` lists everything. Stores that cannot begin a listing after a
-        given key (Azure) are listed completely. Pass the same arguments as to ``scan``.
+        given key (Azure) are listed completely. Pass the same arguments as to ``scan``. Of shards, those whose keys
+        sort after the last shard's are listed, and only these are walked, with the catalog's format.
 
         Args:
-            url: The prefix that was listed; by default everything below ``base``.
+            url: The prefix that was listed, for shards also a glob; by default everything below ``base``.
             include: As for ``scan``.
             exclude: As for ``scan``.
             labels: As for ``scan``, for the new objects; required if the catalog has classes.
@@ -328,7 +328,7 @@ class Catalog(Contents):
 
         Raises:
             Unusable: The keys are not in strictly ascending order; the catalog has columns; it has classes and
-                ``labels`` is not given, or the reverse; or ``url`` is not below ``base``.
+                ``labels`` is not given, or the reverse; ``url`` is not below ``base``; or globs are given for shards.
 
         """
         if self.fields:
@@ -336,11 +336,22 @@ class Catalog(Contents):
         source, prefix = open_source(self.root + self.base if url is None else url, store)
         if source.root != self.root or not prefix.startswith(self.base):
             raise Unusable(f"the catalog lists objects below {self.root}{self.base}", url=source.url(prefix))
-        keys = [self._table.keys[row] for row in self._table.objects(self._indices)]
+        form, objects = self._table.format, [*map(int, self._table.objects(self._indices))]
+        if form is not None:
+            # One number for all samples of a shard.
+            objects = [number for number, _ in groupby(objects)]
+        keys = [self._table.keys[number] for number in objects]
         if not all(map(lt, keys, keys[1:])):
             raise Unusable("the keys are not in order, each once, so what is new cannot be told: scan again")
         if self._table.columns or (labels is None) is not (self._table.classes is None):
             raise Unusable("a catalog with classes needs labels= for what is new, and columns cannot be made up")
+        if form is not None:
+            if include or exclude:
+                raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
+            added = added_shards(source, prefix, form, keys[-1] if keys else b"")
+            if not added.found:
+                return self
+            return self + Catalog(self.root, added.base, indexed(added, labels, progress=progress))
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             known = Beyond(keys[-1] if keys else b"")
             found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=known))

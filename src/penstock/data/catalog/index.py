@@ -1,17 +1,20 @@
-"""Catalogs of prefixes, listed and written to a file; an interrupted listing can be resumed."""
+"""Catalogs of prefixes, or of the samples in shards, written to a file; an interrupted index can be resumed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.journal import journal
+from penstock.data.catalog.journal import journal, shard_journal
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.scan import Listing, absent, listed
+from penstock.data.catalog.shards import find_shards, indexed
 from penstock.engine.listing.select import globs
 from penstock.errors import ConfigError, Unusable
 from penstock.progress import tally, totals
@@ -19,12 +22,18 @@ from penstock.source import open_source
 from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
+    from penstock.data.catalog.journal import Journal, ShardJournal
     from penstock.data.catalog.labels import Rule
+    from penstock.data.shards.format import ShardFormat
+    from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
+    from penstock.source import Source
 
 __all__ = ["IndexKeywords", "index"]
+
+_OF_SHARDS = ("fields", "key", "missing", "skip")
 
 
 class IndexKeywords(TypedDict, total=False):
@@ -34,6 +43,11 @@ class IndexKeywords(TypedDict, total=False):
     exclude: str | Iterable[str]
     labels: Rule | None
     restart: bool
+    format: str | ShardFormat | None
+    fields: str | Sequence[str] | None
+    key: KeyRule | None
+    missing: Missing | None
+    skip: str | Sequence[str] | None
 
 
 def index(
@@ -44,25 +58,29 @@ def index(
     store: StoreOptions | str | None = None,
     **how: Unpack[IndexKeywords],
 ) -> Catalog:
-    """List a prefix as ``Catalog.scan`` does, and save the catalog.
+    """List a prefix as ``Catalog.scan`` does, and save the catalog; with ``format``, of the samples inside shards.
 
     A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
     ``restart`` is set. The entries found so far are in ``<to>.partial`` or, if ``to`` is not on this machine, in
     ``$XDG_CACHE_HOME/penstock`` (``~/.cache/penstock``); this file is removed once the catalog is saved. Objects that
-    were written or deleted since the listing began may or may not be in the catalog.
+    were written or deleted since the listing began may or may not be in the catalog. An index of shards is continued
+    in the same way: only shards that are new, or were replaced since, are walked.
 
     Args:
-        url: The prefix.
+        url: The prefix; of shards also a glob, or a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``.
         to: The file to write, in a store or on this machine.
-        progress: As for ``Catalog.scan``.
+        progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
         store: Options of the store that holds ``url`` and ``to``; not used for a local ``to``.
-        how: ``include``, ``exclude`` and ``labels`` as for ``Catalog.scan``; ``restart`` lists from the beginning.
+        how: ``include``, ``exclude`` and ``labels`` as for ``Catalog.scan``; ``restart`` begins anew. For shards
+            ``format``, and with it ``fields``, ``key``, ``missing``, ``skip`` and ``labels`` as for
+            ``Catalog.from_shards``.
 
     Returns:
         The catalog.
 
     Raises:
-        NotFound: No object was found; nothing was written.
+        NotFound: No object or shard was found; nothing was written.
+        Damaged: A shard is not what its format says; the shards before it are kept for the next call.
         Unusable: An object has no label; another process lists into the same file; the disk is full.
 
     Example:
@@ -71,35 +89,80 @@ def index(
         (600, ('0', '1', '2'))
         >>> len(ps.Catalog.open("train.catalog", root="s3://bucket/train/"))
         600
+        >>> ps.index("s3://bucket/shards/", "shards.catalog", format="tar", fields=("png", "cls"))
+        <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
 
     """
     for each in how.keys() - IndexKeywords.__annotations__.keys():
         raise TypeError(f"index() got an unexpected keyword argument {each!r}")
-    include, exclude = globs(how.get("include", ())), globs(how.get("exclude", ()))
     labels = how.get("labels")
     if labels is not None:
         check_rule(labels)
     restart = how.get("restart", False)
     if not isinstance(restart, bool):
         raise ConfigError(f"restart is True or False, not {restart!r}")
-    source, prefix = open_source(url, store)
     place = parse(to)
     if not place.key or place.key.endswith("/"):
         raise Unusable("the catalog is one file: name it", url=place.url)
-    # The same URL names different buckets at different endpoints: a listing must not resume at another endpoint.
-    store_id = hashlib.sha256(repr(source.address("")).encode("utf-8", "surrogatepass")).hexdigest()
-    about = {"url": source.url(prefix), "store": store_id, "include": [*include], "exclude": [*exclude]}
-    with journal(_partial(place.key, place.url, local=place.local), about, restart=restart) as kept:
-        with tally(f"listing {source.url(prefix)}", shown=progress) as count:
+    target = _Target(_partial(place.key, place.url, local=place.local), restart=restart, progress=progress, store=store)
+    make = _objects if how.get("format") is None else _samples
+    with make(url, target, how) as (catalog, kept):
+        catalog.save(to, store=None if place.local else store)
+        kept.remove()
+    return catalog
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Journal of an index, and options that objects and shards share."""
+
+    partial: Path
+    restart: bool
+    progress: bool | None
+    store: StoreOptions | str | None
+
+
+@contextmanager
+def _objects(
+    url: str | os.PathLike[str], target: _Target, how: IndexKeywords
+) -> Generator[tuple[Catalog, Journal | ShardJournal]]:
+    """Yield the catalog of a prefix, and the journal of its listing."""
+    if given := [name for name in _OF_SHARDS if how.get(name) is not None]:
+        raise Unusable(f"{given[0]}= is for samples inside shards: pass format=, such as format='tar'")
+    include, exclude = globs(how.get("include", ())), globs(how.get("exclude", ()))
+    labels = how.get("labels")
+    source, prefix = open_source(url, target.store)
+    about = {"url": source.url(prefix), "store": _identity(source), "include": [*include], "exclude": [*exclude]}
+    with journal(target.partial, about, restart=target.restart) as kept:
+        with tally(f"listing {source.url(prefix)}", shown=target.progress) as count:
             found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=kept))
         catalog = Catalog(source.root, *found)
         if not len(catalog):
             kept.remove()
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude))
-        catalog = catalog if labels is None else catalog.with_labels(labels)
-        catalog.save(to, store=None if place.local else store)
-        kept.remove()
-    return catalog
+        yield (catalog if labels is None else catalog.with_labels(labels)), kept
+
+
+@contextmanager
+def _samples(
+    url: str | os.PathLike[str], target: _Target, how: IndexKeywords
+) -> Generator[tuple[Catalog, Journal | ShardJournal]]:
+    """Yield the catalog of the samples in shards, and the journal of its walks."""
+    if how.get("include") or how.get("exclude"):
+        raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
+    arguments = {name: how.get(name) for name in _OF_SHARDS}
+    shards = find_shards(url, how.get("format"), arguments, target.store)
+    labels = how.get("labels")
+    # Keys of samples are kept only for labels.
+    about = {"store": _identity(shards.source), "shards": shards.format.described(), "keys": labels is not None}
+    with shard_journal(target.partial, about, restart=target.restart) as kept:
+        table = indexed(shards, labels, progress=target.progress, journal=kept)
+        yield Catalog(shards.source.root, shards.base, table), kept
+
+
+def _identity(source: Source) -> str:
+    # The same URL names different buckets at different endpoints: an index must not resume at another endpoint.
+    return hashlib.sha256(repr(source.address("")).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _partial(key: str, url: str, *, local: bool) -> Path:

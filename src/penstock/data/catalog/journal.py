@@ -1,4 +1,4 @@
-"""Journals of listings: the entries found so far, in a local file, from which a killed listing resumes."""
+"""Journals of listings and of walks through shards: what was found so far, in a local file, to resume from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from errno import ENOSPC
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from penstock.data.catalog.column import decode, encode
 from penstock.errors import Unusable
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Beyond", "Journal", "Stretch", "gaps", "journal", "overlapping"]
+__all__ = ["Beyond", "Journal", "ShardJournal", "Stretch", "Walked", "gaps", "journal", "overlapping", "shard_journal"]
 
-_FORMAT = "penstock listing 1"
-_BEGIN = f'{{"format":"{_FORMAT}"'.encode()
+_FORMAT, _SHARDS_FORMAT = "penstock listing 1", "penstock shards 1"
+_BEGIN = b'{"format":"penstock '
 _HEX = b"0123456789abcdef"
 _SUM = 8  # hexadecimal digits of a line's CRC-32; a space follows
 
@@ -83,10 +83,8 @@ class Journal:
         if after == until:  # an empty page
             return
         bounds = [decode(after), None if until is None else decode(until)]
-        line = _line([*bounds, [*map(decode, keys)], list(sizes), list(etags), *map(decode, seen)])
-        with _told(self._path):
-            if self._file.write(line) < len(line):
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
+        value = [*bounds, [*map(decode, keys)], list(sizes), list(etags), *map(decode, seen)]
+        _append(self._file, self._path, value)
 
     def forget(self) -> None:
         """Discard all known stretches: the server has left keys out."""
@@ -114,9 +112,68 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
 
     """
     header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
+    with _kept(path, header, restart=restart) as (file, values):
+        yield Journal(file, path, _stretches(values))
+
+
+class Walked(NamedTuple):
+    """The samples that a walk has found in one version of a shard."""
+
+    size: int
+    etag: str
+    offsets: list[int]
+    sizes: list[int]
+    keys: list[str]
+    schema: Any
+
+
+class ShardJournal:
+    """Shards that were walked, each appended to a file by one write, as in ``Journal``.
+
+    Attributes:
+        known: The last walk of each shard, by key.
+
+    """
+
+    def __init__(self, file: BinaryIO, path: Path, known: dict[str, Walked]) -> None:
+        """Append to ``file``; see ``shard_journal``."""
+        self.known = known
+        self._file, self._path = file, path
+
+    def add(self, key: str, walked: Walked) -> None:
+        """Append a shard.
+
+        Raises:
+            Unusable: The disk is full, or another error of the disk; the message names the file.
+
+        """
+        _append(self._file, self._path, [key, *walked])
+
+    def remove(self) -> None:
+        """Remove the file, which is not needed any more."""
+        with _told(self._path):
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def shard_journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -> Generator[ShardJournal]:
+    """Open and lock the journal at ``path`` of an index of shards that ``about`` describes (JSON): see ``journal``.
+
+    Raises:
+        Unusable: Another process has the journal open, the file is not a journal, or it cannot be written.
+
+    """
+    header = {"format": _SHARDS_FORMAT, "columns": len(Walked._fields), **about}
+    with _kept(path, header, restart=restart) as (file, values):
+        yield ShardJournal(file, path, {key: Walked(*walked) for key, *walked in values})
+
+
+@contextmanager
+def _kept(path: Path, header: Mapping[str, object], *, restart: bool) -> Generator[tuple[BinaryIO, list[list[Any]]]]:
+    """Open and lock a file of lines; yield it with the values of the lines after the header, if that is ``header``."""
     with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered: each stretch is one write. Links are not followed: anyone can guess the name beside the output.
+        # Unbuffered: each line is one write. Links are not followed: anyone can guess the name beside the output.
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
     with file:
@@ -125,13 +182,20 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Unusable(f"another process is listing into {path}: wait for it, or name another output") from None
-            known, stop = _read(file, header, path)
+            values, stop = _read(file, header, path)
             if restart or not stop:
-                known, stop = [], 0
+                values, stop = [], 0
             file.truncate(stop)
             if not stop:
                 file.write(_line(header))
-        yield Journal(file, path, known)
+        yield file, values
+
+
+def _append(file: BinaryIO, path: Path, value: object) -> None:
+    line = _line(value)
+    with _told(path):
+        if file.write(line) < len(line):
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
 
 
 def gaps(known: Sequence[Stretch]) -> Iterator[tuple[bytes, bytes | None]]:
@@ -170,8 +234,8 @@ def _line(value: object) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[Stretch], int]:
-    """Return the stretches of a file, and where the last whole one ends: 0 for another listing or an empty file."""
+def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[list[Any]], int]:
+    """Return the values of a file, and where the last whole one ends: 0 for another header or an empty file."""
     file.seek(0)
     with os.fdopen(os.dup(file.fileno()), "rb") as reader:
         first = reader.readline()
@@ -179,23 +243,31 @@ def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[lis
         text = first[_SUM + 1 :]
         if not (text.startswith(_BEGIN) or _BEGIN.startswith(text)) or first[:_SUM].strip(_HEX):
             raise Unusable(f"{path} exists, but was not left by an interrupted listing: remove it")
-        if found != header:  # or the header itself was torn
+        # As JSON, which knows no tuples. Or the header itself was torn.
+        if found != json.loads(json.dumps(header)):
             return [], 0
-        stop, known = len(first), []
+        stop, values = len(first), []
         for line in reader:
             value = _value(line)
             if not isinstance(value, list):
                 break
-            after, until, keys, sizes, etags, *seen = value
-            end = None if until is None else encode(until)
-            known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags, *map(encode, seen)))
+            values.append(value)
             stop += len(line)
+    return values, stop
+
+
+def _stretches(values: list[list[Any]]) -> list[Stretch]:
+    """Return the stretches that lines hold, in order and without overlap."""
+    known = []
+    for after, until, keys, sizes, etags, *seen in values:
+        end = None if until is None else encode(until)
+        known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags, *map(encode, seen)))
     known.sort(key=attrgetter("after"))
     # A resumed listing may have listed the end of the stretch before it again: see overlapping.
     for at, (one, other) in enumerate(pairwise(known)):
         if one.until is None or one.until > other.after:
             known[at] = _cut(one, other.after)
-    return known, stop
+    return known
 
 
 def _value(line: bytes) -> object:

@@ -8,17 +8,20 @@ import struct
 import zlib
 from collections import deque
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from penstock.data.catalog.column import Strings, encode
+from penstock.data.catalog.journal import Beyond, Walked
 from penstock.data.catalog.labels import classified
-from penstock.data.catalog.scan import absent, scan
+from penstock.data.catalog.scan import Listing, absent, listed
 from penstock.data.catalog.table import Table, gathered, ranges_of
+from penstock.data.shards.format import Extents
 from penstock.data.shards.registry import format_by, is_shard, suffixes
 from penstock.engine.listing.select import fixed_part, selector
-from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError
+from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
+from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
 from penstock.values import PAUSE, Span
@@ -26,12 +29,13 @@ from penstock.values import PAUSE, Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from penstock.data.catalog.journal import ShardJournal
     from penstock.data.catalog.labels import Rule
-    from penstock.data.shards.format import Ask, Extents, ShardFormat, Walk
+    from penstock.data.shards.format import Ask, ShardFormat, Walk
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Shard", "Shards", "expanded", "find_shards", "index_shards", "table_of_extents"]
+__all__ = ["Shard", "Shards", "added_shards", "expanded", "find_shards", "index_shards", "indexed", "table_of_extents"]
 
 _AT_ONCE = 32  # walks, each with a request in flight
 _MOST_URLS = 1 << 20
@@ -143,10 +147,36 @@ def find_shards(
     return Shards(source, _folder(keys), found, form)
 
 
+def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> Shards:
+    """Return the shards below the prefix ``key``, or that the glob ``key`` matches, whose keys sort after ``after``.
+
+    Raises:
+        Unusable: ``key`` has braces, which name no further shards.
+
+    """
+    if _BRACES.search(key):
+        raise Unusable("braces name no further shards: pass their prefix, or a glob", url=source.url(key))
+    base, _, found = _chosen(source, key, form, after)
+    return Shards(source, base, found, form)
+
+
 def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> tuple[str, list[Shard]]:
     """Return the shards below the prefix ``key``, or those that the glob ``key`` matches, and their base."""
+    base, rows, found = _chosen(source, key, form)
+    if not found:
+        if not rows:
+            raise absent(source, fixed_part(key)[0] if _WILD.search(key) else key, given, chosen=False)
+        ends = ", ".join(suffixes() if form is None else form.suffixes)
+        raise NotFound(f"none of the {rows} objects is a shard ({ends})", url=source.url(key))
+    return base, found
+
+
+def _chosen(
+    source: Source, key: str, form: ShardFormat | None, after: bytes | None = None
+) -> tuple[str, int, list[Shard]]:
+    """Return the base of a prefix or glob, the number of objects listed, and the shards among them."""
     prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
-    base, table = scan(source, prefix)
+    base, table = listed(source, prefix, Listing(known=None if after is None else Beyond(after)))
     chosen = selector(key[len(base) :]) if wild else None
     found = []
     for row in range(table.rows):
@@ -156,12 +186,9 @@ def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> t
         # A glob chooses by itself; of a prefix with other objects, only shards are taken.
         if is_shard(name, form) or (chosen is not None and form is not None):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
-    if not found:
-        if not table.rows:
-            raise absent(source, prefix, given, chosen=False)
-        ends = ", ".join(suffixes() if form is None else form.suffixes)
-        raise NotFound(f"none of the {table.rows} objects is a shard ({ends})", url=source.url(key))
-    return base, found
+    if any(each.size < 0 for each in found):
+        found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([each.key for each in found])]
+    return base, table.rows, found
 
 
 def _folder(keys: Sequence[str]) -> str:
@@ -170,10 +197,19 @@ def _folder(keys: Sequence[str]) -> str:
     return first[: first.rfind("/", 0, same) + 1]
 
 
-def index_shards(shards: Shards, labels: Rule | None, progress: Callable[[int], None]) -> Table:
+def indexed(
+    shards: Shards, labels: Rule | None, *, progress: bool | None, journal: ShardJournal | None = None
+) -> Table:
+    """Return ``index_shards``, with a bar of the shards and their bytes."""
+    size_bytes = sum(each.size for each in shards.found)
+    with bar("indexing shards", len(shards.found), size_bytes, shown=progress) as count:
+        return index_shards(shards, labels, KeptWalks(count, journal))
+
+
+def index_shards(shards: Shards, labels: Rule | None, walks: KeptWalks) -> Table:
     """Return the table of the samples of ``shards``, in order: shard by shard, each in the order of its bytes.
 
-    The walks of up to 32 shards are in flight at once. ``progress`` is called with the number of samples so far.
+    The walks of up to 32 shards are in flight at once.
 
     Raises:
         Damaged: A shard is not what its format says.
@@ -181,21 +217,54 @@ def index_shards(shards: Shards, labels: Rule | None, progress: Callable[[int], 
         Unusable: A sample has no label, or the shards do not fit together.
 
     """
-    found: list[Extents] = [None] * len(shards.found)  # type: ignore[list-item]  # filled below
-    samples = 0
-    for number, extents in _walked(shards):
+    found = [walks.known(shard) for shard in shards.found]
+    coming = []
+    for number, (shard, extents) in enumerate(zip(shards.found, found, strict=True)):
+        if extents is None:
+            coming.append(number)
+        else:
+            walks.count(1, shard.size)
+    for number, extents in _walked(shards, coming):
+        shard = shards.found[number]
+        if labels is None:
+            extents = extents._replace(keys=())  # noqa: PLW2901  keys are needed for labels alone
         found[number] = extents
-        samples += len(extents.offsets)
-        progress(samples)
-    table = table_of_extents(shards, found)
+        walks.add(shard, extents)
+        walks.count(1, shard.size)
+    every = cast("list[Extents]", found)
+    table = table_of_extents(shards, every)
     if labels is None:
         return gathered(table)
     base = len(shards.base)
     blocks = (
         [f"{shard.key[base:]}/{key}" for key in each.keys or [""] * len(each.offsets)]
-        for shard, each in zip(shards.found, found, strict=True)
+        for shard, each in zip(shards.found, every, strict=True)
     )
     return gathered(table.having(classes=classified(labels, blocks, table.rows, None)))
+
+
+class KeptWalks:
+    """Walks of an earlier process, if there is a journal of them, and the count of shards and their bytes."""
+
+    def __init__(self, count: Callable[[int, int], None], journal: ShardJournal | None = None) -> None:
+        """Count by ``count``; keep walks in ``journal``."""
+        self.count = count
+        self._journal = journal
+
+    def known(self, shard: Shard) -> Extents | None:
+        """Return what was found in this version of a shard; None if it must be walked."""
+        found = self._journal and self._journal.known.get(shard.key)
+        if not found or not shard.etag or (found.size, found.etag) != (shard.size, shard.etag):
+            return None
+        offsets, sizes = (np.array(each, np.int64) for each in (found.offsets, found.sizes))
+        return Extents(offsets, sizes, found.keys, found.schema)
+
+    def add(self, shard: Shard, extents: Extents) -> None:
+        """Keep what was found in a shard."""
+        if self._journal is not None:
+            offsets, sizes, keys, schema = extents
+            walked = Walked(shard.size, shard.etag, offsets.tolist(), sizes.tolist(), [*keys], schema)
+            self._journal.add(shard.key, walked)
 
 
 def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[bytes] | None = None) -> Table:
@@ -231,9 +300,9 @@ def _strings(texts: Sequence[bytes]) -> Strings:
     return Strings(memoryview(b"".join(texts)), memoryview(ends))  # type: ignore[arg-type]  # an array is a buffer
 
 
-def _walked(shards: Shards) -> Iterator[tuple[int, Extents]]:
-    """Yield the number and the extents of each shard, as its walk ends."""
-    walks = _Walks(shards)
+def _walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extents]]:
+    """Yield the number and the extents of each of these shards, as its walk ends."""
+    walks = _Walks(shards, numbers)
     with shards.source.lookahead(walks.spans()) as bodies:
         for body in bodies:
             walks.take(body)
@@ -244,9 +313,9 @@ def _walked(shards: Shards) -> Iterator[tuple[int, Extents]]:
 class _Walks:
     """Walks through shards, up to 32 at once, each of which waits for the bytes that it has asked for."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards, numbers: Iterable[int]) -> None:
         self._source, self._format = shards.source, shards.format
-        self._coming = enumerate(shards.found)
+        self._coming = ((number, shards.found[number]) for number in numbers)
         self._asking: deque[tuple[int, Shard, Walk, Ask]] = deque()  # whose bytes were not requested yet
         self._waiting: deque[tuple[int, Shard, Walk]] = deque()  # in the order of their requests
         self._ended: deque[tuple[int, Extents]] = deque()
