@@ -60,10 +60,11 @@ def test_groups_are_packed_with_all_their_objects(tree, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_bound_the_size_of_a_shard(tree, tmp_path, kind):
-    ps.pack(tree, tmp_path / "to", format=kind, bytes=8_000)
+    most = {"tar": 8_000, "zip": 1_500}[kind]
+    ps.pack(tree, tmp_path / "to", format=kind, bytes=most)
     sizes = [each.stat().st_size for each in shards(tmp_path / "to")]
     assert len(sizes) > 2
-    assert max(sizes) <= 8_000
+    assert max(sizes) <= most
     # A sample that is larger has a shard for itself.
     ps.pack(tree, tmp_path / "each", format=kind, bytes=1)
     assert len(shards(tmp_path / "each")) == 20
@@ -98,6 +99,7 @@ def test_long_objects_pass_in_pieces(tmp_path, monkeypatch):
         ({"samples": 0}, "samples must be 1 or more"),
         ({"bytes": 1.5}, "whole number"),
         ({"format": "rar"}, "format must be"),
+        ({"format": "jsonl"}, "format must be"),
         ({"format": "mds"}, "MDSWriter"),
         ({"format": "parquet"}, "pyarrow"),
         ({"key": "(("}, "key must be"),

@@ -17,7 +17,7 @@ import re
 import zlib
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.shards import Shard, Shards, table_of_extents
 from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.format import Extents
-from penstock.data.shards.keys import ArchiveFormat, KeyRule
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
 from penstock.engine.listing.select import globs
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from penstock.data.shards.encode import ArchiveEncoder
+    from penstock.data.shards.keys import ArchiveFormat, KeyRule
     from penstock.jobs.members import Bytes, Member, Members, Packable
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
@@ -157,9 +157,9 @@ def pack(
     options = PackOptions(**how)
     if format in _LATER:
         raise Unusable(f"cannot pack as {format!r} yet: {_LATER[format]}")
-    form = format_by(format, (), {"key": options.key})
-    if format not in ENCODERS or not isinstance(form, ArchiveFormat):
+    if format not in ENCODERS:
         raise Unusable(f"format must be one of {', '.join(map(repr, ENCODERS))}, got {format!r}")
+    form = cast("ArchiveFormat", format_by(format, (), {"key": options.key}))
     form.described()  # refuses a function, which no catalog can keep
     chosen = globs(options.include), globs(options.exclude)
     target, key = open_source(url, store)
