@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("endpoint", "buffer", "budget", "waiting", "modes", "contracts", "support", "blocks", "node"),
         *("transport", "cache", "listing", ("fetch", "read", "write")),
     ),
-    "data": (("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "loading"),
+    "data": (("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "tokens", "loading"),
     "checkpoint": (
         *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
     ),
@@ -77,7 +77,7 @@ HOMES = {
     "rich": ("cli", "progress"),
     "safetensors": ("checkpoint",),
     "sklearn": ("cli.demo", "testing"),
-    "torch": ("data.datasets", "data.loading", "data.zarr", "checkpoint", "cli.demo", "compat"),
+    "torch": ("data.datasets", "data.loading", "data.zarr", "data.tokens", "checkpoint", "cli.demo", "compat"),
     "typer": ("cli",),
     "upath": ("interop",),
     "xarray": ("compat", "data.zarr"),
@@ -91,7 +91,7 @@ DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never m
 # Rooms, or single files, that nobody enters without the library, so they may import it at once; all others do it inside
 # a function.
 FACING = {
-    *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr")),
+    *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr"), ("torch", "data.tokens")),
     *(("pytest", "testing"), ("hypothesis", "testing")),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
     *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning"), ("torch", "checkpoint.run.ranks")),
@@ -132,6 +132,7 @@ MIRRORS |= {
     ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest", "shards")
 }  # design/0020
 MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
+MIRRORS |= {("penstock.data.tokens.dataset", "from_shards")}  # design/0020
 # Drop-ins have the signatures of the library whose name they have: design/0037.
 MIRRORS |= {("penstock.compat.osstorchconnector", f"from_{each}") for each in ("prefix", "objects", "manifest_file")}
 _S3 = "penstock.compat.s3torchconnector.datasets"  # design/0036

@@ -27,7 +27,7 @@ MOST_LINES = 60
 
 @pytest.fixture(scope="module")
 def photographs():
-    """Yield a server with a bucket of 36 photographs of mixed sizes, and a caption for each."""
+    """Yield a server with a bucket of 36 photographs of mixed sizes, a caption for each, and two files of tokens."""
     from PIL import Image
 
     draw = random.Random(0)
@@ -42,6 +42,9 @@ def photographs():
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.jpg", Body=jpeg.getvalue())
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.txt", Body=f"{name} {number}".encode())
         _fill_shards(client, draw)
+        for number, tokens in enumerate((20_000, 15_000)):
+            body = np.random.default_rng(number).integers(0, 1024, tokens, dtype=np.uint16).tobytes()
+            client.put_object(Bucket="bucket", Key=f"tokens/{number:04}.bin", Body=body)
         yield server
 
 
@@ -114,6 +117,16 @@ def test_shards_are_trained_on_and_continued(variables):
     second = printed(program(*words, "--epochs", "2", **variables))
     found = [re.findall(r"epoch (\d): loss \d\.\d+ after (\d+) steps", each) for each in (first, second)]
     assert found == [[("0", "12")], [("1", "24")]]
+
+
+def test_tokens_continues_after_the_last_saved_step(variables):
+    words = [EXAMPLES / "tokens.py", "s3://bucket/tokens/", "--run", "s3://bucket/runs/10/", "--vocabulary", "1024"]
+    words += ["--batch-size", "8", "--save-every", "6"]  # 17 steps, of which the twelfth is the last saved
+    first = printed(program(*words, **variables))
+    second = printed(program(*words, "--epochs", "2", **variables))
+    assert "35000 tokens, 136 windows, 182 tokens left out" in first
+    steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
+    assert steps == [["17"], ["17", "34"]]
 
 
 def test_captions_pairs_each_image_with_its_caption(variables):

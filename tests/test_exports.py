@@ -92,7 +92,7 @@ found |= {name: outcome(verb) for name, verb in verbs.items()}
 print(json.dumps(found))
 """
 TORCH = {"ps.BatchSampler", "ps.DataLoader", "ps.IterableDataset", "ps.MapDataset", "ps.ZarrDataset"}
-TORCH |= {"ps.save", "ps.load", "ps.save_safetensors"}
+TORCH |= {"ps.save", "ps.load", "ps.save_safetensors", "ps.TokenDataset"}
 
 
 def _documented():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.data.order.blocks import BlockShuffle
     from penstock.data.order.lanes import Lanes
     from penstock.data.order.partition import Repeat
+    from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.engine.cache.tiers import Cache, open_cache
     from penstock.engine.contracts.credentials import BearerToken, Credentials
@@ -98,6 +99,7 @@ _HOMES = {
     "S3Options": "stores.s3.options",
     "Sample": "data.datasets.sample",
     "StoreOptions": "options",
+    "TokenDataset": "data.tokens.dataset",
     "TransportOptions": "options",
     "WriteOptions": "options",
     "ZarrDataset": "data.zarr.dataset",
@@ -158,6 +160,7 @@ __all__ = [
     "S3Options",
     "Sample",
     "StoreOptions",
+    "TokenDataset",
     "TransportOptions",
     "WriteOptions",
     "ZarrDataset",

@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Shard", "Shards", "added_shards", "expanded", "find_shards", "index_shards", "indexed", "table_of_extents"]
+__all__ = [
+    "Shard",
+    "Shards",
+    "added_shards",
+    "expanded",
+    "find_shards",
+    "index_shards",
+    "indexed",
+    "table_of_extents",
+    "walked",
+]
 
 _AT_ONCE = 32  # walks, each with a request in flight
 _MOST_URLS = 1 << 20
@@ -224,7 +234,7 @@ def index_shards(shards: Shards, labels: Rule | None, walks: KeptWalks) -> Table
             coming.append(number)
         else:
             walks.count(1, shard.size)
-    for number, extents in _walked(shards, coming):
+    for number, extents in walked(shards, coming):
         shard = shards.found[number]
         if labels is None:
             extents = extents._replace(keys=())  # noqa: PLW2901  keys are needed for labels alone
@@ -300,7 +310,7 @@ def _strings(texts: Sequence[bytes]) -> Strings:
     return Strings(memoryview(b"".join(texts)), memoryview(ends))  # type: ignore[arg-type]  # an array is a buffer
 
 
-def _walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extents]]:
+def walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extents]]:
     """Yield the number and the extents of each of these shards, as its walk ends."""
     walks = _Walks(shards, numbers)
     with shards.source.lookahead(walks.spans()) as bodies:

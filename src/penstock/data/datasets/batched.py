@@ -181,6 +181,8 @@ class BatchableDataset:
     """
 
     transform: Callable[[Any], Any] | None = None
+    # Whether ``batched`` takes shuffle, seed and place; otherwise the constructor has.
+    takes_order = False
 
     @property
     def contents(self) -> Contents | None:

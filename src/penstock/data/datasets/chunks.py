@@ -135,6 +135,9 @@ class ChunkReading(Reading, Generic[V]):
         if self._closed or (schedule.position == schedule.frontier and not self._extend(must=True)):
             self._end()
             raise StopIteration
+        if not self._to_take:
+            # Looking ahead only after the last known sample would release its chunk before the next one needs it.
+            self._ahead.refill()
         if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
             return self._prepared(self._to_take.popleft())
         with self._lock:
@@ -231,19 +234,20 @@ class ChunkReading(Reading, Generic[V]):
             raise Bug("a sample came before the item that decodes its chunk")
         return value.get()
 
-    def _release(self, uses: Mapping[int, int], samples: int) -> None:
-        """Count ``samples`` as made, and release the chunks that no scheduled sample needs any more.
+    def _release(self, uses: Mapping[int, int], samples: int) -> list[int]:
+        """Count ``samples`` as made, and release the chunks that no scheduled sample needs any more; return these.
 
         ``uses`` has for each chunk the number of these samples that needed it.
         """
         with self._lock:
-            for chunk, times in uses.items():
-                if self._schedule.done(chunk, times):
-                    del self._pending[chunk]
+            finished = self._schedule.finished(uses)
+            for chunk in finished:
+                del self._pending[chunk]
             self._unmade -= samples
             last = self._over and not self._unmade
         if last and not self._closed:
             self._finish()
+        return finished
 
 
 def _raise(error: PenstockError) -> Any:  # noqa: ANN401  never returns

@@ -84,6 +84,8 @@ class MapDataset(CatalogDataset, Dataset[Any]):
 
     """
 
+    takes_order = True
+
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  of other base classes
         """Make ``__getitems__``, which loaders prefer, call ``__getitem__`` if only the latter is overridden."""
         super().__init_subclass__(**options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -168,10 +168,18 @@ class Schedule:
 
     def done(self, chunk: int, samples: int = 1) -> bool:
         """Count down the samples that need a chunk; return True after the last known one."""
-        left = self._left[chunk] - samples
-        if left:
-            self._left[chunk] = left
-            return False
-        del self._left[chunk]
-        self.held_bytes -= self._size_of(chunk)
-        return True
+        return bool(self.finished({chunk: samples}))
+
+    def finished(self, uses: Mapping[int, int]) -> list[int]:
+        """Count down the samples that need each chunk; return the chunks after their last known one."""
+        left, found = self._left, []
+        for chunk, samples in uses.items():
+            rest = left[chunk] - samples
+            if rest:
+                left[chunk] = rest
+            else:
+                found.append(chunk)
+        for chunk in found:
+            del left[chunk]
+            self.held_bytes -= self._size_of(chunk)
+        return found

@@ -19,7 +19,7 @@ from torch.utils.data import get_worker_info
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.map import MapDataset, without_subsets
+from penstock.data.datasets.map import without_subsets
 from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
 from penstock.data.region import Slot
@@ -374,10 +374,10 @@ def _batches(
     dataset: object, size: int, collate_fn: Callable[[list[Any]], Any] | None, tail: Tail, order: dict[str, Any]
 ) -> Batched:
     """Return the batches of a dataset; ``order`` holds shuffle, seed and place, if given."""
-    if isinstance(dataset, MapDataset):
-        return dataset.batched(size, collate_fn, tail=tail, **order)
     if not isinstance(dataset, BatchableDataset):
         raise not_a_dataset(dataset)
+    if dataset.takes_order:
+        return dataset.batched(size, collate_fn, tail=tail, **order)
     if order:
         ours = isinstance(dataset, IterableDataset)
         kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")

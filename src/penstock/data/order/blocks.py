@@ -137,11 +137,12 @@ class BlockShuffle:
         """Return the hash of the arguments."""
         return hash(self.identity)
 
-    def fitted(self, cut: Callable[[int], NDArray[np.int64]]) -> BlockShuffle:
+    def fitted(self, cut: Callable[[int], int | NDArray[np.int64]]) -> BlockShuffle:
         """Return the same order with blocks of known numbers of samples, if blocks are cut by bytes.
 
         Args:
-            cut: Function from the bytes of a block to the number of samples of each block: int64, shape (blocks,).
+            cut: Function from the bytes of a block to the number of samples of every block, or of each: int64, shape
+                (blocks,).
 
         """
         return replace(self, block_samples=cut(self.block_bytes), block_bytes=None) if self.block_bytes else self

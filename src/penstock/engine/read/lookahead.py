@@ -98,10 +98,8 @@ class Lookahead:
         """Return the next read, complete; its ``take`` returns the bytes or raises, and later reads still follow."""
         if self._pid != os.getpid():
             raise Unusable("an iterator over objects was begun before a fork and continued after it")
+        self.refill()
         budget = self._budget
-        if budget.items_held <= self._low and not self._drained:
-            self._resize()
-            self._refill()
         reads = self._reads  # another thread may close meanwhile
         if not reads:
             self._ended = True
@@ -128,6 +126,12 @@ class Lookahead:
                 self._sizes.add(size_bytes)
         counts.size_bytes += size_bytes
         return read
+
+    def refill(self) -> None:
+        """Draw further spans and send their requests, within the budget; for a caller that ends a pause."""
+        if self._budget.items_held <= self._low and not self._drained:
+            self._resize()
+            self._refill()
 
     def _await(self, read: ReadOperation) -> None:
         began = monotonic()

@@ -1,0 +1,243 @@
+"""Files of tokens: raw arrays with or without a header, and Megatron's index of sequences and documents.
+
+- Headerless arrays of integers: nanoGPT, OLMo (``.npy`` by name only), datatrove.
+- llm.c: a header of 256 int32 (magic, version, number of tokens), then uint16 or uint32.
+- NumPy's ``.npy`` with its header.
+- Megatron: ``.bin`` is an array without a header; ``.idx`` has its type, and where sequences and documents begin.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from penstock.data.shards.format import Ask, Extents, ShardFormat
+from penstock.errors import Damaged, Unsupported, Unusable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penstock.data.shards.format import Walk
+
+__all__ = ["KINDS", "MegatronIndex", "TokenFile", "Units", "token_dtype"]
+
+Units = Literal["tokens", "sequences", "documents"]
+
+KINDS = ("megatron", "raw", "llmc", "npy")  # for format=
+_DTYPES = ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8")
+
+_NPY = b"\x93NUMPY"
+_HEAD_BYTES = 1024  # of a file, read to recognise it; all of llm.c's header
+# Type and version by the magic number of llm.c: GPT-2's tokens, Llama 3's tokens.
+_LLMC = {20240520: ("<u2", 1), 20240801: ("<u4", 7)}
+
+_MAGIC, _OLD_MAGIC = b"MMIDIDX\0\0", b"TNTIDX\0\0"
+_HEADER = struct.Struct("<9sQBQQ")
+_CODES = {1: "|u1", 2: "|i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_AT_ONCE = 256 << 10  # an index up to this size is read in one request
+_MOST_BYTES = 1 << 62  # of the tokens of a file: arithmetic with them fits 64 bits
+
+
+def token_dtype(given: object) -> np.dtype[np.integer]:
+    """Return the type of tokens that a user names.
+
+    Raises:
+        Unusable: It is no little-endian integer type that fits int64.
+
+    """
+    try:
+        dtype: np.dtype[Any] = np.dtype(given)  # type: ignore[call-overload]  # checked here
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.str not in _DTYPES:
+        raise Unusable(
+            f"dtype must be one of uint8, int8, uint16, int16, uint32, int32 and int64, little-endian, got {given!r}"
+        )
+    return dtype
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile(ShardFormat):
+    """Files that are an array of tokens: a single sample each, whose schema is the type of the tokens.
+
+    Attributes:
+        dtype: Type of the tokens as ``numpy.dtype.str``; empty: a header has it.
+        kind: ``"raw"``, ``"llmc"`` or ``"npy"``; empty: by the first bytes, or else raw.
+
+    """
+
+    name: ClassVar[str] = "tokens"
+    suffixes: ClassVar[tuple[str, ...]] = (".bin", ".npy", ".ds", ".idx")
+
+    dtype: str = ""
+    kind: str = ""
+
+    def walk(self, size: int) -> Walk:
+        """Read the header; a raw file of a given type takes no request."""
+        head = b""
+        if size and not (self.kind == "raw" and self.dtype):
+            head = bytes((yield Ask(0, min(size, _HEAD_BYTES))))
+        kind = self.kind or _kind_of(head)
+        start, dtype = 0, self.dtype
+        if kind == "npy":
+            start, dtype = _npy(head, size)
+        elif kind == "llmc":
+            start, dtype = _llmc(head, size)
+        elif not dtype:
+            raise Unusable(
+                "the file has no header that names the type of its tokens: pass dtype='uint16' (nanoGPT, vocabularies "
+                "of up to 65,536 tokens) or dtype='uint32'"
+            )
+        if self.dtype and dtype != self.dtype:
+            raise Unusable(f"the file holds {np.dtype(dtype)} tokens, not {np.dtype(self.dtype)}: leave dtype= out")
+        if (size - start) % np.dtype(dtype).itemsize:
+            raise Damaged(f"{size - start} bytes are not a whole number of {np.dtype(dtype)} tokens")
+        return Extents(np.array([start]), np.array([size - start]), (), dtype)
+
+    def sample(self, data: memoryview) -> memoryview:
+        """Return the bytes of the tokens."""
+        return data
+
+
+def _kind_of(head: bytes) -> str:
+    if head.startswith(_NPY):
+        return "npy"
+    return "llmc" if len(head) >= 8 and struct.unpack_from("<2i", head) in _signatures() else "raw"  # noqa: PLR2004
+
+
+def _signatures() -> set[tuple[int, int]]:
+    return {(magic, version) for magic, (_, version) in _LLMC.items()}
+
+
+def _npy(head: bytes, size: int) -> tuple[int, str]:
+    """Return where the array of an .npy file begins, and its type."""
+    if not head.startswith(_NPY):
+        raise Damaged("the file is no .npy file: for a headerless one pass format='raw', and dtype=")
+    file = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except ValueError as error:
+        raise Damaged(f"cannot read the header of the .npy file: {error}") from error
+    if len(shape) != 1 or dtype.str not in _DTYPES:
+        raise Unsupported(
+            f"the .npy file holds {dtype} of shape {shape}: tokens are one dimension of little-endian integers"
+        )
+    if size != file.tell() + shape[0] * dtype.itemsize:
+        raise Damaged(f"the .npy file has {size} bytes, and its header {shape[0]} tokens of type {dtype}")
+    return file.tell(), dtype.str
+
+
+def _llmc(head: bytes, size: int) -> tuple[int, str]:
+    """Return where the tokens of a file of llm.c begin, and their type."""
+    magic, version, count = struct.unpack_from("<3i", head) if len(head) == _HEAD_BYTES else (0, 0, 0)
+    dtype, known = _LLMC.get(magic, ("", 0))
+    if not dtype:
+        raise Damaged("the file has no header of llm.c: for a headerless one pass format='raw', and dtype=")
+    if version != known:
+        raise Unsupported(f"version {version} of llm.c's token files is not known for magic {magic}: {known} is")
+    if size != _HEAD_BYTES + count * np.dtype(dtype).itemsize:
+        raise Damaged(f"the file of llm.c has {size} bytes, and its header {count} tokens of type {np.dtype(dtype)}")
+    return _HEAD_BYTES, dtype
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronIndex(ShardFormat):
+    """Index files of Megatron: their samples are units of the ``.bin`` beside them, the schema is the tokens' type.
+
+    Attributes:
+        units: ``"tokens"``: all tokens are a single unit, and three small requests suffice; ``"sequences"``; or
+            ``"documents"``, consecutive sequences.
+
+    """
+
+    name: ClassVar[str] = "megatron"
+    suffixes: ClassVar[tuple[str, ...]] = (".idx",)
+
+    units: Units = "tokens"
+
+    def walk(self, size: int) -> Walk:
+        """Read the index; as tokens, only its header and its last sequence."""
+        base = _HEADER.size
+        if size < base:
+            raise Damaged(f"an index of Megatron has at least {base} bytes, not {size}")
+        head = yield Ask(0, size if size <= _AT_ONCE else base)
+        dtype, sequences, documents = _header(head, size)
+        pointers = base + 4 * sequences
+        if self.units == "tokens":
+            if not sequences:
+                return Extents(np.array([0]), np.array([0]), (), dtype)
+            last = []
+            for at, width in ((pointers - 4, 4), (pointers + 8 * (sequences - 1), 8)):
+                piece = head[at : at + width] if len(head) == size else (yield Ask(at, at + width))
+                last.append(int.from_bytes(piece, "little", signed=True))
+            length, pointer = last
+            item = np.dtype(dtype).itemsize
+            if length < 0 or not 0 <= pointer <= _MOST_BYTES or pointer % item:
+                raise Damaged(f"the last sequence has {length} tokens and begins at byte {pointer}")
+            return Extents(np.array([0]), np.array([pointer + length * item]), (), dtype)
+        rest = head[base:] if len(head) == size else (yield Ask(base, size))
+        lengths = np.frombuffer(rest, "<i4", sequences)
+        begins = np.frombuffer(rest, "<i8", sequences, 4 * sequences)
+        starts = _starts(lengths, begins, np.dtype(dtype).itemsize)
+        if self.units == "documents":
+            starts = starts[_borders(np.frombuffer(rest, "<i8", documents, 12 * sequences), sequences)]
+        return Extents(starts[:-1], np.diff(starts), (), dtype)
+
+    def sample(self, data: memoryview) -> memoryview:
+        """Return the bytes of the tokens."""
+        return data
+
+
+def _header(head: memoryview, size: int) -> tuple[str, int, int]:
+    """Return the type of the tokens, and the numbers of sequences and of entries of the list of documents."""
+    magic, version, code, sequences, documents = _HEADER.unpack_from(head)
+    if magic.startswith(_OLD_MAGIC):
+        raise Unsupported("the index has Megatron's older format TNTIDX: convert it, or pass format='raw', and dtype=")
+    if magic != _MAGIC:
+        raise Damaged("the file beside the .bin is no index of Megatron: to read without it pass format='raw'")
+    if version != 1:
+        raise Unsupported(f"version {version} of Megatron's index is not known: 1 is")
+    dtype = _CODES.get(code, "")
+    if dtype not in _DTYPES:
+        raise Unsupported(
+            f"the index names type {code} ({np.dtype(dtype) if dtype else 'unknown'}): tokens are integers"
+        )
+    # Before arithmetic in 64 bits, and before memory is allocated.
+    least = _HEADER.size + 12 * sequences + 8 * documents
+    if size not in (least, least + sequences):  # multimodal data have a byte more for each sequence
+        raise Damaged(f"the index has {size} bytes, and {sequences} sequences and {documents} documents need {least}")
+    return dtype, sequences, documents
+
+
+def _starts(lengths: NDArray[np.int32], pointers: NDArray[np.int64], item: int) -> NDArray[np.int64]:
+    """Return the first byte of each sequence, and the end of the last one."""
+    if (wrong := np.flatnonzero(lengths < 0)).size:
+        raise Damaged(f"sequence {wrong[0]} has {lengths[wrong[0]]} tokens")
+    if int(lengths.sum(dtype=np.int64)) > _MOST_BYTES // item:
+        raise Damaged("the sequences of the index have more than 2^62 bytes")
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    starts *= item
+    if (wrong := np.flatnonzero(starts[:-1] != pointers)).size:
+        at = wrong[0]
+        raise Damaged(
+            f"sequence {at} begins at byte {pointers[at]} of the .bin, not at {starts[at]}, where the sequence before "
+            "it ends: Megatron writes sequences one after the other"
+        )
+    return starts
+
+
+def _borders(documents: NDArray[np.int64], sequences: int) -> NDArray[np.int64]:
+    """Return the first sequence of each document, and the number of sequences; the list may lack the 0 or the end."""
+    if documents.size and (int(documents.min()) < 0 or int(documents.max()) > sequences):
+        raise Damaged(f"the list of documents leads outside the {sequences} sequences")
+    if (np.diff(documents) < 0).any():
+        raise Damaged("the list of documents is not in order")
+    borders = documents if documents.size and documents[0] == 0 else np.append(0, documents)
+    return borders if borders[-1] == sequences else np.append(borders, sequences)

@@ -1,0 +1,351 @@
+"""``TokenDataset``: windows of tokens, or whole documents, from token files; neighbours are read in one request."""
+
+from __future__ import annotations
+
+import operator
+from copy import copy
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.iteration import Iterations
+from penstock.data.datasets.reading import in_lists
+from penstock.data.order.orders import CatalogOrder
+from penstock.data.order.partition import Repeat
+from penstock.data.order.sampling import SamplingPlan
+from penstock.data.tokens.opening import Manner, open_files
+from penstock.data.tokens.reading import TokenReading
+from penstock.data.tokens.runs import fitted_order, runs_of
+from penstock.data.tokens.windows import Shape, Windows
+from penstock.data.zarr.pool import BATCHES, MemoryPool
+from penstock.errors import Unusable, public_url
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from penstock.data.datasets.iteration import PlaceLike
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.data.tokens.runs import TokenRuns
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.values import Span
+
+__all__ = ["Stacked", "TokenDataset"]
+
+Format = Literal["megatron", "raw", "llmc", "npy"]
+
+_TOGETHER = 16  # transformed samples that a thread makes at a time; others make the next ones meanwhile
+
+
+class TokenDataset(BatchableDataset, Dataset[Any]):
+    """Windows of tokens, or whole documents, from files of tokens: ``dataset[i]`` is sample ``i``.
+
+    ``from_shards`` makes one. The files stay as they are: Megatron's ``.bin`` and ``.idx``, headerless arrays (nanoGPT,
+    OLMo, datatrove), llm.c's files with their header, and NumPy's ``.npy``. Where a sample lies is computed: no table
+    has an entry for each window, and memory does not grow with the number of tokens.
+
+    ``ps.DataLoader(dataset, B, shuffle=ps.Lanes())`` reads neighbouring windows in one request of about 1 MiB, and
+    mixes those of 160 such requests; each byte is read once per epoch. ``shuffle=True`` permutes all windows, and reads
+    each in a request of its own. Order, ranks, workers and exact resumption are those of any dataset of Penstock.
+
+    A sample is an int64 tensor of shape (length,), and a batch one of shape (B, length). With ``output="numpy"`` they
+    are arrays of the stored type.
+
+    Args:
+        windows: The samples, as ``from_shards`` finds them.
+        transform: Function from a sample to the value that is yielded; default: the sample itself.
+        output: ``"torch"`` for int64 tensors, ``"numpy"`` for arrays of the stored type.
+
+    Attributes:
+        windows: The samples.
+
+    Raises:
+        Unusable: An argument is invalid.
+
+    Example:
+        >>> tokens = np.arange(10_000, dtype="uint16")
+        >>> with ps.open("s3://bucket/tokens/a.bin", "wb") as file:
+        ...     size = file.write(tokens.tobytes())
+        >>> dataset = ps.TokenDataset.from_shards("s3://bucket/tokens/", length=2049, dtype="uint16")
+        >>> len(dataset), dataset[1][:3], dataset.left_out
+        (4, tensor([2049, 2050, 2051]), 1804)
+        >>> next(iter(ps.DataLoader(dataset, 2, shuffle=ps.Lanes()))).shape
+        torch.Size([2, 2049])
+
+    """
+
+    takes_order = True
+
+    def __init__(
+        self,
+        windows: Windows,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        output: Literal["torch", "numpy"] = "torch",
+    ) -> None:
+        """Check the arguments; read nothing."""
+        if not isinstance(windows, Windows):
+            raise Unusable(f"a TokenDataset is made by TokenDataset.from_shards(urls, length=…), got {windows!r}")
+        _check(transform, output)
+        self.windows = windows
+        self.transform = getattr(self, "transform", None) if transform is None else transform
+        self._numpy = output == "numpy"
+        # True: samples are copies. False: views of runs, for a collate function that copies them.
+        self._own = True
+        self._runs: TokenRuns | None = None  # of the order in which this is read; None: one sample a request
+        self._place: Iterations | None = None
+
+    @classmethod
+    def from_shards(  # noqa: PLR0913  see design/0020
+        cls,
+        urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        length: int | None = 2049,
+        stride: int | None = None,
+        dtype: DTypeLike | None = None,
+        documents: bool = False,
+        format: Format | None = None,  # noqa: A002  the field's word
+        transform: Callable[[Any], Any] | None = None,
+        output: Literal["torch", "numpy"] = "torch",
+        store: StoreOptions | str | None = None,
+    ) -> Self:
+        """Make a dataset of the tokens in files; nothing is copied or converted.
+
+        Windows run within a file (with ``documents``, within a document), and the tokens after the last whole window
+        are left out: ``left_out`` counts them. By default, each token is in one window. ``stride=length - 1`` lets a
+        window begin with the last token of the one before it, as in Megatron and llm.c, so that each token is predicted
+        once.
+
+        Costs the requests of a listing, or a HEAD for each file that is named (for a ``.bin`` also one for its index),
+        and one small read for each file; up to three for an index that is larger than 256 KiB. ``format="raw"`` with a
+        ``dtype`` needs no read. With ``documents``, or without a ``length``, the indexes are read whole.
+
+        Args:
+            urls: The files: a prefix, below which all ``.bin``, ``.npy`` and ``.ds`` files are taken; a glob; a pattern
+                such as ``"s3://bucket/tokens-{000..127}.bin"``; or a list of URLs, in the order of the samples. An
+                ``.idx`` stands for its pair.
+            length: Tokens of a window. For next-token prediction that is the context and one more, hence 2,049. None:
+                each sequence of Megatron's index is a sample (with ``documents``: each document), of any length.
+            stride: Tokens from the beginning of a window to that of the next; default: ``length``.
+            dtype: Type of the tokens in files without a header, such as ``"uint16"``; default: as header or index say.
+            documents: Whether no window crosses the border of a document of Megatron's index; documents shorter than
+                ``length`` are left out.
+            format: ``"megatron"``, ``"raw"`` (no header), ``"llmc"`` or ``"npy"``. Default: Megatron if there is an
+                ``.idx`` beside the ``.bin``, otherwise by the first bytes of each file.
+            transform: As for the class.
+            output: As for the class.
+            store: Options, or the name of a profile; default: environment and profile.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            NotFound: There is no file; or an index, or the ``.bin`` of one, is missing.
+            Damaged: A file is not what its header or index says.
+            Unsupported: A file has another version of its format, or tokens that are no integers.
+            Unusable: An argument is invalid, the type of the tokens is not known, files have tokens of several types,
+                or there is no whole window.
+
+        Example:
+            >>> with ps.open("s3://bucket/raw/b.bin", "wb") as file:
+            ...     size = file.write(np.arange(600, dtype="uint32").tobytes())
+            >>> dataset = ps.TokenDataset.from_shards("s3://bucket/raw/", length=257, stride=256, dtype="uint32")
+            >>> [(int(each[0]), int(each[-1])) for each in dataset]
+            [(0, 256), (256, 512)]
+
+        """
+        units: Literal["tokens", "sequences", "documents"] = "tokens"
+        if documents not in (True, False):
+            raise Unusable(f"documents must be True or False, got {documents!r}")
+        if length is None and stride is not None:
+            raise Unusable("stride is the distance of windows: pass length=, too")
+        if documents or length is None:
+            units = "documents" if documents else "sequences"
+        size = 0 if length is None else whole(length, "length", 1)
+        step = size if stride is None else whole(stride, "stride", 1)
+        _check(transform, output)
+        manner = Manner.checked(format, dtype, units)
+        files = open_files(urls, manner, store)
+        windows = Windows(files, Shape(size, step, units))
+        if not len(windows):
+            raise Unusable(
+                f"there is no window of {size} tokens in {len(files.keys)} files of {windows.tokens} tokens"
+                if size
+                else f"the indexes of {len(files.keys)} files have no {units}"
+            )
+        return cls(windows, transform=transform, output=output)
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of all files."""
+        return self.windows.tokens
+
+    @property
+    def left_out(self) -> int:
+        """The number of tokens that are in no sample: at the ends of files or documents, or between windows."""
+        return self.windows.left_out
+
+    @property
+    def dtype(self) -> np.dtype[np.integer]:
+        """The type of the tokens as they are stored."""
+        return self.windows.dtype
+
+    @property
+    def contents(self) -> Windows:
+        """The samples, whose digest is part of a state."""
+        return self.windows
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.windows)
+
+    def __getitem__(self, index: SupportsIndex) -> Any:  # noqa: ANN401  the transform decides the type
+        """Read a sample, in one request.
+
+        Raises:
+            IndexError: No such sample exists.
+
+        """
+        return self.__getitems__((index,))[0]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read samples with all requests in flight at once."""
+        samples = [self._number(index) for index in indices]
+        windows = self.windows
+        spans = [windows.span(sample, sample) for sample in samples]
+        bodies = iter(windows.source.read_many([span for span in spans if span.stop != span.start]))
+        datas = [b"" if span.stop == span.start else next(bodies) for span in spans]
+        return [
+            self._made(sample, np.frombuffer(data, windows.dtype)) for sample, data in zip(samples, datas, strict=True)
+        ]
+
+    def _number(self, index: SupportsIndex) -> int:
+        if isinstance(index, Repeat):
+            return index
+        number, count = operator.index(index), len(self)
+        if not -count <= number < count:
+            raise IndexError(f"sample {number} does not exist: there are {count}")
+        return number % count
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all samples in order, read ahead in requests of about 1 MiB."""
+        reading = self._ordered(CatalogOrder()).reading(([index] for index in range(len(self))), 1)
+        return (each for [each] in in_lists(reading))
+
+    def batched(
+        self,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        tail: Tail = "short",
+        place: PlaceLike = None,
+    ) -> Batched:
+        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch; default: windows are stacked, and whole documents
+                stay a list. With a ``transform``: torch's ``default_collate``.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.Lanes()``.
+            seed: Seed of the order.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+            place: This process's rank, as for ``IterableDataset``.
+
+        """
+        order, iterations = fitted_order(shuffle, self.windows), Iterations(place)
+        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
+        dataset = self._ordered(order)
+        dataset._place = iterations  # noqa: SLF001  itself
+        if collate_fn is None and self.transform is None:
+            length = self.windows.shape.length
+            dataset._own = not length  # noqa: SLF001  itself
+            dtype = self.dtype if self._numpy else np.dtype(np.int64)
+            pool = MemoryPool(BATCHES * plan.batch * length * dtype.itemsize)
+            collate_fn = Stacked(pool, dtype, numpy=self._numpy) if length else list
+        return Batched(dataset, plan, iterations, collate_fn)
+
+    def _ordered(self, order: Order) -> Self:
+        dataset = copy(self)
+        dataset._runs = runs_of(self.windows, order)  # noqa: SLF001  itself
+        return dataset
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> TokenReading:
+        """Return the samples of ``batches``, cut from runs as these are read.
+
+        Args:
+            batches: Numbers of the samples of each batch.
+            workers: Number of processes that read in parallel and share the read-ahead budget.
+
+        """
+        runs = self._runs or runs_of(self.windows, CatalogOrder())
+        made = self._made if self._own or self.transform is not None else None
+        together = _TOGETHER if self.transform is not None else len(self)
+        return TokenReading(runs, batches, workers, made, together, self._place)
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of the file of a sample.
+
+        Args:
+            index: Number of the sample, from 0.
+
+        """
+        return self.windows.root + self.windows.span(index, index).key
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the spans that are read for samples: runs of neighbours, each at its first use.
+
+        Args:
+            batches: Numbers of the samples of each batch; default: all samples, in order.
+
+        """
+        runs = self._runs or runs_of(self.windows, CatalogOrder())
+        found = iter(runs) if batches is None else runs.used(batches)
+        return self.windows.source, (span for span in found if span.stop != span.start)
+
+    def _made(self, index: int, tokens: NDArray[Any]) -> Any:  # noqa: ANN401  the transform decides the type
+        """Return the yielded value of a sample, from a view of its tokens."""
+        sample: Any = tokens.copy() if self._numpy else torch.from_numpy(tokens.astype(np.int64))
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except StopIteration as error:
+            # A StopIteration would silently end the iteration over samples.
+            raise RuntimeError(f"the transform of sample {index} raised StopIteration") from error
+        except Exception as error:
+            error.add_note(f"while transforming sample {index} of {public_url(self.url_of(index))}")
+            raise
+
+
+class Stacked:
+    """Collate function that copies windows into one array of their batch, as ``dtype``; reuses the memory of batches.
+
+    The memory of a batch is reused once nothing refers to the batch or to a view of it.
+    """
+
+    def __init__(self, pool: MemoryPool, dtype: np.dtype[Any], *, numpy: bool) -> None:
+        """Stack into memory of ``pool``; return arrays with ``numpy``, else tensors."""
+        self._pool, self._dtype, self._numpy = pool, dtype, numpy
+
+    def __call__(self, samples: Sequence[NDArray[Any]]) -> Any:  # noqa: ANN401  an array or a tensor
+        """Return the batch, of shape (samples, length)."""
+        batch = self._pool.empty((len(samples), len(samples[0])), self._dtype)
+        np.concatenate(samples, out=batch.reshape(-1))
+        return batch if self._numpy else torch.from_numpy(batch)
+
+
+def _check(transform: object, output: object) -> None:
+    if transform is not None and not callable(transform):
+        raise Unusable(f"transform must be a function of a sample, got {transform!r}")
+    if output not in ("torch", "numpy"):
+        raise Unusable(f"output must be 'torch' or 'numpy', got {output!r}")

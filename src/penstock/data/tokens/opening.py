@@ -1,0 +1,155 @@
+"""The files of a token dataset: found by their URLs, paired with Megatron's indexes, and read as far as needed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.shards import Shard, Shards, find_shards, walked
+from penstock.data.shards.tokens import KINDS, MegatronIndex, TokenFile, token_dtype
+from penstock.data.tokens.windows import TokenFiles
+from penstock.errors import Damaged, NotFound, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.data.shards.format import Extents, ShardFormat
+    from penstock.data.shards.tokens import Units
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+
+__all__ = ["Manner", "open_files"]
+
+_BIN, _IDX = ".bin", ".idx"
+
+
+class Manner(NamedTuple):
+    """How files are read: arguments of ``TokenDataset.from_shards``, checked.
+
+    Attributes:
+        format: One of ``KINDS``; empty: by the files themselves.
+        dtype: Type of the tokens as ``numpy.dtype.str``; empty: as the files say.
+        units: Which units samples are cut from.
+
+    """
+
+    format: str
+    dtype: str
+    units: Units
+
+    @classmethod
+    def checked(cls, format: object, dtype: object, units: Units) -> Manner:  # noqa: A002  the field's word
+        """Check the arguments.
+
+        Raises:
+            Unusable: The format or the type is not known, or the format has no index and one is needed.
+
+        """
+        if format is not None and format not in KINDS:
+            raise Unusable(f"format must be one of {', '.join(map(repr, KINDS))}, got {format!r}")
+        if units != "tokens" and format not in (None, "megatron"):
+            raise Unusable(f"{format!r} files have no index of {units}: only Megatron's .bin and .idx have")
+        return cls("" if format is None else str(format), "" if dtype is None else token_dtype(dtype).str, units)
+
+
+def open_files(
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], manner: Manner, store: StoreOptions | str | None
+) -> TokenFiles:
+    """Return the files that ``urls`` name, in order, with their units.
+
+    Costs the requests of ``find_shards``, those of the headers and indexes, and a HEAD of the index of each file that
+    is named by itself.
+
+    Raises:
+        NotFound: There is no file, or one of a pair is missing.
+        Damaged: A file is not what its header or index says.
+        Changed: A file was replaced since it was listed.
+        Unusable: The type of the tokens is not known, or files do not fit together.
+
+    """
+    given = urls if isinstance(urls, (str, os.PathLike)) else [*urls]
+    plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
+    shards = find_shards(given, plain, {}, store)
+    files, pairs = _paired(shards, manner, prefix=_is_prefix(given, plain))
+    found: list[Extents] = [None] * len(files)  # type: ignore[list-item]  # filled below
+    rest = [number for number in range(len(files)) if number not in pairs]
+    for number, extents in walked(shards._replace(found=files, format=plain), rest):
+        found[number] = extents
+    indexes = [pairs.get(number, file) for number, file in enumerate(files)]
+    for number, extents in walked(shards._replace(found=indexes, format=MegatronIndex(manner.units)), pairs):
+        _check_size(extents, files[number], shards.source)
+        found[number] = extents
+    dtype = _common(files, found, shards.source, manner.dtype)
+    units = [(each.offsets, each.sizes) for each in found]
+    keys, etags = [each.key for each in files], [each.etag for each in files]
+    return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(dtype), units)
+
+
+def _is_prefix(urls: object, form: ShardFormat) -> bool:
+    """Return whether a listing has shown all files with a beginning, so that an index that is not there is missing."""
+    if not isinstance(urls, (str, os.PathLike)):
+        return False
+    text = os.fspath(urls)
+    return not any(each in text for each in "*?[{") and not text.lower().endswith(form.suffixes)
+
+
+def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard], dict[int, Shard]]:
+    """Return the files of tokens, and by their number the indexes of those that have one."""
+    source = shards.source
+    known = {each.key: each for each in shards.found}
+    stems = {each.key.removesuffix(_IDX) for each in shards.found if each.key.endswith(_IDX)}
+    if manner.format in ("raw", "llmc", "npy"):
+        files = [each for each in shards.found if not each.key.endswith(_IDX)]
+        if not files:
+            raise NotFound("there is no file of tokens, only indexes", url=source.url(shards.base))
+        return files, {}
+    # Each pair stands where the first of its two files is named.
+    keys = [*dict.fromkeys(key.removesuffix(_IDX) + _BIN if key.endswith(_IDX) else key for key in known)]
+    wanted = [key for key in keys if key not in known]
+    if not prefix:
+        wanted += [f"{key.removesuffix(_BIN)}{_IDX}" for key in keys if key.endswith(_BIN)]
+        wanted = [key for key in wanted if key not in known]
+        metas = source.stat_existing(wanted)
+        known |= {meta.key: Shard(meta.key, meta.size, meta.etag) for meta in metas if meta is not None}
+    files, pairs = [], {}
+    for key in keys:
+        stem = key.removesuffix(_BIN)
+        index = known.get(stem + _IDX) if key.endswith(_BIN) else None
+        if key not in known:
+            raise NotFound("the index is there, and not the .bin beside it", url=source.url(key))
+        if index is not None:
+            pairs[len(files)] = index
+        elif manner.format == "megatron" or manner.units != "tokens" or stem in stems:
+            raise NotFound(
+                "there is no Megatron index (.idx) beside this file" + ("" if manner.format else _RAW),
+                url=source.url(key),
+            )
+        files.append(known[key])
+    return files, pairs
+
+
+_RAW = ": windows without documents need none, and length="
+
+
+def _check_size(extents: Extents, file: Shard, source: Source) -> None:
+    total = int(extents.offsets[-1] + extents.sizes[-1]) if len(extents.offsets) else 0
+    if total != file.size:
+        raise Damaged(
+            f"the file has {file.size} bytes, and its index (.idx) accounts for {total}: it is truncated, or the index "
+            "belongs to another file",
+            url=source.url(file.key),
+        )
+
+
+def _common(files: Sequence[Shard], found: Sequence[Extents], source: Source, dtype: str) -> str:
+    """Return the type of the tokens of all files."""
+    for file, each in zip(files, found, strict=True):
+        dtype = dtype or each.schema
+        if each.schema != dtype:
+            raise Unusable(
+                f"the file holds {np.dtype(each.schema)} tokens, others {np.dtype(dtype)}: make two datasets",
+                url=source.url(file.key),
+            )
+    return dtype

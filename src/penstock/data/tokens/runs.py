@@ -1,0 +1,198 @@
+"""Runs of token samples that are read in one request, by arithmetic, and the order that fits them.
+
+A block of an order is cut to cells of at most 8 MiB, and a run is what a cell and a stretch have in common. The number
+of a run is that of its cell plus that of its stretch: both only grow, so each pair has a sum of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.data.datasets.chunks import Bounds
+from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.lanes import Lanes, open_blocks
+from penstock.data.order.orders import CatalogOrder, order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from penstock.data.order.protocol import Order
+    from penstock.data.tokens.windows import Windows
+    from penstock.values import Span
+
+__all__ = ["TokenRuns", "fitted_order", "runs_of"]
+
+_BLOCK_BYTES = 1 << 20  # of a run in catalog order
+_MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
+_AHEAD_BYTES = 64 << 20
+_MARGIN = 4096  # samples beyond a window whose runs are known
+_REMEMBERED = 1 << 16  # runs
+_AT_ONCE = 1 << 20  # units whose blocks are computed together
+
+
+def fitted_order(shuffle: object, windows: Windows) -> Order:
+    """Return the order for ``shuffle=``, with blocks cut by the bytes of the samples of ``windows``.
+
+    Raises:
+        Unusable: ``shuffle`` is neither True nor False nor an order.
+
+    """
+    order = order_of(shuffle)
+
+    def cut(block_bytes: int) -> int | NDArray[np.int64]:
+        """Return the number of samples of a block; of each block, if samples have different lengths."""
+        if windows.shape.length:
+            return max(1, block_bytes // windows.mean_bytes)
+        return np.diff(_cuts(windows, block_bytes), append=len(windows))
+
+    return order.fitted(cut) if isinstance(order, (BlockShuffle, Lanes)) else order
+
+
+def runs_of(windows: Windows, order: Order) -> TokenRuns:
+    """Return the runs in which ``order`` reads; an order without blocks reads each sample by itself."""
+    blocks = 1
+    lanes = (order.lanes or 0) if isinstance(order, Lanes) else None
+    if isinstance(order, CatalogOrder) or (isinstance(order, Lanes) and not order.shuffle):
+        sizes = fitted_order(BlockShuffle(block_bytes=_BLOCK_BYTES), windows).block_samples  # type: ignore[attr-defined]
+    elif isinstance(order, (BlockShuffle, Lanes)):
+        sizes, blocks = order.block_samples, order.window_blocks or 1
+    else:
+        sizes = 1
+    if not windows.joined:
+        # Each window is a request, and a block as many.
+        return TokenRuns(windows, 1, 1, blocks * _mean(sizes, windows), lanes)
+    most = max(1, _MOST_BYTES // windows.mean_bytes)
+    mean = _mean(sizes, windows)
+    if isinstance(sizes, int) and (windows.shape.length or sizes == 1):
+        return TokenRuns(windows, sizes, min(sizes, most), blocks * sizes, lanes)
+    if isinstance(sizes, int):
+        borders = np.arange(0, len(windows), sizes)
+    else:
+        given = np.asarray(sizes, dtype=np.int64)
+        borders = np.cumsum(given) - given
+    if windows.shape.length:
+        borders = _divided(borders, len(windows), most)
+    else:
+        borders = np.concatenate((borders, _cuts(windows, _MOST_BYTES)))
+    return TokenRuns(windows, np.unique(borders[borders < len(windows)]), 0, blocks * mean, lanes)
+
+
+def _mean(sizes: object, windows: Windows) -> int:
+    return sizes if isinstance(sizes, int) else -(-len(windows) // max(len(sizes), 1))  # type: ignore[arg-type]
+
+
+def _cuts(windows: Windows, block_bytes: int) -> NDArray[np.int64]:
+    """Return the first sample of each block of about ``block_bytes``; each unit is a sample."""
+    found, last = [np.zeros(min(len(windows), 1), np.int64)], 0
+    for first in range(0, len(windows), _AT_ONCE):
+        numbers = windows.positions(first, min(first + _AT_ONCE, len(windows))) // block_bytes
+        found.append(np.flatnonzero(np.diff(numbers, prepend=last)) + first)
+        last = int(numbers[-1])
+    return np.unique(np.concatenate(found))
+
+
+def _divided(borders: NDArray[np.int64], total: int, most: int) -> NDArray[np.int64]:
+    """Return the borders, and further ones ``most`` samples apart from a border on."""
+    counts = -(-np.diff(borders, append=total) // most)
+    steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: NDArray[np.int64] = np.repeat(borders, counts) + steps * most
+    return found
+
+
+class TokenRuns:
+    """The runs of an order.
+
+    Attributes:
+        windows: The samples.
+
+    """
+
+    def __init__(
+        self, windows: Windows, block: int | NDArray[np.int64], piece: int, mixed: int, lanes: int | None
+    ) -> None:
+        """Compute the first run of each stretch.
+
+        Args:
+            windows: The samples.
+            block: Samples of each block, or the first sample of each cell.
+            piece: Samples of each cell of a block.
+            mixed: Samples of the blocks that are mixed in each lane.
+            lanes: Lanes of the order; 0: one for each rank; None: the order has no lanes.
+
+        """
+        self.windows = windows
+        self._block, self._piece, self._mixed, self._lanes = block, piece, mixed, lanes
+        stretches = windows.stretches.values
+        self._firsts = self._cells(stretches) + np.arange(len(stretches))
+
+    def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the run of each sample."""
+        stretches = np.searchsorted(self.windows.stretches.values, samples, side="right") - 1
+        return self._cells(samples) + stretches
+
+    def span(self, run: int) -> Span:
+        """Return the byte range of a run."""
+        windows, (first, stop) = self.windows, self.bounds(run)
+        return windows.span(first, stop - 1)
+
+    def bounds(self, run: int) -> tuple[int, int]:
+        """Return the first sample of a run, and the one after its last."""
+        stretches = self.windows.stretches.view
+        stretch = int(np.searchsorted(self._firsts, run, side="right")) - 1
+        cell = run - stretch
+        end = stretches[stretch + 1] if stretch + 1 < len(stretches) else len(self.windows)
+        return max(self._first(cell), stretches[stretch]), min(self._first(cell + 1), end)
+
+    def __iter__(self) -> Iterator[Span]:
+        """Yield the byte range of each run, in catalog order."""
+        sample = 0
+        while sample < len(self.windows):
+            run = int(self.of(np.array([sample]))[0])
+            yield self.span(run)
+            sample = self.bounds(run)[1]
+
+    def used(self, batches: Iterable[list[int]]) -> Iterator[Span]:
+        """Yield the byte range of each run that samples of ``batches`` need, at its first use.
+
+        A run that is needed again after thousands of others comes again.
+        """
+        seen: dict[int, None] = {}
+        for batch in batches:
+            for run in dict.fromkeys(self.of(np.array(batch, dtype=np.int64)).tolist()):
+                if run not in seen:
+                    seen[run] = None
+                    yield self.span(run)
+            while len(seen) > _REMEMBERED:
+                del seen[next(iter(seen))]
+
+    def limits(self, world: int, lanes: int) -> Bounds:
+        """Return how far to read ahead: two windows of blocks, so that the next arrives while one is in use.
+
+        Args:
+            world: Number of ranks.
+            lanes: Lanes of the state that the run resumed from; 0: unknown.
+
+        """
+        mixed = self._mixed if self._lanes is None else open_blocks(self._mixed, lanes or self._lanes or world, world)
+        return Bounds(2 * mixed * self.windows.mean_bytes + _AHEAD_BYTES, 2 * mixed + _MARGIN)
+
+    def _cells(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        block, piece = self._block, self._piece
+        found: NDArray[np.int64]
+        if not isinstance(block, int):
+            found = np.searchsorted(block, samples, side="right") - 1
+        else:
+            found = samples // block * -(-block // piece) + samples % block // piece
+        return found
+
+    def _first(self, cell: int) -> int:
+        """Return the first sample of a cell; for the number after the last cell, the number of samples or more."""
+        block, piece = self._block, self._piece
+        if not isinstance(block, int):
+            return int(block[cell]) if cell < len(block) else len(self.windows)
+        number, part = divmod(cell, -(-block // piece))
+        return number * block + part * piece

@@ -1,0 +1,187 @@
+"""Where the samples of token files are, by arithmetic: no table has an entry for each window.
+
+A unit is a piece of a file in which windows run: the whole file, or a document. A stretch is a piece of a file whose
+samples lie close enough to one another to be read in one request. ``runs`` cuts stretches to requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.column import pack
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.column import Numbers
+    from penstock.source import Source
+
+__all__ = ["Shape", "TokenFiles", "Windows"]
+
+# Bytes between two samples that are read and thrown away, at most, and as a multiple of a window's.
+_GAP_BYTES, _GAP_WINDOWS = 64 << 10, 4
+
+
+class Shape(NamedTuple):
+    """The samples that are cut from units.
+
+    Attributes:
+        length: Tokens of a window; 0: each unit is a sample.
+        stride: Tokens from the beginning of a window to that of the next.
+        units: ``"tokens"`` (each file is a unit), ``"sequences"`` or ``"documents"``.
+
+    """
+
+    length: int
+    stride: int
+    units: str
+
+
+class TokenFiles(NamedTuple):
+    """Files of tokens of one type, in order, and their units.
+
+    Attributes:
+        source: Their store.
+        base: The prefix of their keys that is not part of their names.
+        keys: Their keys.
+        etags: Their ETags.
+        dtype: Type of the tokens.
+        units: First byte and number of bytes of each unit of each file, in order and without overlap: int64.
+
+    """
+
+    source: Source
+    base: str
+    keys: Sequence[str]
+    etags: Sequence[str]
+    dtype: np.dtype[np.integer]
+    units: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+class Windows:
+    """The samples of token files: the ``Contents`` of a dataset.
+
+    Sample numbers are not checked. Pickling for a worker passes the memory of the tables, which have 16 bytes for each
+    file, or for each document that has a sample.
+
+    Attributes:
+        source: The store.
+        base: The prefix of the keys that is not part of their names.
+        dtype: Type of the tokens.
+        shape: Length and stride of the samples.
+        keys: Keys of the files.
+        tokens: Number of tokens of the files.
+        left_out: Number of these that are in no sample.
+        mean_bytes: Mean bytes that a sample adds to a run, rounded up.
+        joined: Whether neighbours in a unit are close enough to be read together.
+
+    """
+
+    def __init__(self, files: TokenFiles, shape: Shape) -> None:
+        """Count the samples of each unit; a unit without a sample takes no memory."""
+        self.source, self.base, self.dtype, self.shape = files.source, files.base, files.dtype, shape
+        self.keys, self._etags = files.keys, files.etags
+        nothing, item = np.zeros(0, np.int64), self.dtype.itemsize
+        begins, sizes = (np.concatenate([nothing, *(each[at] for each in files.units)]) for at in (0, 1))
+        owners = np.cumsum([0, *(len(each) for each, _ in files.units)], dtype=np.int64)
+        self._file_bytes = [int(each.sum()) for _, each in files.units]
+        self.tokens = sum(self._file_bytes) // item
+        length, stride, _ = shape
+        self._width, self._step = length * item, stride * item
+        gap_bytes = min(_GAP_BYTES, _GAP_WINDOWS * self._width)
+        self.joined = self._step - self._width <= gap_bytes
+        if length:
+            counts = np.maximum((sizes // item - length) // stride + 1, 0)
+            full = counts > 0
+            owners = np.append(0, np.cumsum(full))[owners]
+            begins, counts = begins[full], counts[full]
+            firsts, ends = np.append(0, np.cumsum(counts)), begins + (counts - 1) * self._step + self._width
+            covered = int(((counts - 1) * min(stride, length) + length).sum())
+        else:
+            firsts, ends = np.arange(len(begins) + 1), begins + sizes
+            covered = self.tokens
+        self.left_out = self.tokens - covered
+        stretches = _stretches(begins, ends, owners, gap_bytes)
+        held = int((ends[np.append(stretches[1:], len(ends)) - 1] - begins[stretches]).sum()) if len(ends) else 0
+        self.mean_bytes = max(-(-held // max(int(firsts[-1]), 1)), 1) if self.joined else self._width
+        tables = pack([owners, begins, firsts[stretches], firsts if length else ends])
+        self._owners, self._begins, self.stretches, last = tables
+        self._firsts: Numbers | None = last if length else None
+        self._ends: Numbers | None = None if length else last
+        self._count = int(firsts[-1])
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self._count
+
+    @property
+    def root(self) -> str:
+        """The URL of the store, ending in "/"."""
+        return self.source.root
+
+    # Cached: every state contains the digest.
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the names and sizes of the files, the type, length and stride, and the index that is used."""
+        names = [key[len(self.base) :] for key in self.keys]
+        text = json.dumps([1, names, self._file_bytes, self.dtype.str, self.shape])
+        hashed = hashlib.sha256(text.encode())
+        if self.shape.units != "tokens":
+            for each in filter(None, (self._owners, self._begins, self._firsts, self._ends)):
+                hashed.update(each.values.data)
+        return hashed.hexdigest()[:32]
+
+    def places(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first byte of each sample in its file, and the end: int64, the shape of ``samples``."""
+        begins = self._begins.values
+        if self._firsts is None:
+            return begins[samples], self._ends.values[samples]  # type: ignore[union-attr]  # one of both is there
+        firsts = self._firsts.values
+        units = np.searchsorted(firsts, samples, side="right") - 1
+        starts = begins[units] + (samples - firsts[units]) * self._step
+        return starts, starts + self._width
+
+    def span(self, first: int, last: int) -> Span:
+        """Return the bytes from sample ``first`` to the end of sample ``last``, which is in the same file."""
+        unit, start, _ = self._place(first)
+        file = bisect_right(self._owners.view, unit) - 1
+        return Span(self.keys[file], start, self._place(last)[2], self._etags[file])
+
+    def _place(self, sample: int) -> tuple[int, int, int]:
+        """Return the unit of a sample, its first byte and its end."""
+        begins = self._begins.view
+        if self._firsts is None:
+            return sample, begins[sample], self._ends.view[sample]  # type: ignore[union-attr]  # as above
+        firsts = self._firsts.view
+        unit = bisect_right(firsts, sample) - 1
+        start = begins[unit] + (sample - firsts[unit]) * self._step
+        return unit, start, start + self._width
+
+    def positions(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return the first byte of units ``first`` to ``stop``, counted over all files: int64."""
+        units = np.arange(first, stop)
+        files = np.searchsorted(self._owners.values, units, side="right") - 1
+        before = np.cumsum([0, *self._file_bytes])
+        found: NDArray[np.int64] = before[files] + self._begins.values[first:stop]
+        return found
+
+
+def _stretches(
+    begins: NDArray[np.int64], ends: NDArray[np.int64], owners: NDArray[np.int64], gap_bytes: int
+) -> NDArray[np.int64]:
+    """Return the first unit of each stretch: it ends with its file, or before a wide gap."""
+    if not len(begins):
+        return np.zeros(0, np.int64)
+    apart = begins[1:] - ends[:-1] > gap_bytes
+    borders = owners[1:-1]
+    apart[borders[(borders > 0) & (borders < len(begins))] - 1] = True
+    return np.append(0, np.flatnonzero(apart) + 1)

@@ -1,0 +1,342 @@
+"""Samples of tokens are those of numpy's memory maps, in every order, on ranks and workers, after any resumption."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import Changed, Damaged, StateMismatch, Unusable
+from penstock.testing.restarts import check_restarts
+from tests.amounts import examples
+from tests.data.tokens.files import cut, megatron
+
+SIZES = [70_001, 0, 39, 128_000, 40]
+LENGTH = 40
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    draw = np.random.default_rng(0)
+    return [draw.integers(0, 65_536, size, dtype=np.uint16) for size in SIZES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, arrays):
+    folder = tmp_path_factory.mktemp("tokens")
+    for number, array in enumerate(arrays):
+        array.tofile(folder / f"{number}.bin")
+    return folder
+
+
+def opened(folder, **options):
+    return ps.TokenDataset.from_shards(f"{folder}/", **{"length": LENGTH, "dtype": "uint16", **options})
+
+
+def windows(arrays, length=LENGTH, stride=LENGTH):
+    return [each.astype(np.int64).tolist() for array in arrays for each in cut(array, length, stride)]
+
+
+ORDERS = {
+    "catalog": False,
+    "full": True,
+    "blocks": ps.BlockShuffle(block_bytes=20_000, window_blocks=4),
+    "lanes": ps.Lanes(block_bytes=20_000, window_blocks=4),
+    "by-number": ps.BlockShuffle(70, 3),
+    "lanes-in-order": ps.Lanes(90, shuffle=False),
+    "defaults": ps.Lanes(),
+}
+
+
+@pytest.mark.parametrize("stride", [LENGTH, LENGTH - 1, 1000])
+def test_samples_are_those_of_a_memory_map(folder, arrays, stride):
+    dataset = opened(folder, stride=stride)
+    expected = windows(
+        [np.memmap(folder / f"{at}.bin", np.uint16) if SIZES[at] else arrays[at] for at in range(5)], stride=stride
+    )
+    assert len(dataset) == len(expected)
+    assert [each.tolist() for each in dataset] == expected
+    for index in (0, 7, len(expected) - 1, -1, np.int64(3)):
+        assert dataset[index].dtype == torch.int64
+        assert dataset[index].tolist() == expected[index]
+    with pytest.raises(IndexError, match="does not exist"):
+        dataset[len(expected)]
+    with pytest.raises(IndexError, match="does not exist"):
+        dataset[-len(expected) - 1]
+
+
+def test_tokens_left_out_are_counted(folder):
+    dataset = opened(folder)
+    assert dataset.tokens == sum(SIZES)
+    assert dataset.left_out == sum(size % LENGTH for size in SIZES)
+    assert opened(folder, stride=LENGTH + 1).left_out == dataset.tokens - LENGTH * len(
+        opened(folder, stride=LENGTH + 1)
+    )
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_window_comes_once_in_each_order(folder, arrays, order, workers):
+    loader = ps.DataLoader(opened(folder), 64, shuffle=order, num_workers=workers)
+    batches = [*loader]
+    assert {each.shape[1:] for each in batches} == {(LENGTH,)}
+    assert {each.dtype for each in batches} == {torch.int64}
+    assert sorted(each for batch in batches for each in batch.tolist()) == sorted(windows(arrays))
+    if order is not True:
+        assert loader.stats().total.requests < 80 * max(workers, 1)
+
+
+@pytest.mark.parametrize(
+    ("order", "ranks"), [("blocks", 1), ("defaults", 1), ("catalog", 1), ("lanes", 1), ("lanes", 2)]
+)
+def test_each_byte_is_read_once_by_one_rank(folder, order, ranks):
+    dataset, size_bytes = opened(folder), 0
+    for rank in range(ranks):
+        loader = ps.DataLoader(dataset, 64, shuffle=ORDERS[order], place=ps.Place(rank, ranks))
+        for _ in loader:
+            pass
+        size_bytes += loader.stats().total.size_bytes
+    used = 2 * (dataset.tokens - dataset.left_out)
+    # A block across the border of two ranks, and those of the incomplete last batch.
+    assert used <= size_bytes <= used + (ranks - 1) * 2 * 20_000
+
+
+def test_files_longer_than_the_look_ahead_are_read_once(tmp_path):
+    for number in range(3):
+        np.zeros(700_001, "u4").tofile(tmp_path / f"{number}.bin")
+    dataset = opened(tmp_path, length=129, dtype="u4")
+    for order in (False, ps.Lanes(), ps.Lanes(200, 2)):
+        loader = ps.DataLoader(dataset, 32, shuffle=order)
+        for _ in loader:
+            pass
+        assert loader.stats().total.size_bytes == 4 * (dataset.tokens - dataset.left_out)
+
+
+@pytest.mark.parametrize("order", ["blocks", "lanes", "by-number", "catalog", "full"])
+def test_every_restart_goes_on_exactly(folder, order):
+    check_restarts(lambda: ps.DataLoader(opened(folder, stride=4000), 8, shuffle=ORDERS[order], seed=5))
+
+
+ELASTIC = [False, True, ps.BlockShuffle(block_bytes=900), ps.Lanes(lanes=4), ps.Lanes(5, 2, lanes=4)]
+FILES = st.tuples(
+    st.lists(st.integers(0, 3000), min_size=1, max_size=4),
+    st.sampled_from(["u1", "i1", "u2", "u4", "i8"]),
+)
+
+
+@given(FILES, st.integers(1, 300), st.integers(1, 400), st.sampled_from(ELASTIC), st.sampled_from([1, 2, 4]), st.data())
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_each_window_comes_once_on_ranks_and_after_a_resumption(  # noqa: PLR0913, PLR0917  drawn
+    tmp_path_factory, files, length, stride, order, ranks, data
+):
+    sizes, dtype = files
+    folder, draw = tmp_path_factory.mktemp("drawn"), np.random.default_rng(1)
+    info = np.iinfo(dtype)
+    arrays = [draw.integers(info.min, info.max, size, dtype, endpoint=True) for size in sizes]
+    for number, array in enumerate(arrays):
+        array.tofile(folder / f"{number}.bin")
+    expected = windows(arrays, length, stride)
+    if not expected:
+        with pytest.raises(Unusable, match="there is no window"):
+            opened(folder, length=length, stride=stride, dtype=dtype)
+        return
+
+    def loaders(world):
+        dataset = opened(folder, length=length, stride=stride, dtype=dtype)
+        places = [ps.Place(rank, world) for rank in range(world)]
+        return [ps.DataLoader(dataset, 4 // world, shuffle=order, seed=3, place=place) for place in places]
+
+    first, world = loaders(ranks), data.draw(st.sampled_from([1, 2, 4]))
+    stop = data.draw(st.integers(0, len(first[0])))
+    batches = itertools.islice(zip(*first, strict=True), stop)
+    seen = [each.tolist() for batch in batches for part in batch for each in part]
+    state = first[0].state_dict()
+    for loader in loaders(world):
+        loader.load_state_dict(state)
+        seen += [each.tolist() for batch in loader for each in batch] if stop < len(first[0]) else []
+    assert {*map(tuple, seen)} == {*map(tuple, expected)}
+    # The last batch may be too short for all ranks.
+    assert len(expected) <= len(seen) <= len(expected) + max(ranks, world) - 1
+
+
+def test_state_of_another_length_or_stride_is_refused(folder):
+    state = ps.DataLoader(opened(folder), 8).state_dict()
+    for options in ({"length": 41}, {"stride": 39}):
+        with pytest.raises(StateMismatch):
+            ps.DataLoader(opened(folder, **options), 8).load_state_dict(state)
+    ps.DataLoader(opened(folder), 8).load_state_dict(state)
+
+
+DOCUMENTS = [[[*range(10)], [10, 11]], [], [[*range(20, 50)]], [[]], [[*range(60, 65)]], [[*range(70, 91)]]]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    for name in ("x", "y"):
+        data, idx = megatron(DOCUMENTS, "i4")
+        (tmp_path / f"{name}.bin").write_bytes(data)
+        (tmp_path / f"{name}.idx").write_bytes(idx)
+    return tmp_path
+
+
+def flat(document):
+    return [token for sequence in document for token in sequence]
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_windows_do_not_cross_documents(pair, order):
+    dataset = opened(pair, length=10, stride=9, dtype=None, documents=True)
+    expected = [window for document in DOCUMENTS for window in cut(flat(document), 10, 9)] * 2
+    assert [each.tolist() for each in dataset] == expected
+    batches = ps.DataLoader(dataset, 4, shuffle=order)
+    assert sorted(each for batch in batches for each in batch.tolist()) == sorted(expected)
+    assert dataset.left_out == dataset.tokens - 2 * (10 + 28 + 19)
+
+
+def test_windows_of_files_cross_documents(pair):
+    tokens = [token for document in DOCUMENTS for token in flat(document)]
+    dataset = opened(pair, length=10, dtype=None)
+    assert [each.tolist() for each in dataset] == cut(tokens, 10, 10) * 2
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("documents", [False, True])
+def test_whole_sequences_and_documents_have_any_length(pair, documents, order):
+    units = [flat(each) for each in DOCUMENTS] if documents else [each for document in DOCUMENTS for each in document]
+    dataset = opened(pair, length=None, dtype=None, documents=documents)
+    assert [each.tolist() for each in dataset] == units * 2
+    assert [dataset[at].tolist() for at in range(len(dataset))] == units * 2
+    assert dataset.left_out == 0
+    loader = ps.DataLoader(dataset, 3, shuffle=order)
+    assert sorted(each.tolist() for batch in loader for each in batch) == sorted(units * 2)
+
+
+def test_empty_documents_take_no_request(tmp_path):
+    data, idx = megatron([[]] * 30)
+    (tmp_path / "x.bin").write_bytes(data)
+    (tmp_path / "x.idx").write_bytes(idx)
+    dataset = opened(tmp_path, length=None, documents=True, dtype=None)
+    assert [len(each) for each in dataset] == [0] * 30
+    loader = ps.DataLoader(dataset, 4, shuffle=True)
+    assert [len(each) for batch in loader for each in batch] == [0] * 30
+    assert loader.stats().total.requests == 0
+    assert [*dataset.spans()[1]] == []
+
+
+def test_arrays_keep_the_stored_type(folder, arrays):
+    dataset = opened(folder, output="numpy")
+    assert dataset.dtype == dataset[0].dtype == np.uint16
+    dataset[0][0] = 1  # writable, and no view of a run
+    batch = next(iter(ps.DataLoader(dataset, 8)))
+    assert batch.dtype == np.uint16
+    assert batch.tolist() == windows(arrays)[:8]
+
+
+def test_transform_and_collate_function_get_copies(folder, arrays):
+    def shifted(tokens):
+        assert tokens.dtype == torch.int64
+        return tokens[:-1].clone(), tokens[1:].clone()
+
+    dataset = opened(folder, transform=shifted)
+    inputs, targets = next(iter(ps.DataLoader(dataset, 8, shuffle=ps.Lanes(block_bytes=4000), num_workers=1)))
+    assert inputs.shape == targets.shape == (8, LENGTH - 1)
+    assert (inputs[:, 1:] == targets[:, :-1]).all()
+    assert [each.tolist() for each, _ in dataset] == [each[:-1] for each in windows(arrays)]
+    listed = next(iter(ps.DataLoader(opened(folder), 3, collate_fn=list)))
+    assert [each.tolist() for each in listed] == windows(arrays)[:3]
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_workers_of_other_processes_read_the_same(pair, context):
+    dataset = opened(pair, length=10, dtype=None, documents=True)
+    loader = ps.DataLoader(dataset, 4, shuffle=ps.Lanes(), num_workers=1, multiprocessing_context=context)
+    assert sorted(each for batch in loader for each in batch.tolist()) == sorted(each.tolist() for each in dataset)
+
+
+def test_copies_read_the_same(folder):
+    dataset = opened(folder)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy[5].tolist() == dataset[5].tolist()
+    assert copy.contents.digest == dataset.contents.digest
+
+
+def test_torchs_loader_reads_batches_by_index(folder, arrays):
+    loader = torch.utils.data.DataLoader(opened(folder), batch_size=16)
+    assert next(iter(loader)).tolist() == windows(arrays)[:16]
+    sampler = ps.BatchSampler(opened(folder), 16, shuffle=True)
+    loader = torch.utils.data.DataLoader(opened(folder), batch_sampler=sampler)
+    assert sorted(each for batch in loader for each in batch.tolist()) == sorted(windows(arrays))
+
+
+def test_plan_of_a_batch_names_files(folder):
+    loader = ps.DataLoader(opened(folder), 8, shuffle=ps.Lanes(), seed=1)
+    planned, batch = loader.inspect(3), [*loader][3]
+    assert [opened(folder)[each.index].tolist() for each in planned] == batch.tolist()
+    assert {each.url.rpartition("/")[2] for each in planned} <= {f"{at}.bin" for at in range(5)}
+    assert loader.report().context.url == f"file://{folder}/"
+
+
+@pytest.mark.parametrize("order", ["lanes", "full", "catalog"])
+def test_spans_are_those_that_an_epoch_reads(folder, tmp_path, order):
+    options = ps.StoreOptions(cache=ps.CacheOptions(path=tmp_path / "cache"))
+    dataset = opened(folder, stride=400, store=options)
+    loader = ps.DataLoader(dataset, 32, shuffle=ORDERS[order], seed=2)
+    warmed = ps.warm(loader)
+    assert warmed.fetched > 0
+    for _ in loader:
+        pass
+    assert loader.stats().total.requests == 0
+    assert sum(span.stop - span.start for span in dataset.spans()[1]) >= 2 * (dataset.tokens - dataset.left_out)
+
+
+def test_replaced_file_is_changed(folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    dataset = opened(tmp_path)
+    np.ones(SIZES[0], "u2").tofile(tmp_path / "0.bin")
+    with pytest.raises(Changed, match=r"0\.bin"):
+        dataset[0]
+    with pytest.raises(Changed, match=r"0\.bin"):
+        [*ps.DataLoader(dataset, 64, shuffle=ps.Lanes())]
+    loader = ps.DataLoader(dataset, 2000, on_error="skip", shuffle=ps.Lanes(block_bytes=20_000))
+    assert sum(map(len, loader)) == len(dataset) - SIZES[0] // LENGTH
+    assert loader.skipped_count == SIZES[0] // LENGTH
+
+
+def test_failing_transform_names_the_sample(folder):
+    dataset = opened(folder, transform=lambda tokens: tokens.nothing)
+    with pytest.raises(AttributeError) as caught:
+        dataset[3]
+    assert any("sample 3 of file://" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"length": 0}, "length must be 1 or more"),
+        ({"length": 2.5}, "length must be a whole number"),
+        ({"stride": 0}, "stride must be 1 or more"),
+        ({"length": None, "stride": 4}, "stride is the distance of windows"),
+        ({"length": None}, "no Megatron index|no index of"),
+        ({"documents": "yes"}, "documents must be True or False"),
+        ({"output": "jax"}, "output must be 'torch' or 'numpy'"),
+        ({"transform": 3}, "transform must be a function"),
+        ({"length": 200_000}, "no window of 200000 tokens in 5 files"),
+        ({"dtype": None}, "pass dtype='uint16'"),
+    ],
+)
+def test_wrong_arguments_are_refused(folder, options, says):
+    with pytest.raises(ps.PenstockError, match=says):
+        opened(folder, **options)
+    with pytest.raises(Unusable, match=r"made by TokenDataset\.from_shards"):
+        ps.TokenDataset(f"{folder}/")
+
+
+def test_odd_number_of_bytes_is_refused(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"\0" * 999)
+    with pytest.raises(Damaged, match=r"999 bytes are not a whole number of uint16.*a\.bin"):
+        opened(tmp_path, format="raw")

@@ -1,0 +1,148 @@
+"""Token files are found by prefix, glob and list, paired with their indexes, and refused where they do not fit."""
+
+import numpy as np
+import pytest
+
+from penstock.data.tokens.opening import Manner, open_files
+from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unusable
+from tests.data.tokens.files import index, llmc, megatron
+
+DOCUMENTS = [[[1, 2, 3], [4]], [], [[5, 6, 7, 8, 9]]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a", "b", "größe 1"):
+        data, idx = megatron(DOCUMENTS)
+        (tmp_path / f"{name}.bin").write_bytes(data)
+        (tmp_path / f"{name}.idx").write_bytes(idx)
+    (tmp_path / "notes.txt").write_text("no tokens")
+    return tmp_path
+
+
+def found(urls, format=None, dtype=None, units="tokens"):  # noqa: A002  the field's word
+    return open_files(urls, Manner.checked(format, dtype, units), None)
+
+
+def names(files):
+    return [key.rpartition("/")[2] for key in files.keys]
+
+
+@pytest.mark.parametrize(
+    ("urls", "expected"),
+    [
+        ("{}/", "a b größe"),
+        ("{}/*.bin", "a b größe"),
+        ("{}/*.idx", "a b größe"),
+        ("{}/a.bin", "a"),
+        ("{}/a.idx", "a"),
+        ("{}/{{b,a}}.bin", "b a"),
+        (["{}/größe 1.idx", "{}/a.bin"], "größe a"),
+        (["{}/b.bin", "{}/b.idx", "{}/a.idx"], "b a"),
+        ("{}/a", "a"),
+    ],
+)
+@pytest.mark.parametrize("units", ["tokens", "documents"])
+def test_pairs_may_be_named_in_several_ways(folder, urls, expected, units):
+    given = urls.format(folder) if isinstance(urls, str) else [each.format(folder) for each in urls]
+    files = found(given, units=units)
+    assert [each.removesuffix(" 1.bin").removesuffix(".bin") for each in names(files)] == expected.split()
+    assert files.dtype == np.uint16
+    assert [sizes.tolist() for _, sizes in files.units] == [[18] if units == "tokens" else [8, 0, 10]] * len(files.keys)
+
+
+def test_files_of_several_formats_are_one_dataset(folder):
+    (folder / "c.bin").write_bytes(llmc(range(7)))
+    np.save(folder / "d.npy", np.arange(5, dtype="u2"))
+    np.arange(6, dtype="u2").tofile(folder / "e.ds")
+    files = found(f"{folder}/", dtype="uint16")
+    assert names(files) == ["a.bin", "b.bin", "c.bin", "d.npy", "e.ds", "größe 1.bin"]
+    places = [(begins.tolist(), sizes.tolist()) for begins, sizes in files.units]
+    assert places[2:5] == [([1024], [14]), ([128], [10]), ([0], [12])]
+
+
+def test_raw_format_ignores_indexes(folder):
+    files = found(f"{folder}/", "raw", "uint16")
+    assert names(files) == ["a.bin", "b.bin", "größe 1.bin"]
+    with pytest.raises(NotFound, match="only indexes"):
+        found(f"{folder}/a.idx", "raw", "uint16")
+
+
+@pytest.mark.parametrize(
+    ("urls", "options", "error", "says"),
+    [
+        ("{}/none/", {}, NotFound, "no objects there"),
+        ("{}/notes", {}, NotFound, r"none of the 1 objects is a shard \(.bin"),
+        ("{}/notes*", {"dtype": "uint16"}, Damaged, "9 bytes are not a whole number"),
+        (["{}/a.bin", "{}/z.bin"], {}, NotFound, "z.bin"),
+        (["{}/a.bin", "s3://bucket/a.bin"], {}, InvalidURL, "not in"),
+        ("{}/", {"format": "mega"}, Unusable, "format must be one of 'megatron'"),
+        ("{}/", {"format": "raw"}, Unusable, "pass dtype='uint16'"),
+        ("{}/", {"format": "raw", "dtype": "uint16", "units": "documents"}, Unusable, "'raw' files have no index"),
+        ("{}/", {"format": "llmc"}, Damaged, "no header of llm.c.*a.bin"),
+        ("{}/", {"dtype": "uint32"}, Unusable, "uint16 tokens, others uint32"),
+        ("{}/", {"dtype": "float32"}, Unusable, "dtype must be one of"),
+    ],
+)
+def test_unreadable_files_and_wrong_arguments_are_refused(folder, urls, options, error, says):
+    given = urls.format(folder) if isinstance(urls, str) else [each.format(folder) for each in urls]
+    with pytest.raises((error, ConfigError) if error is InvalidURL else error, match=says):
+        found(given, **options)
+
+
+def test_missing_half_of_a_pair_is_named(folder):
+    (folder / "a.bin").unlink()
+    for urls in (f"{folder}/", f"{folder}/*.idx", [f"{folder}/a.idx"]):
+        with pytest.raises(NotFound, match=r"the index is there, and not the .bin beside it.*a\.bin"):
+            found(urls)
+    (folder / "b.idx").unlink()
+    for urls in (f"{folder}/b", f"{folder}/b*.bin", [f"{folder}/b.bin"]):
+        with pytest.raises(NotFound, match=r"no Megatron index \(.idx\) beside this file.*b\.bin"):
+            found(urls, units="documents")
+        with pytest.raises(NotFound, match=r"no Megatron index"):
+            found(urls, "megatron")
+        assert names(found(urls, dtype="uint16")) == ["b.bin"]
+
+
+@pytest.mark.parametrize("units", ["tokens", "documents"])
+@pytest.mark.parametrize("change", [-2, 2, -18])
+def test_file_of_another_size_than_its_index_says_is_refused(folder, units, change):
+    data = (folder / "b.bin").read_bytes()
+    (folder / "b.bin").write_bytes((data + data)[: len(data) + change])
+    with pytest.raises(Damaged, match=rf"has {18 + change} bytes, and its index \(.idx\) accounts for 18.*b\.bin"):
+        found(f"{folder}/", units=units)
+
+
+def test_hostile_index_names_its_file(folder):
+    (folder / "b.idx").write_bytes(index([3, -1], [0, 6], [0, 2]))
+    with pytest.raises(Damaged, match=r"-1 tokens.*b\.idx"):
+        found(f"{folder}/", units="sequences")
+
+
+def test_file_beside_a_foreign_idx_is_not_read_as_raw(folder):
+    (folder / "b.idx").write_bytes(b"another program's index of forty bytes..")
+    with pytest.raises(Damaged, match=r"no index of Megatron: to read without it pass format='raw'.*b\.idx"):
+        found(f"{folder}/", dtype="uint16")
+
+
+def test_types_differ(folder):
+    data, idx = megatron(DOCUMENTS, "i4")
+    (folder / "b.bin").write_bytes(data)
+    (folder / "b.idx").write_bytes(idx)
+    with pytest.raises(Unusable, match=r"int32 tokens, others uint16: make two datasets.*b\.bin"):
+        found(f"{folder}/")
+
+
+def test_index_is_pinned_to_the_version_that_was_listed(folder, monkeypatch):
+    from penstock.data.tokens import opening
+
+    find = opening.find_shards
+
+    def replaced(*arguments):
+        shards = find(*arguments)
+        (folder / "a.idx").write_bytes((folder / "a.idx").read_bytes() + b"1")
+        return shards
+
+    monkeypatch.setattr(opening, "find_shards", replaced)
+    with pytest.raises(Changed, match=r"a\.idx"):
+        found(f"{folder}/")
