@@ -119,7 +119,8 @@ def test_damaged_sample_is_skipped_and_named_or_raised(folder, tmp_path):
     loader = ps.DataLoader(dataset, 16, shuffle=ORDERS["blocks"], collate_fn=list, on_error="skip")
     assert sum(map(len, loader)) == SHARDS * EACH - 1
     [skipped] = loader.skipped
-    assert "1.tar" in skipped.url
+    assert skipped.url == f"file://{tmp_path}/1.tar#bytes={start}-{start + catalog[EACH + 3].size - 1}"
+    assert dataset.url_of(EACH + 3) == skipped.url
     with pytest.raises(Damaged, match=r"no tar header.*1\.tar"):
         list(ps.DataLoader(dataset, 16, shuffle=ORDERS["blocks"], collate_fn=list))
 

@@ -23,7 +23,7 @@ from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.manifest import read_manifest
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.groups import GroupReading, Homes, homes_of
-from penstock.data.datasets.objects import ObjectReading, lists, singles
+from penstock.data.datasets.objects import ObjectReading, lists, singles, span_url
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.runs import RunReading, runs_of
 from penstock.data.datasets.sample import FieldSample, Sample
@@ -555,8 +555,8 @@ class CatalogDataset(BatchableDataset):
         return (each for [each] in in_lists(self.reading(([index] for index in indices), workers)))
 
     def url_of(self, index: int) -> str:
-        """Return the URL of sample ``index``; for a range of an object, the URL of the object."""
-        return self.catalog.root + self.catalog[index].key
+        """Return the URL of sample ``index``; for a sample in a shard, with its bytes: ``…/a.tar#bytes=512-1023``."""
+        return span_url(self.catalog.root, self.catalog.span(index))
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store, and the span of each sample in order: see ``BatchableDataset.spans``."""
@@ -633,8 +633,8 @@ def _made(root: str, form: ShardFormat | None, span: Span, data: bytes | memoryv
                 error.message = f"{error.message}; the sample is bytes {span.start} to {span.stop} of the shard"
             raise
         except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
-            message = f"bytes {span.start} to {span.stop} are not a sample of a {form.name} file: {error!r}"
-            raise Damaged(message, url=f"{root}{span.key}") from error
+            message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
+            raise Damaged(message, url=span_url(root, span)) from error
         if isinstance(found, Fields):
             return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
         data = found

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["ObjectReading", "lists", "singles"]
+__all__ = ["ObjectReading", "lists", "singles", "span_url"]
+
+
+def span_url(root: str, span: Span) -> str:
+    """Return the URL of an object, or that of a range of its bytes, for reports: ``s3://bucket/a.tar#bytes=512-1023``.
+
+    The last byte is inclusive, as in HTTP's ``Range``.
+    """
+    url = root + span.key
+    return url if span.whole or span.stop is None else f"{url}#bytes={span.start}-{span.stop - 1}"
 
 
 class _Objects(Protocol):
@@ -101,7 +110,7 @@ class ObjectReading(Reading):
         read = self._ahead.advance()
         number, slot, size, index, span = self._drawn.popleft()
         dataset = self._dataset
-        url = dataset.catalog.root + span.key
+        url = span_url(dataset.catalog.root, span)
         return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see _Objects
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.datasets.chunks import Bounds, ChunkReading
+from penstock.data.datasets.objects import span_url
 from penstock.data.datasets.reading import Failed, Item
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
@@ -231,7 +232,7 @@ class RunReading(ChunkReading[tuple[int, memoryview]]):
         return Item(batch, slot, size, name, partial(self._make, samples, numbers), len(samples))
 
     def _name(self, sample: int) -> str:
-        return self._root + self._runs.catalog.span(sample).key
+        return span_url(self._root, self._runs.catalog.span(sample))
 
     def _make(self, samples: list[int], numbers: list[int]) -> list[Any]:
         """Return the samples; a ``Failed`` for each that cannot be read or made."""
