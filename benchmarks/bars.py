@@ -64,6 +64,35 @@ def _speed_by_obstore(ours: Row, table: Table) -> Values:
     return ratio(first(table, "obstore").seconds, ours.seconds)
 
 
+def _shards(condition: str) -> list[Bar]:
+    """Samples in tar files: blocks beside peers without and with a local disk, and single ranges beside objects."""
+    blocks, single = "penstock_shards", "penstock_full_shards"
+
+    def beside(*others: str) -> Callable[[Row, Table], Values]:
+        return lambda ours, table: [
+            rate / max(each) for rate, *each in zip(ours.rate, *(table[other].rate for other in others), strict=True)
+        ]
+
+    def wire(ours: Row, _: Table) -> Values:
+        return [each / whole for each, whole in zip(ours["wire_bytes"], ours["bytes"], strict=True)]
+
+    without_disk = beside("webdataset_shards", "s3torchconnector_shards")
+    return [
+        Bar(condition, blocks, "samples/s beside the best peer without a local disk", without_disk, 4, at_least=True),
+        Bar(condition, blocks, "samples/s beside LitData", beside("litdata_shards"), 2.5, at_least=True),
+        Bar(condition, blocks, "CPU per sample beside raw sockets'", _cpu_by("floor_shards"), 2.2),
+        Bar(condition, blocks, "first batch, s", lambda ours, _: ours["first_s"], 0.25, unit="s"),
+        Bar(condition, blocks, "bytes read beside those of the samples", wire, 1.03),
+        Bar(condition, blocks, "peak RSS", lambda ours, _: ours.peak_mib, 668, unit="MiB"),
+        Bar(condition, single, "samples/s beside the same bytes as objects", rate_by_theirs, 0.95, at_least=True),
+        Bar(condition, single, "CPU per sample beside the same", _cpu_by_theirs, 1.1),
+    ]
+
+
+def _cpu_by(script: str) -> Callable[[Row, Table], Values]:
+    return lambda ours, table: ratio(ours.cpu_us, table[script].cpu_us)
+
+
 def _pair(
     condition: str, what: str, measure: Callable[[Row, Table], Values], limit: float, *, at_least: bool
 ) -> list[Bar]:
@@ -321,6 +350,8 @@ BARS = (
         0.5,
         unit="s",
     ),
+    *_shards("shards"),
+    *_shards("shards-late"),
     *_hedged(),
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),

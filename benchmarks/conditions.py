@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benchmarks.environments import OURS
-from benchmarks.objects import SHARDS, Load
+from benchmarks.objects import Load
 
 __all__ = ["CONDITIONS", "CONNECTOR", "DIALECTS", "LOADS", "OURS", "Condition", "Run", "quick"]
 
@@ -222,7 +222,7 @@ _TABLE = (
     Run("s3fs_read_table", _S3FS),
     Run("pyarrow_read_table", f"{_ARROW} numpy==2.4.6"),
 )
-_LITDATA = SHARDS[0][0]
+_LITDATA = f"litdata==0.2.76 obstore==0.12.1 {_TORCH}"
 _WEBDATASET = f"webdataset==1.0.2 {_TORCH}"
 _SHARDS = (
     Run("floor_shards", threads=8),

@@ -19,9 +19,6 @@ from benchmarks.environments import OURS, answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What writes the formats of others: what pip installs, and the script.
-SHARDS = (("litdata==0.2.76 torch==2.13.0 numpy==2.4.6 obstore==0.12.1", "litdata_layout"),)
-
 __all__ = ["BUCKET", "Load", "compare", "empty", "fill", "forget", "manifest"]
 
 BUCKET = "bench"
@@ -38,7 +35,7 @@ class Load:
     Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or samples of one, ``fields``
     being how many of them a chunk has, and a shard (0: no shards); or one state of tensors of
     ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file. Or objects of about ``size``
-    bytes, which are also in tar files of ``shards`` samples each, and in the formats of others (``peers/shards.py``).
+    bytes, which are also in tar files of ``shards`` samples each (``peers/shards.py``).
     """
 
     name: str
@@ -118,8 +115,6 @@ def _fill_shards(folder: Path, load: Load) -> None:
     place = folder / "data" / BUCKET
     task = [str(place), load.name, str(load.size), str(load.count), str(load.shards)]
     sizes = answer(OURS, "shards", task, f"writing {load.name}")
-    for requirement, script in SHARDS:
-        answer(requirement, script, [str(place / load.name)], f"writing {load.name} as {script}")
     digests = {
         key: zlib.crc32((place / key).read_bytes()) for number, key in enumerate(load.keys) if load.is_sample(number)
     }

@@ -1,6 +1,5 @@
 """Writes the plain objects of a load as LitData's chunks: ``litdata_layout.py FOLDER``, into FOLDER/litdata."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -16,7 +15,5 @@ def item(name):
 
 if __name__ == "__main__":
     names = sorted(each.name for each in FOLDER.glob("*.bin"))
-    told, sys.stdout = sys.stdout, sys.stderr
     litdata.optimize(fn=item, inputs=names, output_dir=str(FOLDER / "litdata"), chunk_bytes="32MB", num_workers=1)
-    print(json.dumps(len(names)), file=told, flush=True)
     os._exit(0)

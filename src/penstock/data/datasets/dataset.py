@@ -628,9 +628,7 @@ def _made(root: str, form: ShardFormat | None, span: Span, data: bytes | memoryv
         try:
             found = form.sample(memoryview(data))
         except PenstockError as error:
-            error.url = error.url or f"{root}{span.key}"
-            if isinstance(error, Damaged):
-                error.message = f"{error.message}; the sample is bytes {span.start} to {span.stop} of the shard"
+            error.url = error.url or span_url(root, span)
             raise
         except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
             message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
