@@ -130,15 +130,12 @@ class TarFormat(ArchiveFormat):
         at, size, wanted = 0, len(data), self.wanted
         while at < size:
             name, length, total, kind, _, prefix = _HEADER.unpack_from(data, at)
-            start = at + _BLOCK
-            if kind == b"0" and not prefix[0] and _summed(data[at:start], total, at):
-                # A plain header, as almost all are: the same as below in a third of the time.
-                title, stop = _text(name), start + _number(length)
+            start, end = at + _BLOCK, name.find(b"\0")
+            # A plain header, as almost all are, is read here: the same as below in a third of the time.
+            if kind == b"0" and end > 0 and not prefix[0] and (found := _plain(data[at:start], length, total)) >= 0:
+                title, stop = name[:end].decode("utf-8", "surrogateescape"), start + found
             else:
-                found = _member(data, at, at, size)
-                if not isinstance(found, _Member):
-                    raise Damaged("the bytes of a sample are not those of tar members")
-                title, start, stop, kind = found.name, found.data, found.stop, found.kind
+                title, start, stop, kind = _other(data, at)
             if not start <= stop <= size:
                 raise Damaged("the bytes of a sample are not those of tar members")
             split = self.split(title, at) if kind in _REGULAR else None
@@ -151,6 +148,24 @@ class TarFormat(ArchiveFormat):
             if not wanted or split[1] in wanted:
                 values[split[1]] = data[start:stop]
         return self.made(key, values)
+
+
+def _plain(block: memoryview, length: bytes, total: bytes) -> int:
+    """Return the size in a header whose numbers are as tar programs write them, and whose sum matches; -1 otherwise."""
+    try:
+        given, size = int(total[:6], 8), int(length[:11], 8)
+    except ValueError:
+        return -1
+    # See `_summed`.
+    return size if ((zlib.adler32(block) & 0xFFFF) - 1 - sum(total) + 256 - given) % 65521 == 0 else -1
+
+
+def _other(data: memoryview, at: int) -> tuple[str, int, int, bytes]:
+    """Return name, first byte, end and type of the member at ``data[at]``, whatever its headers are."""
+    found = _member(data, at, at, len(data))
+    if not isinstance(found, _Member):
+        raise Damaged("the bytes of a sample are not those of tar members")
+    return found.name, found.data, found.stop, found.kind
 
 
 def _check_first(data: memoryview, start: int) -> None:
