@@ -105,7 +105,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         if isinstance(value, MapDataset) and "catalog" in vars(self) and self.overrides and len(value) != len(self):
             raise Unusable(
                 f"cannot pair the {len(value)} samples of {name} with the {len(self)} of this {type(self).__name__} by "
-                "index: take the same rows of both, by name (examples/captions.py); if samples are not paired by "
+                "index: several objects make one sample with group= or Catalog.join; if samples are not paired by "
                 f"index, keep the dataset in a tuple: self.{name} = (dataset,)"
             )
         super().__setattr__(name, value)
