@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.index import index
     from penstock.data.datasets.batched import BatchSampler
+    from penstock.data.datasets.concat import concat
     from penstock.data.datasets.iterable import IterableDataset
     from penstock.data.datasets.map import MapDataset
     from penstock.data.datasets.sample import Sample
@@ -103,6 +104,7 @@ _HOMES = {
     "TransportOptions": "options",
     "WriteOptions": "options",
     "ZarrDataset": "data.zarr.dataset",
+    "concat": "data.datasets.concat",
     "copy": "verbs",
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
@@ -164,6 +166,7 @@ __all__ = [
     "TransportOptions",
     "WriteOptions",
     "ZarrDataset",
+    "concat",
     "copy",
     "delete",
     "elastic_state",

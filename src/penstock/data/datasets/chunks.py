@@ -124,6 +124,10 @@ class ChunkReading(Reading, Generic[V]):
         """Return how many samples may be made together: at most those before ``_reach``, at least 1."""
         return 1
 
+    def begin(self) -> None:
+        """Send the first requests now."""
+        self._ahead.begin()
+
     @property
     def counts(self) -> ReadCounts:
         """Counts of the reads so far."""

@@ -121,12 +121,16 @@ class GroupReading(Reading):
         """The counts of the reads so far, of the samples that were taken."""
         return self._counts
 
+    def begin(self) -> None:
+        """Send the first requests now, to all stores."""
+        self._begun = True
+        for ahead in self._aheads:
+            ahead.begin()
+
     def __next__(self) -> Item:
         """Return the next item as soon as its bytes have arrived or a read has failed."""
         if not self._begun:
-            self._begun = True
-            for ahead in self._aheads:
-                ahead.begin()
+            self.begin()
         aheads = self._aheads
         turn = next(filter(_KNOWN, self._turns), None)
         if turn is None:

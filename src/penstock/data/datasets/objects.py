@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.data.datasets.reading import Item, Reading
 from penstock.errors import Unusable
+from penstock.values import PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -92,11 +93,20 @@ class ObjectReading(Reading):
         self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
 
     def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        for number, batch in enumerate(batches):
+        number = -1
+        for batch in batches:
+            if not batch:
+                yield PAUSE
+                continue
+            number += 1
             spans = self._dataset.catalog.spans(batch)
             for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
                 self._drawn.append((number, slot, len(batch), index, span))
                 yield span
+
+    def begin(self) -> None:
+        """Send the first requests now."""
+        self._ahead.begin()
 
     @property
     def counts(self) -> ReadCounts:

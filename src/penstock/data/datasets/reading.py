@@ -182,10 +182,11 @@ class Item(NamedTuple):
 class Reading(ABC):
     """The items of some batches in order, read ahead; an error of one sample does not end the iteration.
 
-    The batches come one after the other, and the items of a batch in the order of their slots. Every item is made once,
-    in any order and on any thread. Only preparing items (see ``Item``) must be made, or at least begun, in the order in
-    which they came. Only one thread at a time may call ``next``. Another thread may call ``close``, which wakes a
-    waiting ``next``; a second ``close`` does nothing. Nothing is read before the first ``next``.
+    The batches come one after the other, and the items of a batch in the order of their slots. An empty batch among
+    those to read means that the next one is not known yet; it is asked for again once items were taken. Every item is
+    made once, in any order and on any thread. Only preparing items (see ``Item``) must be made, or at least begun, in
+    the order in which they came. Only one thread at a time may call ``next``. Another thread may call ``close``, which
+    wakes a waiting ``next``; a second ``close`` does nothing. Nothing is read before the first ``next``.
     """
 
     @property
@@ -196,6 +197,9 @@ class Reading(ABC):
     @abstractmethod
     def __next__(self) -> Item:
         """Return the next item as soon as its bytes have arrived or its read has failed."""
+
+    def begin(self) -> None:  # noqa: B027  reads may as well begin with ``next``
+        """Send the first requests now, before the first ``next``."""
 
     def ahead(self) -> Item | None:
         """Return a preparing item that can be made now, before ``next`` would return it; None without such an item.

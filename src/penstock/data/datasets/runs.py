@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Made = Callable[[int, Span, memoryview], Any]
 
-__all__ = ["RunReading", "Runs", "fitted_order", "merged_spans", "runs_of"]
+__all__ = ["RunReading", "Runs", "block_sizes", "fitted_order", "merged_spans", "runs_of"]
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -96,10 +96,10 @@ def fitted_order(shuffle: object, catalog: Catalog) -> Order:
 
     """
     order = order_of(shuffle)
-    return order.fitted(partial(_blocks, catalog)) if isinstance(order, (BlockShuffle, Lanes)) else order
+    return order.fitted(partial(block_sizes, catalog)) if isinstance(order, (BlockShuffle, Lanes)) else order
 
 
-def _blocks(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
+def block_sizes(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
     """Return the number of samples of each block of about ``block_bytes``."""
     if catalog.extents(range(0)) is not None:
         return np.diff(_starts(catalog, block_bytes, np.zeros(0, np.int64)))

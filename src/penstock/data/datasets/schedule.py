@@ -147,7 +147,8 @@ class Schedule:
         """Draw batches until there are 4,096 or more samples to look at; fewer if each needs many chunks."""
         drawn: list[int] = []
         most = _AT_ONCE if not self._rows.shape[1] else max(1, min(_AT_ONCE, _MOST_CELLS // self._rows.shape[1]))
-        while len(drawn) < most and (batch := next(self._batches, None)) is not None:
+        # An empty batch: the next one is not known yet.
+        while len(drawn) < most and (batch := next(self._batches, None)):
             self._drawn.append(batch)
             drawn += batch
         self._samples = np.array(drawn, dtype=np.int64)

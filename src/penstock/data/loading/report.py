@@ -419,7 +419,8 @@ def _urls(dataset: BatchableDataset) -> set[str]:
     if not found - {""}:
         with suppress(NotImplementedError):
             found = {dataset.spans([])[0].root}
-    held = [each for each in vars(dataset).values() if isinstance(each, BatchableDataset) and each is not dataset]
+    values = [each for value in vars(dataset).values() for each in (value if isinstance(value, tuple) else (value,))]
+    held = [each for each in values if isinstance(each, BatchableDataset) and each is not dataset]
     return found.union(*map(_urls, held))
 
 

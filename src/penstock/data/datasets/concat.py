@@ -1,0 +1,425 @@
+"""``ps.concat``: several datasets as one, in which each sample of each of them comes once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+
+import numpy as np
+from torch.utils.data import Dataset
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.iterable import IterableDataset, ResumableSamples
+from penstock.data.datasets.iteration import Iterations
+from penstock.data.datasets.joint import JointReading, Member, shares
+from penstock.data.datasets.map import MapDataset, Part
+from penstock.data.datasets.reading import in_lists
+from penstock.data.datasets.runs import block_sizes
+from penstock.data.datasets.stateful import StatefulIterator
+from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.indices import sample_indices
+from penstock.data.order.lanes import Lanes
+from penstock.data.order.orders import CatalogOrder, order_of
+from penstock.data.order.partition import Repeat
+from penstock.data.order.sampling import SamplingPlan
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.datasets.batched import Reads
+    from penstock.data.datasets.dataset import CatalogDataset
+    from penstock.data.datasets.iteration import Contents, PlaceLike
+    from penstock.data.datasets.reading import Reading
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Cursor
+    from penstock.source import Source
+    from penstock.values import Place, Span
+
+__all__ = ["ConcatIterable", "ConcatMap", "JointContents", "concat"]
+
+
+class JointContents:
+    """The identity of the data of several datasets.
+
+    Attributes:
+        root: That of the first dataset.
+        base: The same.
+
+    """
+
+    def __init__(self, parts: Sequence[Contents]) -> None:
+        """Join ``parts``, in order."""
+        self.root, self.base = parts[0].root, parts[0].base
+        self._parts = tuple(parts)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return sum(map(len, self._parts))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the digests of all parts, in order."""
+        described = [[len(each), each.digest] for each in self._parts]
+        return hashlib.sha256(f"penstock concat 1\n{json.dumps(described)}".encode()).hexdigest()
+
+
+class _Concat(BatchableDataset):
+    """Datasets end to end.
+
+    Attributes:
+        parts: The datasets, in order; each keeps its transform and its store.
+        classes: The names of the classes: the union of those of the parts, sorted. ``sample.label`` is a number in it.
+
+    """
+
+    def __init__(self, parts: Sequence[CatalogDataset]) -> None:
+        """Join ``parts``; read nothing."""
+        self.classes, self.parts = _relabelled(parts)
+        lengths = [len(each.catalog) for each in self.parts]
+        self._bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        self._joint = JointContents([each.catalog for each in self.parts])
+        self._mixed = False
+
+    @property
+    def contents(self) -> JointContents:
+        """The identity of all samples."""
+        return self._joint
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample costs CPU time in any of the parts."""
+        return any(each.decodes for each in self.parts)
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return the samples of ``batches``, each as its own part reads it."""
+        lengths = np.diff(self._bounds).tolist()
+        # In catalog order, one part reads at a time.
+        portions = shares(lengths) if self._mixed else [1] * len(lengths)
+        members = [Member(part.reading, share) for part, share in zip(self.parts, portions, strict=True)]
+        return JointReading(members, batches, self._split, workers)
+
+    def _split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the number of each sample's part, and its number in that."""
+        found = np.array(batch, dtype=np.int64)
+        numbers = np.searchsorted(self._bounds, found, side="right") - 1
+        indices: list[int] = (found - self._bounds[numbers]).tolist()
+        if Repeat in map(type, batch):
+            indices = [
+                Repeat(index) if type(given) is Repeat else index for index, given in zip(indices, batch, strict=True)
+            ]
+        return numbers.tolist(), indices
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``."""
+        [number], [inner] = self._split([index])
+        return self.parts[number].url_of(inner)
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the byte spans that the samples need, if all parts lie in one store.
+
+        Raises:
+            Unusable: They lie in several.
+
+        """
+        kept = None if batches is None else [*batches]
+        found = [*self.reads(None if kept is None else lambda: kept)]
+        if len({id(source) for source, _ in found}) > 1 and len({source.root for source, _ in found}) > 1:
+            raise Unusable("the samples lie in several stores: reads() has the spans of each")
+        return found[0][0], chain.from_iterable(spans for _, spans in found)
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each part's stores with the spans that the samples need of them."""
+        for number, part in enumerate(self.parts):
+            yield from part.reads(None if batches is None else partial(self._inner, batches, number))
+
+    def _inner(self, batches: Callable[[], Iterable[list[int]]], part: int) -> Iterator[list[int]]:
+        for numbers, indices in map(self._split, batches()):
+            yield [index for number, index in zip(numbers, indices, strict=True) if number == part]
+
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
+        dataset = copy(self)
+        bounds = self._bounds.tolist()
+        dataset.parts = tuple(
+            part.ordered(_within(order, bounds[number], bounds[number + 1], bounds[-1]), iterations)
+            for number, part in enumerate(self.parts)
+        )
+        dataset._mixed = not isinstance(order, CatalogOrder)  # noqa: SLF001  itself
+        return dataset
+
+    def fitted(self, shuffle: object) -> Order:
+        """Return the order for ``shuffle=``, with blocks cut by bytes within the parts.
+
+        Raises:
+            Unusable: ``shuffle`` is neither True nor False nor an order; or a size is not known.
+
+        """
+        order = order_of(shuffle)
+        return order.fitted(self._block_sizes) if isinstance(order, (BlockShuffle, Lanes)) else order
+
+    def _block_sizes(self, block_bytes: int) -> NDArray[np.int64]:
+        found = [block_sizes(part.catalog, block_bytes) for part in self.parts]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def _size(self) -> int:
+        return int(self._bounds[-1])
+
+    def __repr__(self) -> str:
+        """Return the number of samples and of parts."""
+        return f"<{type(self).__name__} of {self._size():,} samples in {len(self.parts)} parts>"
+
+
+def _within(order: Order, start: int, stop: int, total: int) -> Order:
+    """Return the order of the part that has the samples from ``start`` to ``stop``: with the blocks that lie in it."""
+    if not isinstance(order, (BlockShuffle, Lanes)) or order.block_samples is None:
+        return order
+    sizes = order.block_samples
+    borders = np.arange(0, total, sizes) if isinstance(sizes, int) else np.cumsum(np.asarray(sizes, dtype=np.int64))
+    inner = borders[(borders > start) & (borders < stop)]
+    return replace(order, block_samples=np.diff(np.concatenate(([start], inner, [stop]))))
+
+
+class ConcatMap(_Concat, Dataset[Any]):
+    """Map-style datasets end to end, as ``ps.concat`` makes them.
+
+    ``dataset[i]`` is a sample of one of the parts, as that part reads it; slices, loaders, samplers, resume and
+    ``on_error`` work as with a ``MapDataset``.
+
+    Attributes:
+        parts: The datasets, in order; each keeps its transform and its store.
+        classes: The names of the classes: the union of those of the parts, sorted.
+
+    """
+
+    takes_order = True
+    parts: tuple[MapDataset, ...]
+
+    def __len__(self) -> int:
+        """Return the number of samples of all parts."""
+        return self._size()
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:  # noqa: ANN401  the transform decides the type
+        """Read one sample; for a slice, return a dataset without reading.
+
+        Raises:
+            IndexError: There is no such sample.
+
+        """
+        if isinstance(index, slice):
+            return self._sliced(range(len(self))[index])
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read a batch with all its requests in flight at once; each part transforms its samples."""
+        rows = range(len(self))
+        batch = [Repeat(rows[index]) if isinstance(index, Repeat) else rows[operator.index(index)] for index in indices]
+        return [sample for made in in_lists(self.reading([batch], 1)) for sample in made] if batch else []
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all samples in order, read ahead."""
+        return chain.from_iterable(self.parts)
+
+    def _sliced(self, rows: range) -> ConcatMap:
+        found, step = list[MapDataset](), rows.step
+        for part, start, stop in zip(self.parts, self._bounds.tolist(), self._bounds[1:].tolist(), strict=False):
+            low = -(-(start - rows.start) // step) if step > 0 else -(-(stop - 1 - rows.start) // step)
+            high = -(-(stop - rows.start) // step) if step > 0 else (start - rows.start) // step + 1
+            mine = rows[max(low, 0) : max(high, 0)]
+            if len(mine):
+                last = mine.stop - start
+                found.append(part[mine.start - start : None if last < 0 else last : step])
+        return ConcatMap(found[:: 1 if step > 0 else -1] or [self.parts[0][:0]])
+
+    def batched(
+        self,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        tail: Tail = "short",
+        place: PlaceLike = None,
+    ) -> Batched:
+        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``MapDataset.batched``.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``.
+            seed: Seed of the order.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+            place: This process's rank, as for ``IterableDataset``.
+
+        """
+        order, iterations = self.fitted(shuffle), Iterations(place)
+        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
+        return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
+
+
+class ConcatIterable(_Concat, TorchIterableDataset[Any]):
+    """Datasets end to end, of which at least one is iterable, as ``ps.concat`` makes them: see ``IterableDataset``.
+
+    Attributes:
+        parts: The datasets, in order; each keeps its transform and its store.
+        classes: The names of the classes: the union of those of the parts, sorted.
+
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[CatalogDataset],
+        *,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+    ) -> None:
+        """Check the arguments; read nothing."""
+        super().__init__(parts)
+        self._order, self._seed, self._iterations = self.fitted(shuffle), seed, Iterations(place)
+        # Refuses an order that does not fit.
+        self._plan(1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration: see ``IterableDataset.set_epoch``.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        """
+        self._iterations.epochs.set(epoch)
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+
+        """
+        dataset = self.ordered(self._order, self._iterations)
+        return Batched(dataset, self._plan(batch_size, tail), self._iterations, collate_fn)
+
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch immediately; reads begin with the first ``next``."""
+        plan, dataset = self._plan(1), self.ordered(self._order, self._iterations)
+
+        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
+            indices = sample_indices(plan, cursor, place)
+            return (each for [each] in in_lists(dataset.reading(([index] for index in indices), place.workers)))
+
+        iterator = StatefulIterator(ResumableSamples(plan, self.contents, self._iterations), samples)
+        iterator.begin()
+        return iterator
+
+    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
+        return SamplingPlan(samples=self._size(), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+
+
+def concat(
+    *datasets: MapDataset | IterableDataset | ConcatMap | ConcatIterable,
+    shuffle: bool | Order = False,
+    seed: int = 0,
+    place: PlaceLike = None,
+) -> ConcatMap | ConcatIterable:
+    """Return one dataset of all samples of several: other prefixes, buckets, stores, credentials, formats.
+
+    Each dataset keeps its store and its transform; order, ranks, workers, resume and ``on_error`` go over all samples.
+    Blocks that are cut by bytes (``ps.Lanes()``) end where a dataset ends. Makes no request.
+
+    If datasets have classes, those of the result are their union, sorted by name, and labels are numbers in it. Samples
+    of datasets without classes keep the labels that they have.
+
+    Args:
+        *datasets: The datasets, in the order of their samples.
+        shuffle: Order of all samples, if one of the datasets is an ``IterableDataset``, which then has no ``shuffle``
+            of its own. Map-style datasets alone are ordered by the loader: ``ps.DataLoader(dataset, …, shuffle=True)``.
+        seed: Seed of the order, as for ``IterableDataset``.
+        place: This process's rank, as for ``IterableDataset``.
+
+    Returns:
+        A map-style dataset if all of them are map-style (it has a length, indices and slices), or else an iterable one.
+
+    Raises:
+        Unusable: There is no dataset, one is of another type, or an argument is invalid.
+
+    Example:
+        >>> objects = ps.MapDataset.from_prefix("s3://bucket/train/", transform=lambda sample: sample.size)
+        >>> shards = ps.MapDataset.from_shards("s3://bucket/shards/", transform=lambda sample: sample["png"].size)
+        >>> both = ps.concat(objects, shards)
+        >>> len(both), both[0] > 0, sum(map(len, ps.DataLoader(both, 100, shuffle=True)))
+        (1200, True, 1200)
+
+    """
+    parts: list[Any] = []
+    for each in datasets:
+        given: Any = each
+        parts += given.parts if isinstance(given, _Concat) else [given]
+    _check(parts)
+    if all(isinstance(part, MapDataset) for part in parts):
+        if shuffle is not False or seed or place is not None:
+            raise Unusable("shuffle, seed and place of map-style datasets are the loader's: ps.DataLoader(dataset, …)")
+        return ConcatMap(parts)
+    for each in datasets:
+        if isinstance(each, (IterableDataset, ConcatIterable)) and not isinstance(each._order, CatalogOrder):  # noqa: SLF001
+            raise Unusable("the order is one over all samples: ps.concat(…, shuffle=True), and datasets without one")
+    return ConcatIterable(parts, shuffle=shuffle, seed=seed, place=place)
+
+
+def _check(parts: Sequence[Any]) -> None:
+    """Refuse what is not a dataset of a catalog, one sample for each of its entries.
+
+    Raises:
+        Unusable: There is no part, or a part is something else.
+
+    """
+    if not parts:
+        raise Unusable("concat takes datasets: ps.concat(first, second)")
+    for part in parts:
+        if not isinstance(part, (MapDataset, IterableDataset)):
+            raise Unusable(f"concat takes MapDataset and IterableDataset, got a {type(part).__name__}")
+        kind = MapDataset if isinstance(part, MapDataset) else IterableDataset
+        for name in ("__len__", "__iter__"):
+            if getattr(type(part), name, None) is not getattr(kind, name, None) and not isinstance(part, Part):
+                raise Unusable(f"cannot concatenate a {type(part).__name__}: it overrides {name}")
+
+
+def _relabelled(parts: Sequence[CatalogDataset]) -> tuple[tuple[str, ...], tuple[CatalogDataset, ...]]:
+    """Return the union of the classes of all parts, and the parts with labels that are numbers in it.
+
+    Raises:
+        Unusable: The labels of a part of a subclass, which that reads itself, are numbers of other classes.
+
+    """
+    known = {each.classes for each in parts} - {()}
+    if len(known) <= 1:
+        return next(iter(known), ()), tuple(parts)
+    classes = tuple(sorted(set().union(*known)))
+    found: list[CatalogDataset] = []
+    for part in parts:
+        if part.classes in ((), classes):
+            found.append(part)
+            continue
+        if isinstance(part, Part):
+            raise Unusable(
+                "the datasets have different classes, and a slice of a subclass that reads its samples itself keeps "
+                "its own: give all catalogs the same with_labels(…, classes=…)"
+            )
+        names = np.array(part.classes)[part.catalog.labels].tolist()
+        other = copy(part)
+        other.catalog = part.catalog.with_labels(names, classes=classes)
+        found.append(other)
+    return classes, tuple(found)

@@ -1,0 +1,221 @@
+"""Readings of several datasets as one: items come in the order of the samples, whichever dataset each is of.
+
+Each dataset has a reading of its own, with its store, format and transform. A ``_Feed`` hands out the samples of each
+batch to the readings, so far ahead as they look.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import fields
+from functools import partial
+from itertools import pairwise
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from penstock.data.datasets.reading import Item, Reading
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.errors import Bug
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Split: TypeAlias = "Callable[[list[int]], tuple[list[int], list[int]]]"
+
+__all__ = ["JointReading", "Member", "shares"]
+
+# Samples that are known ahead of the one that is taken: enough for the windows of shards. A dataset whose next sample
+# lies farther ahead waits, so that looking for it does not draw a whole epoch.
+_AHEAD = 1 << 16
+_MOST_SHARES = 16
+
+
+class Member(NamedTuple):
+    """A dataset of a joint reading.
+
+    Attributes:
+        reading: Returns the reading of the dataset's batches, for a number of processes that share the budget.
+        share: The dataset gets 1 / ``share`` of the read-ahead of its store.
+
+    """
+
+    reading: Callable[[Iterable[list[int]], int], Reading]
+    share: int
+
+
+def shares(lengths: Sequence[int]) -> list[int]:
+    """Return the ``Member.share`` of datasets whose samples are mixed in proportion to ``lengths``."""
+    total = sum(lengths)
+    return [max(1, min(_MOST_SHARES, total // max(each, 1))) for each in lengths]
+
+
+class _Feed:
+    """The samples of batches by dataset, as far as they are known.
+
+    Attributes:
+        turns: For each batch that was drawn and not taken, the number of each sample's dataset.
+        taken: Number of samples that were taken.
+
+    """
+
+    def __init__(self, batches: Iterable[list[int]], split: Split, count: int) -> None:
+        self._batches, self._split = iter(batches), split
+        self._waiting: list[deque[list[int]]] = [deque() for _ in range(count)]
+        self._drawn = 0
+        self._ended = False
+        self.turns: deque[list[int]] = deque()
+        self.taken = 0
+
+    def draw(self) -> bool:
+        """Draw a batch; return False if none is known now, or none is left."""
+        batch = None if self._ended else next(self._batches, None)
+        if not batch:
+            self._ended = batch is None
+            return False
+        numbers, indices = self._split(batch)
+        found: dict[int, list[int]] = {}
+        for number, index in zip(numbers, indices, strict=True):
+            found.setdefault(number, []).append(index)
+        for number, samples in found.items():
+            self._waiting[number].append(samples)
+        self.turns.append(numbers)
+        self._drawn += len(batch)
+        return True
+
+    def of(self, number: int) -> Iterator[list[int]]:
+        """Yield the samples of one dataset, batch by batch; an empty list where the next are not known yet."""
+        waiting = self._waiting[number]
+        while True:
+            if waiting:
+                yield waiting.popleft()
+            elif self._drawn - self.taken >= _AHEAD:
+                yield []
+            elif not self.draw():
+                if self._ended:
+                    return
+                yield []
+
+
+class _Shared:
+    """Samples that one item makes together, and that belong to different places of a batch."""
+
+    def __init__(self, make: Callable[[], list[Any]]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: list[Any] | None = None
+        self._failure: BaseException | None = None
+
+    def part(self, start: int, stop: int) -> list[Any]:
+        """Return some of the samples, which the first caller makes."""
+        with self._lock:
+            if self._made is None and self._failure is None:
+                try:
+                    self._made = self._make()
+                except BaseException as error:
+                    self._failure = error
+                    raise
+            if self._made is None:
+                raise self._failure or Bug("samples that were not made")
+            found = self._made[start:stop]
+            # They may be views of memory that must become free.
+            self._made[start:stop] = [None] * (stop - start)
+        return found
+
+
+class JointReading(Reading):
+    """The samples of batches that several datasets share."""
+
+    def __init__(self, members: Sequence[Member], batches: Iterable[list[int]], split: Split, workers: int) -> None:
+        """Prepare to read; nothing begins before the first ``next``.
+
+        Args:
+            members: The datasets.
+            batches: Batches of samples.
+            split: Returns, for the samples of a batch, the number of each one's dataset, and its number in that.
+            workers: Number of processes that read in parallel.
+
+        """
+        self._feed = _Feed(batches, split, len(members))
+        self._readings = [
+            each.reading(self._feed.of(number), workers * each.share) for number, each in enumerate(members)
+        ]
+        # Items that were taken from a reading before their turn: the rest of one that was cut.
+        self._cut: list[deque[Item]] = [deque() for _ in members]
+        self._begun: set[int] = set()
+        self._numbers: list[int] = []  # of the current batch
+        self._batch, self._slot = -1, 0
+        self._counts = ReadCounts()
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The counts of the reads so far, of the batches that were taken."""
+        self._count()
+        return self._counts
+
+    def __next__(self) -> Item:
+        """Return the next item of the dataset whose turn it is."""
+        if self._slot == len(self._numbers):
+            self._advance()
+        number = self._numbers[self._slot]
+        cut = self._cut[number]
+        if not cut:
+            item = next(self._readings[number])
+            if not item.size:
+                return item
+            cut.extend(self._placed(item, number))
+        item = cut.popleft()
+        count = item.samples or 1
+        self._slot += count
+        self._feed.taken += count
+        return item
+
+    def _advance(self) -> None:
+        """Go on to the next batch.
+
+        Raises:
+            StopIteration: There is none.
+
+        """
+        self._count()
+        feed = self._feed
+        if not feed.turns and not feed.draw():
+            for number in self._begun:
+                # Ends the operation as done; closing would end it as cancelled.
+                next(self._readings[number], None)
+            raise StopIteration
+        self._numbers, self._slot = feed.turns.popleft(), 0
+        self._batch += 1
+        for number in {*self._numbers} - self._begun:
+            # All datasets of a batch read at the same time.
+            self._begun.add(number)
+            self._readings[number].begin()
+
+    def _placed(self, item: Item, number: int) -> Iterator[Item]:
+        """Yield an item of a dataset at its place in the batch, cut where samples of others lie between its own."""
+        numbers, size = self._numbers, len(self._numbers)
+        if not item.samples:
+            yield Item(self._batch, self._slot, size, item.url, item.make)
+            return
+        if numbers[self._slot : self._slot + item.samples] == [number] * item.samples:
+            yield Item(self._batch, self._slot, size, item.url, item.make, item.samples)
+            return
+        slots = [slot for slot in range(self._slot, size) if numbers[slot] == number][: item.samples]
+        borders = [at for at in range(1, len(slots)) if slots[at] != slots[at - 1] + 1]
+        shared = _Shared(item.make)
+        for start, stop in pairwise((0, *borders, len(slots))):
+            make = partial(shared.part, start, stop)
+            yield Item(self._batch, slots[start], size, item.url, make, stop - start)
+
+    def ahead(self) -> Item | None:
+        """Return a preparing item of any of the datasets that read already; None without such an item."""
+        found = (self._readings[number].ahead() for number in self._begun)
+        return next((item for item in found if item is not None), None)
+
+    def _count(self) -> None:
+        for each in fields(ReadCounts):
+            setattr(self._counts, each.name, sum(getattr(reading.counts, each.name) for reading in self._readings))
+
+    def close(self) -> None:
+        """Cancel reads in flight."""
+        for reading in self._readings:
+            reading.close()
