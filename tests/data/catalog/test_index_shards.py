@@ -45,14 +45,14 @@ def folder(tmp_path):
 @pytest.fixture
 def walked(monkeypatch):
     """Return the numbers of the shards that were walked since."""
-    numbers, walks = [], module._walked
+    numbers, walks = [], module.walked
 
     def counted(shards, coming):
         coming = [*coming]
         numbers.extend(coming)
         return walks(shards, coming)
 
-    monkeypatch.setattr(module, "_walked", counted)
+    monkeypatch.setattr(module, "walked", counted)
     return numbers
 
 

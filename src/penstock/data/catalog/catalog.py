@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import lt
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -202,6 +202,7 @@ class Catalog(Contents):
         missing: Missing | None = None,
         skip: str | Sequence[str] | None = None,
         labels: Rule | None = None,
+        index: Literal["energon", "wds2idx"] | None = None,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -228,7 +229,10 @@ class Catalog(Contents):
             skip: Globs of the names of members that are left out.
             labels: Rule of classes: see ``with_labels``. The name of a sample is that of its shard below the prefix, a
                 slash and its key: ``"train-0001.tar/cat/0017"``.
-            progress: As for ``scan``.
+            index: Side indexes of tar files to read in place of the shards: ``"energon"`` (``x.tar.idx``) or
+                ``"wds2idx"`` (DALI's ``x.idx``). Some headers of each shard are compared with its index, and every
+                other when it is read.
+            progress: Show a bar of shards and their bytes, where ``scan`` shows the number of objects.
             store: Options of the store, or the name of a profile; default: environment and profile.
 
         Returns:
@@ -236,7 +240,8 @@ class Catalog(Contents):
 
         Raises:
             NotFound: There is no shard.
-            Damaged: A shard is not what its format says, or a sample lacks a field; the text names the place.
+            Damaged: A shard is not what its format says, a sample lacks a field, or a side index does not fit its
+                shard; the text names the place.
             Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).
             Unusable: An argument is invalid, or the format cannot be told.
 
@@ -249,7 +254,7 @@ class Catalog(Contents):
         if labels is not None:
             check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
-        shards = find_shards(urls, format, arguments, store)
+        shards = find_shards(urls, format, arguments, store).sided(index, labels=labels is not None)
         return cls(shards.source.root, shards.base, indexed(shards, labels, progress=progress))
 
     @classmethod

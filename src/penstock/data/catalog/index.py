@@ -8,7 +8,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.journal import journal, shard_journal
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IndexKeywords", "index"]
 
-_OF_SHARDS = ("fields", "key", "missing", "skip")
+_ARGUMENTS = ("fields", "key", "missing", "skip")
+_OF_SHARDS = (*_ARGUMENTS, "index")
 
 
 class IndexKeywords(TypedDict, total=False):
@@ -48,6 +49,7 @@ class IndexKeywords(TypedDict, total=False):
     key: KeyRule | None
     missing: Missing | None
     skip: str | Sequence[str] | None
+    index: Literal["energon", "wds2idx"] | None
 
 
 def index(
@@ -72,7 +74,7 @@ def index(
         progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
         store: Options of the store that holds ``url`` and ``to``; not used for a local ``to``.
         how: ``include``, ``exclude`` and ``labels`` as for ``Catalog.scan``; ``restart`` begins anew. For shards
-            ``format``, and with it ``fields``, ``key``, ``missing``, ``skip`` and ``labels`` as for
+            ``format``, and with it ``fields``, ``key``, ``missing``, ``skip``, ``index`` and ``labels`` as for
             ``Catalog.from_shards``.
 
     Returns:
@@ -150,11 +152,13 @@ def _samples(
     """Yield the catalog of the samples in shards, and the journal of its walks."""
     if how.get("include") or how.get("exclude"):
         raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
-    arguments = {name: how.get(name) for name in _OF_SHARDS}
-    shards = find_shards(url, how.get("format"), arguments, target.store)
+    arguments = {name: how.get(name) for name in _ARGUMENTS}
     labels = how.get("labels")
+    shards = find_shards(url, how.get("format"), arguments, target.store)
+    shards = shards.sided(how.get("index"), labels=labels is not None)
     # Keys of samples are kept only for labels.
     about = {"store": _identity(shards.source), "shards": shards.format.described(), "keys": labels is not None}
+    about |= {"side": shards.side}
     with shard_journal(target.partial, about, restart=target.restart) as kept:
         table = indexed(shards, labels, progress=target.progress, journal=kept)
         yield Catalog(shards.source.root, shards.base, table), kept

@@ -19,6 +19,7 @@ from penstock.data.catalog.scan import Listing, absent, listed
 from penstock.data.catalog.table import Table, gathered, ranges_of
 from penstock.data.shards.format import Extents
 from penstock.data.shards.registry import format_by, is_shard, suffixes
+from penstock.data.shards.side import check_side, side_key, side_walk
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.progress import bar
@@ -27,13 +28,16 @@ from penstock.stores.urls import parse
 from penstock.values import PAUSE, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from penstock.data.catalog.journal import ShardJournal
     from penstock.data.catalog.labels import Rule
-    from penstock.data.shards.format import Ask, ShardFormat, Walk
+    from penstock.data.shards.format import Ask, ShardFormat
+    from penstock.data.shards.tar import TarFormat
     from penstock.options import StoreOptions
     from penstock.source import Source
+
+    _Walk = Generator[Ask | Span, memoryview, Extents]
 
 __all__ = [
     "Shard",
@@ -70,6 +74,7 @@ class Shards(NamedTuple):
         base: The prefix of their keys that is not part of their names.
         found: The shards.
         format: Their format.
+        side: Kind of the side indexes that are read in place of walks; empty: none.
 
     """
 
@@ -77,6 +82,26 @@ class Shards(NamedTuple):
     base: str
     found: list[Shard]
     format: ShardFormat
+    side: str = ""
+
+    def sided(self, side: str | None, *, labels: bool) -> Shards:
+        """Return these shards with side indexes.
+
+        Raises:
+            Unusable: The side indexes do not suffice: see ``check_side``.
+
+        """
+        if side is None:
+            return self
+        check_side(side, self.format, labels=labels)
+        return self._replace(side=side)
+
+    def walk(self, shard: Shard) -> Generator[Ask | Span, memoryview, Extents]:
+        """Find the samples of a shard: by its side index, or by a walk."""
+        if self.side:
+            data = yield Span(side_key(self.side, shard.key))
+            return (yield from side_walk(self.side, cast("TarFormat", self.format), bytes(data), shard.size))
+        return (yield from self.format.walk(shard.size))
 
 
 def expanded(pattern: str) -> list[str]:
@@ -324,21 +349,21 @@ class _Walks:
     """Walks through shards, up to 32 at once, each of which waits for the bytes that it has asked for."""
 
     def __init__(self, shards: Shards, numbers: Iterable[int]) -> None:
-        self._source, self._format = shards.source, shards.format
+        self._shards, self._source = shards, shards.source
         self._coming = ((number, shards.found[number]) for number in numbers)
-        self._asking: deque[tuple[int, Shard, Walk, Ask]] = deque()  # whose bytes were not requested yet
-        self._waiting: deque[tuple[int, Shard, Walk]] = deque()  # in the order of their requests
+        self._asking: deque[tuple[int, Shard, _Walk, Span]] = deque()  # whose bytes were not requested yet
+        self._waiting: deque[tuple[int, Shard, _Walk]] = deque()  # in the order of their requests
         self._ended: deque[tuple[int, Extents]] = deque()
 
     def spans(self) -> Iterator[Span]:
         """Yield the bytes that walks ask for, and begin further walks."""
         while True:
             while len(self._asking) + len(self._waiting) < _AT_ONCE and (each := next(self._coming, None)) is not None:
-                self._step(*each, self._format.walk(each[1].size), None)
+                self._step(*each, self._shards.walk(each[1]), None)
             if self._asking:
-                number, shard, walk, ask = self._asking.popleft()
+                number, shard, walk, span = self._asking.popleft()
                 self._waiting.append((number, shard, walk))
-                yield Span(shard.key, *ask, shard.etag)
+                yield span
             elif self._waiting:
                 yield PAUSE
             else:
@@ -353,7 +378,7 @@ class _Walks:
         while self._ended:
             yield self._ended.popleft()
 
-    def _step(self, number: int, shard: Shard, walk: Walk, data: memoryview | None) -> None:
+    def _step(self, number: int, shard: Shard, walk: _Walk, data: memoryview | None) -> None:
         try:
             ask = next(walk) if data is None else walk.send(data)
         except StopIteration as end:
@@ -362,7 +387,8 @@ class _Walks:
             error.url = self._source.url(shard.key)
             raise
         except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
-            message = f"cannot read the {self._format.name} file: {error!r}"
+            message = f"cannot read the {self._shards.format.name} file: {error!r}"
             raise Damaged(message, url=self._source.url(shard.key)) from error
         else:
-            self._asking.append((number, shard, walk, ask))
+            span = ask if isinstance(ask, Span) else Span(shard.key, *ask, shard.etag)
+            self._asking.append((number, shard, walk, span))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Fields, Walk
 
-__all__ = ["TarFormat"]
+__all__ = ["TarFormat", "read_member"]
 
 _BLOCK = 512
 # Name, size, sum, type, magic and prefix.
@@ -233,6 +233,11 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int 
         given = given or _Extended()
         given.add(kind, bytes(view[at : at + number]), start)
         at = stop
+
+
+def read_member(view: memoryview, offset: int, size: int) -> _Member | int | None:
+    """Return the member whose headers are the beginning of ``view``, at byte ``offset`` of a file: see ``_member``."""
+    return _member(view, 0, offset, size)
 
 
 def _within(stop: int, size: int, place: str) -> int:

@@ -1,0 +1,168 @@
+"""Side indexes of tar files that other programs have written, in place of a walk: energon's and DALI's. Pure.
+
+energon writes ``x.tar.idx``: the first byte of each sample's headers and, at the end, that behind the last sample,
+each as a uint64. DALI's ``wds2idx`` writes ``x.idx``: a line for each sample, with end, offset, size and name of its
+members.
+
+An index may be older than its shard, so headers at both ends and in the middle are compared with it; ``sample``
+compares all others when they are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.data.shards.format import Ask, Extents
+from penstock.data.shards.keys import Grouping
+from penstock.data.shards.tar import TarFormat, read_member
+from penstock.errors import Damaged, PenstockError, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from penstock.data.shards.format import ShardFormat, Walk
+
+__all__ = ["SIDES", "check_side", "side_key", "side_walk"]
+
+SIDES = ("energon", "wds2idx")
+_BLOCK = 512
+_TAIL_BYTES = 1 << 20  # of zeros behind the last member
+_VERSION = b"v1.2 "
+
+
+class _Head(NamedTuple):
+    """A member by its headers: name, first byte of its data, and the byte behind them."""
+
+    name: str
+    data: int
+    stop: int
+
+
+def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
+    """Return the format if a side index suffices for it.
+
+    Raises:
+        Unusable: There is no such side index, or it lacks what the arguments need.
+
+    """
+    if side not in SIDES:
+        raise Unusable(f"index must be one of {', '.join(map(repr, SIDES))} or None, got {side!r}")
+    if not isinstance(form, TarFormat):
+        raise Unusable(f"index={side!r} is of tar files, not of {form.name} shards")
+    if side == "energon":
+        names = {"key": form.key != "first-dot", "skip": bool(form.skip), "labels": labels}
+        names["missing"] = form.missing == "drop" and bool(form.wanted)
+        if found := [name for name, given in names.items() if given]:
+            raise Unusable(f"energon's index has no names of members, which {found[0]}= needs: pass index=None")
+    return form
+
+
+def side_key(side: str, key: str) -> str:
+    """Return the key of the side index of a shard."""
+    folder, slash, name = key.rpartition("/")
+    stem = name[: name.find(".", 1)] if side == "wds2idx" and "." in name[1:] else name
+    return f"{folder}{slash}{stem}.idx"
+
+
+def side_walk(side: str, form: TarFormat, data: bytes, size: int) -> Walk:
+    """Find the samples of a tar file of ``size`` bytes with the side index ``data``: see ``ShardFormat.walk``.
+
+    Raises:
+        Damaged: The index is not one, or not that of this shard.
+
+    """
+    walk = _energon if side == "energon" else _wds2idx
+    try:
+        return (yield from walk(form, data, size))
+    except PenstockError as error:
+        error.message = f"the side index ({side}) does not fit the shard: {error.message}; pass index=None to walk it"
+        raise
+
+
+def _energon(form: TarFormat, data: bytes, size: int) -> Walk:
+    if not data or len(data) % 8:
+        raise Damaged(f"it has {len(data)} bytes, not 8 for each sample and 8 more")
+    places = np.frombuffer(data, "<u8")
+    if (places > size).any() or (places % _BLOCK).any() or (np.diff(places.astype(np.int64)) <= 0).any():
+        raise Damaged(f"its offsets do not ascend in blocks of {_BLOCK} bytes within the {size} bytes of the shard")
+    starts = places.astype(np.int64)
+    count = len(starts) - 1
+    key, before = "", -2
+    for number in _probed(count):
+        head = yield from _head(int(starts[number]), int(starts[number + 1]))
+        found = form.split(head.name, int(starts[number]))
+        if found is not None and number == before + 1 and found[0] == key:
+            raise Damaged(f"samples {before} and {number} both have the key {key!r}")
+        key, before = found[0] if found is not None else "", number
+    yield from _end(int(starts[-1]), size)
+    return Extents(starts[:-1], np.diff(starts))
+
+
+def _probed(count: int) -> list[int]:
+    """Return the numbers of neighbours at both ends and in the middle."""
+    return sorted({at for first in (0, count // 2, count - 2) for at in (first, first + 1) if 0 <= at < count})
+
+
+def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
+    members = _listed(data)
+    grouping, start = Grouping(form), 0
+    starts = []
+    for name, offset, length in members:
+        stop = offset + length
+        if offset < start + _BLOCK or offset % _BLOCK or stop > size:
+            raise Damaged(f"the member {name!r} is not where one can be, at byte {offset} of {size}")
+        grouping.add(name, start, stop)
+        starts.append(start)
+        start = stop + -stop % _BLOCK
+    for number in _probed(len(members)):
+        name, offset, length = members[number]
+        at = starts[number]
+        head = yield from _head(at, offset)
+        # A folder, or another member that the index leaves out, may lie before it.
+        while head.stop + -head.stop % _BLOCK < offset:
+            at = head.stop + -head.stop % _BLOCK
+            head = yield from _head(at, offset)
+        if head != (name, offset, offset + length):
+            raise Damaged(f"at byte {offset} is {head.name!r}, not {name!r} of {length} bytes")
+    yield from _end(start, size)
+    return grouping.extents()
+
+
+def _listed(data: bytes) -> list[tuple[str, int, int]]:
+    """Return name, offset and size of the members that an index of wds2idx lists."""
+    try:
+        first, *lines = data.decode().splitlines()
+        count = int(first.removeprefix(_VERSION.decode()))
+        rows = [line.split(" ") for line in lines]
+        if not data.startswith(_VERSION) or len(rows) != count or any(len(row) % 4 for row in rows):
+            raise ValueError(first[:40])
+        return [
+            (name, int(offset), int(length))
+            for row in rows
+            for offset, length, name in zip(row[1::4], row[2::4], row[3::4], strict=True)
+        ]
+    except ValueError as error:
+        raise Damaged(f"it is not one of version 1.2, or names in it have spaces ({error})") from None
+
+
+def _head(start: int, limit: int) -> Generator[Ask, memoryview, _Head]:
+    """Return the member whose headers begin at byte ``start``, below ``limit``."""
+    data, stop = b"", min(start + _BLOCK, limit)
+    while True:
+        data += bytes((yield Ask(start + len(data), stop)))
+        found = read_member(memoryview(data), start, limit)
+        if found is None:
+            raise Damaged(f"the archive ends at byte {start}")
+        if not isinstance(found, int):
+            return _Head(found.name, found.data, found.stop)
+        stop = found
+
+
+def _end(start: int, size: int) -> Generator[Ask, memoryview, None]:
+    """Check that nothing but zeros follows the last sample, as far as one block shows."""
+    if size - start > _TAIL_BYTES:
+        raise Damaged(f"{size - start} bytes follow its last sample")
+    if start < size and bytes((yield Ask(start, min(size, start + _BLOCK)))).strip(b"\0"):
+        raise Damaged(f"a further member follows its last sample, at byte {start}")
