@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from time import sleep
 
 import pytest
 
 import penstock as ps
 from penstock.data.datasets.objects import ObjectReading, lists, singles
+from penstock.data.datasets.reading import Failed
 from penstock.errors import Cancelled, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import forked
@@ -27,14 +29,31 @@ def dataset(folder):
     return ps.MapDataset.from_prefix(folder, transform=number)
 
 
+def each(item):
+    """Return what an item makes, as a list: one sample, or several of a batch."""
+    return item.make() if item.samples else [item.make()]
+
+
 def test_items_say_where_they_belong(dataset):
     with ObjectReading(dataset, iter(BATCHES), 1) as reading:
-        items = [(item.batch, item.slot, item.size, item.url[-3:], item.make()) for item in reading]
-    assert items == [
-        (number, slot, len(batch), f"{index:03d}", index)
-        for number, batch in enumerate(BATCHES)
-        for slot, index in enumerate(batch)
-    ]
+        items = [(item.batch, item.slot, item.stop, item.size, item.name[-3:], each(item)) for item in reading]
+    at, found = 0, {}
+    for which, slot, stop, size, name, made in items:
+        batch = BATCHES[which]
+        assert (size, name, made) == (len(batch), f"{batch[slot]:03d}", batch[slot:stop])
+        assert slot == found.get(which, 0)
+        found[which] = stop
+        at += len(made)
+    assert at == sum(map(len, BATCHES))
+
+
+@pytest.mark.parametrize(("pause_s", "most"), [(0, 16), (0.002, 1)])
+def test_quick_samples_are_made_together_and_slow_ones_alone(folder, pause_s, most):
+    dataset = ps.MapDataset.from_prefix(folder, transform=lambda _: sleep(pause_s))
+    with ObjectReading(dataset, [[*range(COUNT)]] * 20, 1) as reading:
+        sizes = [len(each(item)) for item in reading]
+    assert sum(sizes) == 20 * COUNT
+    assert max(sizes) == most if most == 1 else 1 < max(sizes) <= most
 
 
 def test_nothing_is_drawn_before_the_first_next(dataset):
@@ -67,7 +86,7 @@ def test_an_error_in_the_middle_is_its_own_samples_and_the_others_come(dataset, 
     found = []
     for item in ObjectReading(dataset, iter(BATCHES), 1):
         try:
-            found.append(item.make())
+            found += [made.error.url[-3:] if isinstance(made, Failed) else made for made in each(item)]
         except NotFound as error:
             found.append(error.url[-3:])
     assert found == [3, "001", 2, 0, "009", "009", 19, 4, 5, 6]
@@ -147,4 +166,4 @@ def test_repeated_samples_are_marked_by_every_reading_method(folder):
     dataset = ps.MapDataset.from_prefix(folder, transform=lambda sample: sample.repeat)
     batch = [1, ps.Repeat(1), 2]
     assert next(lists(dataset, [batch], 1)) == list(singles(dataset, batch, 1)) == [False, True, False]
-    assert [item.make() for item in ObjectReading(dataset, [batch], 1)] == [False, True, False]
+    assert [made for item in ObjectReading(dataset, [batch], 1) for made in each(item)] == [False, True, False]

@@ -8,7 +8,7 @@ from itertools import chain, tee
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.data.datasets.reading import Item, Reading
+from penstock.data.datasets.reading import Item, Reading, Together
 from penstock.errors import Unusable
 from penstock.values import PAUSE
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.catalog.catalog import Catalog
-    from penstock.engine.contracts.fetching import ReadCounts
+    from penstock.engine.contracts.fetching import ReadCounts, ReadOperation
     from penstock.source import Source
     from penstock.values import Span
 
@@ -88,6 +88,7 @@ class ObjectReading(Reading):
         """Prepare to read; the first read begins with the first ``next``."""
         self._dataset = dataset
         self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
+        self._together = Together()
         self._own = _own(dataset, batches) if dataset.overrides else None
         drawn = iter(()) if dataset.overrides else self._draw(batches)
         self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
@@ -117,11 +118,27 @@ class ObjectReading(Reading):
         """Return the next item as soon as its bytes have arrived or its read has failed."""
         if self._own is not None:
             return next(self._own)
-        read = self._ahead.advance()
-        number, slot, size, index, span = self._drawn.popleft()
-        dataset = self._dataset
-        url = span_url(dataset.catalog.root, span)
-        return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see _Objects
+        ahead, drawn = self._ahead, self._drawn
+        read = ahead.advance()
+        number, slot, size, index, span = drawn.popleft()
+        samples, spans, reads = [index], [span], [read]
+        while len(reads) < self._together.count and ahead.ready and drawn[0][0] == number:
+            reads.append(ahead.advance())
+            *_, index, span = drawn.popleft()
+            samples.append(index)
+            spans.append(span)
+        name = partial(span_url, self._dataset.catalog.root, spans[0])
+        if len(reads) == 1:
+            return Item(number, slot, size, name, partial(self._together.one, self._made, index, span, read))
+        return Item(number, slot, size, name, partial(self._make, samples, spans, reads), len(reads))
+
+    def _make(self, samples: list[int], spans: list[Span], reads: list[ReadOperation]) -> list[Any]:
+        root = self._dataset.catalog.root
+        names = dict(zip(samples, spans, strict=True))
+        return self._together.make(self._made, lambda index: span_url(root, names[index]), samples, spans, reads)
+
+    def _made(self, index: int, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._dataset._sample(index, span, read.take())  # noqa: SLF001  see _Objects
 
     def close(self) -> None:
         """Cancel reads in flight."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.data.datasets.chunks import Bounds, ChunkReading
 from penstock.data.datasets.objects import span_url
-from penstock.data.datasets.reading import Failed, Item
+from penstock.data.datasets.reading import Item, Together
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
@@ -43,8 +43,6 @@ _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
 _GAP_BYTES = 64 << 10
 _AHEAD_BYTES = 64 << 20
 _MARGIN = 4096  # samples beyond a window whose runs are known
-# Samples that one thread makes at a time; others make the next ones meanwhile.
-_TOGETHER = 16
 _AT_ONCE = 1 << 20  # rows whose runs are computed together
 
 
@@ -201,6 +199,7 @@ class RunReading(ChunkReading[tuple[int, memoryview]]):
     ) -> None:
         """Read ``batches`` of samples; ``made`` makes a sample of its index, span and bytes."""
         self._runs, self._made, self._root = runs, made, runs.catalog.root
+        self._together = Together()
         self._numbers: deque[int] = deque()  # runs of the scheduled samples, in order
         world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
         super().__init__(source, batches, workers, runs.bounds(world, lanes))
@@ -223,7 +222,7 @@ class RunReading(ChunkReading[tuple[int, memoryview]]):
         return read.span.start, memoryview(read.take())
 
     def _most(self) -> int:
-        return min(_TOGETHER, self._reach())
+        return min(self._together.count, self._reach())
 
     def _item(self, turn: Turn) -> Item:
         batch, slot, size, samples = turn
@@ -236,15 +235,12 @@ class RunReading(ChunkReading[tuple[int, memoryview]]):
 
     def _make(self, samples: list[int], numbers: list[int]) -> list[Any]:
         """Return the samples; a ``Failed`` for each that cannot be read or made."""
-        found: list[Any] = []
         try:
-            for sample, number, span in zip(samples, numbers, self._runs.catalog.spans(samples), strict=True):
-                try:
-                    start, data = self._value(number)
-                    stop = len(data) if span.stop is None else span.stop - start
-                    found.append(self._made(sample, span, data[span.start - start : stop]))
-                except Exception as error:  # noqa: BLE001  the sample's own
-                    found.append(Failed(self._name(sample), error))
+            return self._together.make(self._cut, self._name, samples, numbers, [*self._runs.catalog.spans(samples)])
         finally:
             self._release(Counter(numbers), len(samples))
-        return found
+
+    def _cut(self, sample: int, number: int, span: Span) -> Any:  # noqa: ANN401  the transform decides the type
+        start, data = self._value(number)
+        stop = len(data) if span.stop is None else span.stop - start
+        return self._made(sample, span, data[span.start - start : stop])
