@@ -179,3 +179,14 @@ def test_neighbours_of_a_batch_are_read_in_one_request(folder, expected):
     found = [each for batch in sampler for each in dataset.__getitems__(batch)]
     assert sorted(found) == sorted(expected)
     assert dataset.__getitems__([5, 3, 5, 4]) == [expected[at] for at in (5, 3, 5, 4)]
+
+
+@pytest.mark.parametrize("order", [False, ps.Lanes(), ps.Lanes(3000, 2)])
+def test_runs_of_more_samples_than_are_known_ahead_are_read_once(tmp_path, order):
+    (tmp_path / "a").write_bytes(bytes(6_000_000))
+    key = f"{tmp_path}/a".lstrip("/")
+    catalog = Catalog.build("file:///", "", [Entry(key, 100, offset=at * 100) for at in range(60_000)])
+    loader = ps.DataLoader(ps.MapDataset(catalog, transform=lambda sample: sample.size), 32, shuffle=order)
+    for _ in loader:
+        pass
+    assert loader.stats().total.size_bytes == 6_000_000

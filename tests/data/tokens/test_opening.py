@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from penstock import events
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unusable
 from tests.data.tokens.files import index, llmc, megatron
+from tests.servers.moto import moto
 
 DOCUMENTS = [[[1, 2, 3], [4]], [], [[5, 6, 7, 8, 9]]]
 
@@ -133,16 +135,38 @@ def test_types_differ(folder):
         found(f"{folder}/")
 
 
-def test_index_is_pinned_to_the_version_that_was_listed(folder, monkeypatch):
-    from penstock.data.tokens import opening
+def test_index_is_pinned_to_the_version_that_was_listed(folder):
+    whole = (folder / "a.idx").read_bytes()
 
-    find = opening.find_shards
+    def replace(event):
+        if isinstance(event, events.OperationEnded) and event.kind == "list":
+            (folder / "a.idx").write_bytes(whole + b"1")
 
-    def replaced(*arguments):
-        shards = find(*arguments)
-        (folder / "a.idx").write_bytes((folder / "a.idx").read_bytes() + b"1")
-        return shards
+    stop = events.subscribe(replace)
+    try:
+        with pytest.raises(Changed, match=r"a\.idx"):
+            found(f"{folder}/")
+    finally:
+        stop()
 
-    monkeypatch.setattr(opening, "find_shards", replaced)
-    with pytest.raises(Changed, match=r"a\.idx"):
-        found(f"{folder}/")
+
+def test_each_index_is_read_once_and_files_of_a_listing_take_no_request(monkeypatch):
+    ended = []
+    with moto() as server:
+        client = server.client()
+        client.create_bucket(Bucket="bucket")
+        for number in range(40):
+            for end, body in zip(("bin", "idx"), megatron(DOCUMENTS), strict=True):
+                client.put_object(Bucket="bucket", Key=f"t/{number:02}.{end}", Body=body)
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        stop = events.subscribe(lambda each: ended.append(each) if isinstance(each, events.RequestEnded) else None)
+        try:
+            assert len(found("s3://bucket/t/").keys) == 40
+            listed = len(ended)
+            assert len(found("s3://bucket/t/", "raw", "uint16").keys) == 40
+            raw = len(ended) - listed
+            assert len(found(["s3://bucket/t/07.bin", "s3://bucket/t/09.idx"], units="documents").keys) == 2
+        finally:
+            stop()
+    assert (listed, raw, len(ended) - listed - raw) == (1 + 40, 1, 2 + 2 + 2)
