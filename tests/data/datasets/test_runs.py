@@ -1,6 +1,7 @@
 """Neighbours in shards are read together, each byte once; the samples are those of any other way to read them."""
 
 import random
+from zipfile import ZIP_DEFLATED
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from penstock.errors import Damaged, Unusable
 from penstock.testing.restarts import check_restarts
 from penstock.values import Span
 from tests.amounts import examples
-from tests.data.shards.archives import tar
+from tests.data.shards.archives import tar, tfrecord, zipped
 
 SHARDS, EACH = 4, 60
 
@@ -103,6 +104,30 @@ def test_read_from_ranks_each_byte_is_read_by_one_rank_in_lanes(folder, expected
     assert sorted(found) == sorted(expected)
     blocks = len(runs_of(dataset.catalog, fitted_order(order, dataset.catalog)).starts) - 1
     assert requests <= blocks + 1
+
+
+WRITERS = {
+    "zip": lambda payloads: zipped([(f"{at}.bin", each) for at, each in enumerate(payloads)], ZIP_DEFLATED),
+    "streamed.zip": lambda payloads: zipped([(f"{at}.bin", each) for at, each in enumerate(payloads)], streamed=True),
+    "jsonl": b"\r\n".join,
+    "tfrecord": tfrecord,
+}
+
+
+@pytest.mark.parametrize("end", WRITERS)
+def test_every_format_delivers_each_sample_once_on_two_ranks_and_after_a_restart(tmp_path, end):
+    draw = random.Random(0)
+    payloads = [[draw.randbytes(draw.randrange(1, 400)).hex().encode() for _ in range(30)] for _ in range(3)]
+    for shard, each in enumerate(payloads):
+        (tmp_path / f"{shard}.{end}").write_bytes(WRITERS[end](each))
+    fields = "bin" if "zip" in end else None
+    dataset = ps.MapDataset.from_shards(tmp_path, fields=fields, transform=lambda sample: sample.read())
+    expected = sorted(each for shard in payloads for each in shard)
+    for order in (False, True, ps.Lanes(block_bytes=5000, window_blocks=2)):
+        loaders = [ps.DataLoader(dataset, 7, shuffle=order, collate_fn=list, place=ps.Place(at, 2)) for at in (0, 1)]
+        assert sorted(each for loader in loaders for batch in loader for each in batch) == expected
+    order = ps.BlockShuffle(block_bytes=5000, window_blocks=2)
+    check_restarts(lambda: ps.DataLoader(dataset, 16, shuffle=order, seed=5, collate_fn=list))
 
 
 def test_damaged_sample_is_skipped_and_named_or_raised(folder, tmp_path):

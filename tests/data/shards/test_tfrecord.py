@@ -14,29 +14,9 @@ import penstock as ps
 from penstock.data.shards.tfrecord import TFRecordFormat
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
 from tests.amounts import examples
-from tests.data.shards.archives import samples, walked
+from tests.data.shards.archives import masked, record, samples, tfrecord, walked
 
 GOLDEN = Path(__file__).parent / "golden" / "examples.tfrecord-00000-of-00001"
-
-
-def masked(data):
-    """Return the masked CRC-32C, bit by bit: independent of the library that the format uses."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _bit in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def record(payload, *, checked=True):
-    length = pack("<Q", len(payload))
-    return length + pack("<I", masked(length)) + payload + pack("<I", masked(payload) if checked else 0)
-
-
-def tfrecord(payloads, **options):
-    return b"".join(record(each, **options) for each in payloads)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=12))

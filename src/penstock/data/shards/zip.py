@@ -113,8 +113,11 @@ class ZipFormat(ArchiveFormat):
         while at + _LOCAL.size <= size:
             found = _local(data, at)
             if found.flags & _STREAMED:
-                stated = _descriptors(data) if stated is None else stated
-                found = _described(data, found, stated.get(found.start, []))
+                known = _next_described(data, found)
+                if known is None:
+                    stated = _descriptors(data) if stated is None else stated
+                    known = _described(data, found, stated.get(found.start, []))
+                found = known
             if found.stop > size:
                 raise Damaged(f"the member {found.name!r} at byte {at} of the sample reaches beyond it")
             split = None if found.name.endswith("/") else self.split(found.name, at)
@@ -369,6 +372,25 @@ def _local(data: memoryview, at: int) -> _Local:
     return _Local(name, flags, method, start, start + packed, start + packed, crc, length, wide)
 
 
+def _next_described(data: memoryview, found: _Local) -> _Local | None:
+    """Return a deflated member with the sizes of the first signature behind its header, if they fit, as nearly always.
+
+    Deflate says where it ends, so no other bytes can pass for the member's. Those of a stored member could.
+    """
+    mark = _MARKS.search(data, found.start) if found.method == _DEFLATED else None
+    if mark is None or mark[0] != _DESCRIPTOR:
+        return None
+    end = mark.start()
+    sums = _SUMS64 if found.wide else _SUMS
+    stop = mark.end() + sums.size
+    if stop > len(data):
+        return None
+    crc, packed, length = sums.unpack_from(data, mark.end())
+    if packed != end - found.start or not _fits(packed, length, _DEFLATED) or not _ends(data, stop):
+        return None
+    return found._replace(end=end, stop=stop, crc=crc, length=length)
+
+
 def _descriptors(data: memoryview) -> dict[int, list[_Stated]]:
     """Return whatever may be a data descriptor, by the first byte of the member whose packed size it states.
 
@@ -399,7 +421,9 @@ def _descriptors(data: memoryview) -> dict[int, list[_Stated]]:
 
 def _described(data: memoryview, found: _Local, stated: list[_Stated]) -> _Local:
     """Return a member with the sizes of its data descriptor, which a program wrote that did not know them before."""
-    fitting = [each for each in stated if _fits(each, found) and _ends(data, each.stop)]
+    fitting = [
+        each for each in stated if _fits(each.end - found.start, each.length, found.method) and _ends(data, each.stop)
+    ]
     if found.end > found.start or len(data) - found.start < _SUMS.size:
         # A few programs know the sizes, and some of them write no descriptor.
         same = [each for each in fitting if each.end == found.end]
@@ -421,11 +445,11 @@ def _described(data: memoryview, found: _Local, stated: list[_Stated]) -> _Local
     return found._replace(end=best.end, stop=best.stop, crc=best.crc, length=best.length)
 
 
-def _fits(stated: _Stated, found: _Local) -> bool:
-    packed = stated.end - found.start
-    if found.method == _DEFLATED:
-        return (stated.length > 0 or packed <= _EMPTY_BYTES) and stated.length <= packed * _RATIO
-    return found.method != _STORED or packed == stated.length
+def _fits(packed: int, length: int, method: int) -> bool:
+    """Return whether a method can make a member of these sizes."""
+    if method == _DEFLATED:
+        return (length > 0 or packed <= _EMPTY_BYTES) and length <= packed * _RATIO
+    return method != _STORED or packed == length
 
 
 def _ends(data: memoryview, at: int) -> bool:
