@@ -443,16 +443,42 @@ class TestRefused:
         with pytest.raises(Damaged, match=r"'a' are not all neighbours"):
             walked(ZipFormat(), zipped([PAIRS[0], PAIRS[2], PAIRS[1]]))
 
-    @given(st.binary(max_size=300), st.integers(0, 400), st.data())
-    @settings(max_examples=examples(150))
-    def test_anything_is_read_or_refused_as_damaged(self, noise, at, drawn):
-        whole = zipped(PAIRS[:2], drawn.draw(st.sampled_from([STORED, DEFLATED])), streamed=drawn.draw(st.booleans()))
-        data = bytearray(whole)
-        for place, byte in enumerate(noise[:4], at):
-            if place < len(data):
-                data[place] = byte
-        with contextlib.suppress(Damaged, Unsupported):
-            samples(ZipFormat(), bytes(data))
+
+@given(
+    st.sampled_from(KINDS),
+    st.lists(
+        st.tuples(st.sampled_from(["set", "insert", "delete"]), st.floats(0, 1), st.binary(min_size=1, max_size=30)),
+        max_size=3,
+    ),
+)
+@settings(max_examples=examples(1500), deadline=None)
+def test_damage_is_refused_or_leaves_what_zipfile_reads(kind, changes):
+    method, streamed, wide = kind
+    data = bytearray(zipped(PAIRS, method, streamed=streamed, wide=wide))
+    for how, place, content in changes:
+        at = int(place * len(data))
+        gone, new = {"set": (1, content[:1]), "insert": (0, content), "delete": (len(content), b"")}[how]
+        data[at : at + gone] = new
+    try:
+        found = flat(samples(ZipFormat(), bytes(data)))
+    except (Damaged, Unsupported):
+        return
+    with contextlib.suppress(
+        zipfile.BadZipFile, UnicodeDecodeError, RuntimeError, zlib.error, EOFError, ValueError, OSError
+    ):
+        theirs = read_by_zipfile(bytes(data))
+        assert sorted((name.lower(), value) for name, value in found) == sorted(
+            (name.lower(), value) for name, value in theirs
+        )
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_flag_that_says_whether_sizes_follow_may_be_wrong_but_no_byte_is_lost(wide):
+    for content in (b"1", b"", bytes(9)):
+        data = zipped([("a.cls", content), ("b.cls", b"2")], streamed=True, wide=wide)
+        assert samples(ZipFormat(fields="cls"), patched(data, entries(data)[0] + 8, "<H", 0)) == [content, b"2"]
+        with contextlib.suppress(Damaged):
+            assert samples(ZipFormat(fields="cls"), patched(data, 6, "<H", 0)) == [content, b"2"]
 
 
 class TestGaps:

@@ -39,6 +39,7 @@ _SUMS, _SUMS64 = Struct("<III"), Struct("<IQQ")  # of a data descriptor: CRC-32,
 _HEADER, _DESCRIPTOR = b"PK\3\4", b"PK\7\x08"
 _MARKS = re.compile(rb"PK(?:\x07\x08|\x03\x04)")  # what a data descriptor begins with, or what follows it
 _DESCRIPTOR_BYTES = 4 + _SUMS64.size
+_SHORTER_BYTES = _DESCRIPTOR_BYTES - _SUMS.size  # that the shortest one is shorter
 _MOST16, _MOST32 = 0xFFFF, 0xFFFFFFFF
 _STREAMED, _UTF8 = 1 << 3, 1 << 11  # flags
 _SECRET = 1 << 0 | 1 << 6 | 1 << 13
@@ -109,10 +110,11 @@ class ZipFormat(ArchiveFormat):
         key, values = "", dict[str, Any]()
         at, size, wanted = 0, len(data), self.wanted
         stated = None
-        # Less than a header is left behind the last member, if anything: see `_stops`.
+        most = 0  # bytes that may be left behind the member, which `_stops` could not tell from a longer descriptor
         while at + _LOCAL.size <= size:
             found = _local(data, at)
-            if found.flags & _STREAMED:
+            most = _SHORTER_BYTES if found.flags & _STREAMED else 0
+            if most:
                 known = _next_described(data, found)
                 if known is None:
                     stated = _descriptors(data) if stated is None else stated
@@ -130,6 +132,8 @@ class ZipFormat(ArchiveFormat):
                         raise Damaged(f"the bytes of the sample {key!r} hold the field {split[1]!r} twice")
                     values[split[1]] = _content(data, found)
             at = found.stop
+        if size - at > most and any(data[at:]):
+            raise Damaged(f"{size - at} unknown bytes are behind the members of the sample {key!r}")
         return self.made(key, values)
 
 
@@ -324,8 +328,7 @@ def _stops(
     if (over := np.flatnonzero(leasts > nexts)).size:
         one, other = members[over[0]], members[over[0] + 1]
         raise Damaged(f"the members {one.name!r} at byte {one.start} and {other.name!r} at byte {other.start} overlap")
-    descriptors = _DESCRIPTOR_BYTES * (flags & _STREAMED > 0)
-    behind = nexts - leasts - descriptors
+    behind = nexts - leasts - _DESCRIPTOR_BYTES * (flags & _STREAMED > 0)
     # A gap of less than a header hides nothing.
     odd = np.flatnonzero((behind > extras + _LOCAL_BYTES) & (behind > _LOCAL.size))
     stops, gaps = nexts.tolist(), list[int]()
@@ -338,10 +341,10 @@ def _stops(
         start = at + _LOCAL.size
         header = b"" if at >= base else bytes((yield Ask(at, min(start, base))))
         header += bytes(tail[max(at - base, 0) : max(start - base, 0)])
-        mark, *_, named, more = _LOCAL.unpack(header)
+        mark, own, *_, named, more = _LOCAL.unpack(header)
         if mark != _HEADER:
             raise Damaged(f"no header of a zip member is at byte {at}, where {name!r} should be")
-        stop = start + named + more + members[each].packed + int(descriptors[each])
+        stop = start + named + more + members[each].packed + (_DESCRIPTOR_BYTES if own & _STREAMED else 0)
         if stop < stops[each]:
             stops[each] = stop
             gaps.append(stop)
@@ -424,7 +427,7 @@ def _described(data: memoryview, found: _Local, stated: list[_Stated]) -> _Local
     fitting = [
         each for each in stated if _fits(each.end - found.start, each.length, found.method) and _ends(data, each.stop)
     ]
-    if found.end > found.start or len(data) - found.start < _SUMS.size:
+    if found.end > found.start or found.start == len(data):
         # A few programs know the sizes, and some of them write no descriptor.
         same = [each for each in fitting if each.end == found.end]
         if not same and _ends(data, found.end):
@@ -453,8 +456,8 @@ def _fits(packed: int, length: int, method: int) -> bool:
 
 
 def _ends(data: memoryview, at: int) -> bool:
-    """Return whether a member may end at byte ``at``: another one follows, or too little for one."""
-    return len(data) - at < _LOCAL.size or data[at : at + 4] == _HEADER
+    """Return whether a member may end at byte ``at``: another one follows, or no more than `_stops` may have added."""
+    return len(data) - at <= _SHORTER_BYTES or data[at : at + 4] == _HEADER
 
 
 def _content(data: memoryview, found: _Local) -> memoryview:
