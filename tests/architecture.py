@@ -128,6 +128,7 @@ MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
 MIRRORS |= {("penstock.data.catalog.catalog", each) for each in ("scan", "from_shards")}
 MIRRORS |= {("penstock.checkpoint.safetensors.verbs", "save_safetensors")}  # design/0049
 MIRRORS |= {("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")}  # 0020
+MIRRORS |= {("penstock.data.datasets.dataset", "named")}  # what from_manifest passes on
 MIRRORS |= {
     ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest", "shards")
 }  # design/0020

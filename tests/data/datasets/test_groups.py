@@ -1,6 +1,8 @@
 """Samples of several objects are delivered whole, once each, by any loader; an error is that of one sample."""
 
+import io
 import itertools
+import json
 import multiprocessing
 import pickle
 import random
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import NotFound, Unusable
+from penstock.errors import ManifestError, NotFound, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
 
@@ -263,3 +265,83 @@ def test_spawned_workers_read_groups(folder):
     dataset = ps.MapDataset.from_prefix(f"{folder}/", group="stem", missing="none", transform=plain)
     loader = ps.DataLoader(dataset, 20, collate_fn=list, num_workers=1, multiprocessing_context="spawn")
     assert dict(each for batch in loader for each in batch) == expected(folder, "none")
+
+
+class TestManifest:
+    @pytest.fixture
+    def base(self, tmp_path):
+        for name in ("i/1.jpg", "i/2.jpg", "m/1.png", "m/2.png"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(name)
+        return tmp_path
+
+    def written(self, base, name, text):
+        (base / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return base / name
+
+    ROWS = (("i/1.jpg", "m/1.png", "one"), ("i/2.jpg", "m/2.png", "two"))
+
+    def forms(self):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        names = ("image_file_name", "mask_file_name", "text")
+        table = io.BytesIO()
+        columns = dict(zip(names, map(list, zip(*self.ROWS, strict=True)), strict=True))
+        pq.write_table(pa.table(columns), table)
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in self.ROWS]
+        text = "\n".join(map(",".join, (names, *self.ROWS)))
+        return {"metadata.csv": text, "list": text, "a.jsonl": "\n".join(lines), "a.parquet": table.getvalue()}
+
+    @pytest.mark.parametrize("name", ["metadata.csv", "list", "a.jsonl", "a.parquet"])
+    @pytest.mark.parametrize("kind", [ps.MapDataset, ps.IterableDataset])
+    def test_columns_of_file_names_are_the_fields(self, base, name, kind):
+        dataset = kind.from_manifest(self.written(base, name, self.forms()[name]), base=f"{base}/")
+        assert [(plain(sample)[1], sample.label) for sample in dataset] == [
+            ({"image": image.encode(), "mask": mask.encode()}, {"text": text}) for image, mask, text in self.ROWS
+        ]
+        assert [sample.key for sample in dataset] == ["i/1.jpg", "i/2.jpg"]
+
+    def test_fields_name_the_columns(self, base):
+        manifest = self.written(base, "a.csv", "a,b,label,c\nm/1.png,i/1.jpg,x,-\n")
+        dataset = ps.MapDataset.from_manifest(manifest, fields=("b", "a"), labels=r"(\w)/")
+        assert dataset.catalog.fields == ("b", "a")
+        assert (plain(dataset[0])[1], dataset.classes) == ({"b": b"i/1.jpg", "a": b"m/1.png"}, ("i",))
+
+    def test_missing_object_is_an_error_dropped_or_none(self, base):
+        text = "image_file_name,mask_file_name\ni/1.jpg,m/1.png\n,m/2.png\ni/2.jpg,\n"
+        manifest = self.written(base, "a.csv", text)
+        with pytest.raises(ManifestError, match=r"a\.csv, line 3: no image, in a column image or image_file_name"):
+            ps.MapDataset.from_manifest(manifest)
+        assert len(ps.MapDataset.from_manifest(manifest, missing="drop")) == 1
+        dataset = ps.MapDataset.from_manifest(manifest, missing="none")
+        assert [[*plain(sample)[1].values()] for sample in dataset] == [
+            [b"i/1.jpg", b"m/1.png"], [None, b"m/2.png"], [b"i/2.jpg", None]
+        ]  # fmt: skip
+        dataset.catalog.save(base / "catalog")
+        assert ps.Catalog.open(base / "catalog").digest == dataset.catalog.digest
+
+    def test_single_file_name_is_an_object(self, base):
+        manifest = self.written(base, "metadata.csv", "file_name,text\ni/1.jpg,one\n")
+        dataset = ps.MapDataset.from_manifest(manifest)
+        assert (dataset[0].read(), dataset[0].label, dataset.catalog.fields) == (b"i/1.jpg", {"text": "one"}, ())
+
+    @pytest.mark.parametrize(
+        ("text", "arguments", "match"),
+        [
+            ("image_file_name,mask_file_name\ns3://other/a,b\n", {}, "line 2: 's3://other/a' does not lie in"),
+            ('{"image_file_name": 5, "mask_file_name": "b"}', {}, "line 1: a key must be a string"),
+            ("i/1.jpg one\n", {"fields": ("image", "mask")}, "line 1: no image"),
+            ("key,image_file_name\na,b\n", {"fields": ("image", "mask")}, "line 2: no mask"),
+        ],
+    )
+    def test_invalid_row_is_named(self, base, text, arguments, match):
+        with pytest.raises(ManifestError, match=match):
+            ps.MapDataset.from_manifest(self.written(base, "list", text), **arguments)
+
+    def test_misuse_is_refused(self, base):
+        manifest = self.written(base, "list", "i/1.jpg\n")
+        with pytest.raises(Unusable, match="parser= reads one without columns"):
+            ps.MapDataset.from_manifest(manifest, fields=("a", "b"), parser=list)
+        with pytest.raises(Unusable, match="names of several fields"):
+            ps.MapDataset.from_manifest(manifest, fields="image")

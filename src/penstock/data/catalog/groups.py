@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.data.catalog.column import Numbers, decode, narrowest, pack, taken
+from penstock.data.catalog.column import Numbers, decode, encode, narrowest, pack, taken
 from penstock.data.catalog.labels import names
 from penstock.data.catalog.rows import span_of
-from penstock.data.catalog.table import gathered
+from penstock.data.catalog.table import TableBuilder, gathered
 from penstock.data.shards.keys import rule_of
 from penstock.errors import Unusable
 from penstock.values import common_folder
@@ -32,7 +32,19 @@ if TYPE_CHECKING:
     from penstock.data.shards.keys import Missing
     from penstock.values import Span
 
-__all__ = ["Group", "GroupRule", "Named", "Part", "check_grouping", "complete", "grouped", "joined", "key_of", "keyed"]
+__all__ = [
+    "Group",
+    "GroupRule",
+    "Named",
+    "Part",
+    "check_grouping",
+    "complete",
+    "grouped",
+    "joined",
+    "key_of",
+    "keyed",
+    "named_groups",
+]
 
 GroupRule: TypeAlias = "str | Callable[[str], tuple[str, str] | str | None]"
 _Rule: TypeAlias = "Callable[[str], tuple[str, str] | None]"
@@ -453,6 +465,39 @@ def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table
     parts = {name: Part(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
     rule = on[fields[0]]
     return _table(catalogs[fields[0]].table, places, parts, rule if isinstance(rule, str) or callable(rule) else "")
+
+
+def named_groups(
+    found: Iterable[tuple[object, Mapping[str, str | None]]], fields: Sequence[str], place: tuple[str, str]
+) -> tuple[str, Table]:
+    """Return the common base, and the table, of the samples of a manifest, whose rows name an object for each field.
+
+    Args:
+        found: For each sample its label, and the full key of each field; None for a missing one.
+        fields: Names of the fields.
+        place: URL of the bucket, and the base that all keys may have in common.
+
+    """
+    root, base = place
+    first, inside = TableBuilder(), True
+    tables = {field: TableBuilder() for field in fields}
+    places = {field: array("q") for field in fields}
+    for label, keys in found:
+        present = [key for key in keys.values() if key is not None]
+        inside = inside and all(key.startswith(base) for key in present)
+        first.add(encode(present[0]), -1, "", label)
+        for field, key in keys.items():
+            places[field].append(-1 if key is None else len(tables[field]))
+            if key is not None:
+                tables[field].add(encode(key), -1)
+    base = base if inside else ""
+    lead = fields[0] if len(tables[fields[0]]) == len(first) else ""
+    parts = {}
+    for field in fields:
+        if field != lead:
+            given = np.frombuffer(places[field], np.int64)
+            parts[field] = Part(root, base, tables[field].freeze(), _numbers(given) if (given < 0).any() else None)
+    return base, first.freeze().having(group=Group(tuple(fields), lead, "", parts))
 
 
 def _some(texts: Sequence[str]) -> str:

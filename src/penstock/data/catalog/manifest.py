@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 from reprlib import Repr
 from typing import TYPE_CHECKING, BinaryIO
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from penstock.stores.urls import Location
 
 
-__all__ = ["Parser", "columns", "read_manifest", "resolve_key", "rows"]
+__all__ = ["Parser", "columns", "manifest_fields", "read_groups", "read_manifest", "resolve_key", "rows"]
 
 Parser = Callable[[BinaryIO], Iterable[object]]  # keys or (key, label)
 _Rows = Iterator[tuple[int, Mapping[str, object]]]
 
 _KEY_COLUMNS = ("key", "url", "path")
+# Hugging Face's names, in metadata.csv, .jsonl and .parquet: of one object, and of one of several.
+_FILE_NAME, _OF_FIELD = "file_name", "_file_name"
 _INT64 = 1 << 63
 # JSON takes up to 40 times that in memory.
 _LINE_BYTES = 16 << 20
@@ -56,8 +59,8 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
 
     - ``.txt``, and any content of no other format: ``key`` or ``key label``. Spaces and tabs around both are stripped,
       so a key that contains some needs another format. The label is the whole rest of the line, a string.
-    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path``, and optionally ``size``, ``label``,
-      ``etag``, ``offset`` (lower case). An empty cell is an absent value.
+    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path`` (without these, ``file_name``), and
+      optionally ``size``, ``label``, ``etag``, ``offset`` (lower case). An empty cell is an absent value.
     - ``.jsonl``, ``.ndjson``: one object per line with these names. A label is any JSON value.
     - ``.parquet``: a table with these columns; needs the extra ``parquet``.
 
@@ -76,13 +79,67 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
 
     """
     form, where = (_items(parser), "item") if parser else _form(data, name)
-    foreign = base.local and "://" in name and not name.startswith(base.root)
-    resolve = _contained if foreign else resolve_key
+    resolve = _resolver(name, base)
     for number, row in form(data, name):
         try:
             yield _entry(row, lambda key: resolve(key, base))
         except ValueError as error:
             raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
+
+
+def _resolver(name: str, base: Location) -> Callable[[str, Location], str]:
+    foreign = base.local and "://" in name and not name.startswith(base.root)
+    return _contained if foreign else resolve_key
+
+
+def manifest_fields(data: bytes, name: str) -> tuple[str, ...]:
+    """Return the fields that a manifest's columns ``*_file_name`` name; () if each row names one object."""
+    form, _ = _form(data, name, several=True)
+    _, row = next(iter(form(data, name)), (0, {}))
+    if any(column in row for column in (*_KEY_COLUMNS, _FILE_NAME)):
+        return ()
+    return tuple(column.removesuffix(_OF_FIELD) for column in row if column.endswith(_OF_FIELD))
+
+
+def read_groups(
+    data: bytes, name: str, base: Location, fields: Sequence[str], missing: str
+) -> Iterator[tuple[object, dict[str, str | None]]]:
+    """Yield the label of each row, and the full key of its object of each field; None for a missing one.
+
+    A field's object is in the column of its name, or in ``<field>_file_name``. The manifest is CSV, JSON lines or
+    Parquet; otherwise like ``read_manifest``. Rows without any object are left out.
+
+    Args:
+        data: Content of the file.
+        name: Name or URL of the file.
+        base: Location that relative keys refer to.
+        fields: Names of the fields.
+        missing: What happens to a row that lacks one: "error", "drop" or "none".
+
+    Raises:
+        ManifestError: A row is invalid or lacks a field; the message names the line or row.
+        MissingExtra: The file is Parquet, and pyarrow is not installed.
+
+    """
+    form, where = _form(data, name, several=True)
+    resolve = _resolver(name, base)
+    for number, row in form(data, name):
+        columns = {field: field if field in row else f"{field}{_OF_FIELD}" for field in fields}
+        try:
+            found: dict[str, str | None] = {}
+            for field, column in columns.items():
+                text = row.get(column)
+                if not (text is None or (isinstance(text, str) and text)):
+                    raise ValueError(f"a key must be a string that is not empty, got {_short(text)}")
+                found[field] = None if text is None else resolve(text, base)
+            absent = [field for field, key in found.items() if key is None]
+            if absent and missing == "error":
+                raise ValueError(f"no {absent[0]}, in a column {absent[0]} or {absent[0]}{_OF_FIELD}")
+        except ValueError as error:
+            raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
+        if not absent or (missing == "none" and len(absent) < len(found)):
+            used = {*columns.values()}
+            yield _label({column: value for column, value in row.items() if column not in used}), found
 
 
 def resolve_key(text: str, base: Location) -> str:
@@ -132,11 +189,13 @@ def _storable(key: str, store: Store) -> str:
     return key
 
 
-def _form(data: bytes, name: str) -> tuple[Callable[[bytes, str], _Rows], str]:
+def _form(data: bytes, name: str, *, several: bool = False) -> tuple[Callable[[bytes, str], _Rows], str]:
     known: dict[str, Callable[[bytes, str], _Rows]] = {
         ".txt": _plain, ".csv": _csv, ".jsonl": _json, ".ndjson": _json, ".parquet": rows
     }  # fmt: skip
     form = known.get(PurePosixPath(name).suffix.lower()) or _guess(data)
+    if several and form is _csv:
+        return partial(_csv, several=True), "line"
     return form, "row" if form is rows else "line"
 
 
@@ -147,12 +206,15 @@ def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
     if first.startswith("{"):
         return _json
     columns = [column.strip() for column in first.split(",")]
-    return _csv if len(columns) > 1 and any(column in _KEY_COLUMNS for column in columns) else _plain
+    names = (*_KEY_COLUMNS, _FILE_NAME)
+    known = any(column in names or column.endswith(_OF_FIELD) for column in columns)
+    return _csv if len(columns) > 1 and known else _plain
 
 
 def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
     """Return the entry of a row; raises ValueError (UnicodeEncodeError is a subclass) for invalid values."""
     named = [column for column in _KEY_COLUMNS if row.get(column) is not None]
+    named = named or [column for column in (_FILE_NAME,) if row.get(column) is not None]
     if len(named) != 1:
         raise ValueError(f"needs one of {', '.join(_KEY_COLUMNS)}; it has {', '.join(named) or 'none'}")
     key, size, etag = row[named[0]], row.get("size"), row.get("etag")
@@ -183,8 +245,10 @@ def _bytes(value: object, what: str) -> int:
 def _label(row: Mapping[str, object]) -> object:
     if "label" in row:
         return row["label"]
-    extra = {column: value for column, value in row.items() if column not in (*_KEY_COLUMNS, "size", "etag", "offset")}
-    return extra or None
+    used: tuple[str, ...] = (*_KEY_COLUMNS, "size", "etag", "offset")
+    if not any(row.get(column) is not None for column in _KEY_COLUMNS):
+        used = (*used, _FILE_NAME)
+    return {column: value for column, value in row.items() if column not in used} or None
 
 
 def _lines(data: bytes, name: str) -> Iterator[str]:
@@ -206,7 +270,7 @@ def _plain(data: bytes, name: str) -> _Rows:
             yield number, {"key": key, "label": label[0] if label else None}
 
 
-def _csv(data: bytes, name: str) -> _Rows:
+def _csv(data: bytes, name: str, *, several: bool = False) -> _Rows:
     reader = csv.reader(_lines(data, name), strict=True)
     columns: list[str] = []
     try:
@@ -214,18 +278,19 @@ def _csv(data: bytes, name: str) -> _Rows:
             if columns:
                 yield reader.line_num, _under(columns, cells)
             else:
-                columns = _header(cells)
+                columns = _header(cells, several=several)
     except ManifestError:
         raise
     except (csv.Error, ValueError) as error:
         raise ManifestError(f"{name}, line {reader.line_num}: {error}", url=name) from error
 
 
-def _header(cells: list[str]) -> list[str]:
+def _header(cells: list[str], *, several: bool) -> list[str]:
     columns = [cell.strip() for cell in cells]
     if len(set(columns)) < len(columns):
         raise ValueError(f"a column occurs twice in the header {_short(cells)}")
-    if sum(column in _KEY_COLUMNS for column in columns) != 1:
+    keys = sum(column in _KEY_COLUMNS for column in columns) or columns.count(_FILE_NAME)
+    if keys != 1 and not several:
         raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, got {_short(cells)}")
     return columns
 

@@ -19,8 +19,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
-from penstock.data.catalog.manifest import read_manifest
+from penstock.data.catalog.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.groups import GroupReading, Homes, homes_of
 from penstock.data.datasets.objects import ObjectReading, lists, singles, span_url
@@ -185,16 +186,22 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow
     return _labelled(Catalog.build(first.root, "", (Entry(location.key) for location in locations)), labels)
 
 
-def named(
+def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
     manifest: str | os.PathLike[str],
     *,
     parser: Parser | None,
     base: str | os.PathLike[str] | None,
     labels: Rule | None,
+    fields: Sequence[str] | None,
+    missing: Missing,
     allow_empty: bool,
     store: StoreOptions | str | None,
 ) -> Catalog:
     """Return the catalog of the objects that a manifest names: see ``from_manifest``."""
+    if fields is not None or missing != "error":
+        check_grouping("stem", fields, missing)
+    if fields is not None and parser is not None:
+        raise Unusable("fields= names columns of a manifest, and parser= reads one without columns: pass one of them")
     if isinstance(manifest, (list, tuple)):
         raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
     if labels is not None:
@@ -203,7 +210,13 @@ def named(
     data = home.read(Span(key))
     folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
     below = folder if base is None else parse(base)
-    catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
+    name, place = home.url(key), (below.root, as_folder(below.key))
+    wanted = tuple(fields or ()) or (() if parser else manifest_fields(data, name))
+    if wanted:
+        found = read_groups(data, name, below, wanted, missing)
+        catalog = Catalog(below.root, *named_groups(found, wanted, place))
+    else:
+        catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
     if not (allow_empty or len(catalog)):
         raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
     return _labelled(catalog, labels)
@@ -365,6 +378,8 @@ class CatalogDataset(BatchableDataset):
         parser: Parser | None = None,
         base: str | os.PathLike[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        fields: Sequence[str] | None = None,
+        missing: Missing = "error",
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -380,6 +395,10 @@ class CatalogDataset(BatchableDataset):
             base: URL below which the keys are; default: the manifest's folder.
             labels: Rule of classes that replaces the manifest's labels: see ``Catalog.with_labels``; its keys begin
                 below ``base``.
+            fields: Columns that each name an object of one sample, such as ``("image", "mask")``, or with
+                ``_file_name`` at their end in the manifest. Default: the columns that end so, if no other names a key.
+            missing: What happens to a row without an object of a field: ``"error"`` (default), ``"drop"`` or
+                ``"none"``.
             allow_empty: Accept a manifest without keys.
             store: As for the class.
 
@@ -400,7 +419,16 @@ class CatalogDataset(BatchableDataset):
             [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
 
         """
-        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
+        return named(
+            manifest,
+            parser=parser,
+            base=base,
+            labels=labels,
+            fields=fields,
+            missing=missing,
+            allow_empty=allow_empty,
+            store=store,
+        )
 
     @classmethod
     @constructor

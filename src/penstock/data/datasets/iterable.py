@@ -182,10 +182,21 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         parser: Parser | None = None,
         base: str | os.PathLike[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        fields: Sequence[str] | None = None,
+        missing: Missing = "error",
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
+        return named(
+            manifest,
+            parser=parser,
+            base=base,
+            labels=labels,
+            fields=fields,
+            missing=missing,
+            allow_empty=allow_empty,
+            store=store,
+        )
 
     @classmethod
     @constructor
