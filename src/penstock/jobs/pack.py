@@ -215,14 +215,14 @@ class Destination:
     """The prefix of the shards, and the objects with our names that are there."""
 
     def __init__(self, source: Source, base: str, *, overwrite: bool) -> None:
-        """List the prefix: one request for each 1,000 objects."""
+        """List the names that begin as those of shards; two HEAD requests for the catalog and the manifest."""
         self.source, self.base, self.overwrite = source, base, overwrite
         self.found: dict[str, tuple[int, str]] = {}  # size and ETag, by name
-        for page in source.pages(base):
-            for each in page.entries:
-                name = each.key[len(base) :]
-                if _OURS.fullmatch(name) or name in (_CATALOG, _MANIFEST):
-                    self.found[name] = each.size, each.etag
+        metas = [each for each in source.stat_existing([base + _CATALOG, base + _MANIFEST]) if each is not None]
+        for page in source.pages(f"{base}shard-", delimiter="/"):
+            metas += [each for each in page.entries if _OURS.fullmatch(each.key[len(base) :])]
+        for each in metas:
+            self.found[each.key[len(base) :]] = each.size, each.etag
 
     def url(self, name: str) -> str:
         """Return the URL of an object."""
@@ -491,9 +491,11 @@ class _ShardWriting:
             return False
         if options.samples is not None and len(self.offsets) >= options.samples:
             return True
+        if options.bytes is None:
+            return False
         encoder = self._encoder
         added = sum(encoder.added_bytes(each.name, each.size) for each in sample.members)
-        return options.bytes is not None and encoder.position + encoder.end_bytes + added > options.bytes
+        return encoder.position + encoder.end_bytes + added > options.bytes
 
     def _add(self, writer: Writer, sample: Packable) -> None:
         if sample.key in self._keys:

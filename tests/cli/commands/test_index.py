@@ -87,6 +87,7 @@ def test_samples_inside_shards_are_indexed_and_refreshed(penstock, tmp_path):
         (("--fields", "png", "--refresh"), "--fields"),
         (("--include", "*.tar"), "glob"),
         (("--format", "rar"), "format must be"),
+        (("--index", "dali"), "index must be"),
         (("--format", "rar", "--refresh"), "not of rar shards"),
     ):
         done = penstock(*words, *more)

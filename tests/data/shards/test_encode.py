@@ -66,6 +66,14 @@ def test_tar_headers_are_ustar_where_they_fit_and_without_owner_or_time():
     assert {(each.mtime, each.uid, each.gid, each.uname, each.mode) for each in found} == {(0, 0, 0, "", 0o644)}
 
 
+@pytest.mark.parametrize("name", ["a", "x" * 99, "x" * 100, "d/" * 49 + "a.b"])
+@pytest.mark.parametrize("size", [0, 1, 511, 8**11 - 1])
+def test_plain_tar_headers_are_those_of_tarfile(name, size):
+    member = tarfile.TarInfo(name)
+    member.size = size
+    assert TarEncoder().header(name, size) == member.tobuf(tarfile.USTAR_FORMAT)
+
+
 def test_tar_member_of_more_than_8_gib_has_its_size_in_a_pax_record():
     header = TarEncoder().header("a.bin", 9 << 30)
     assert (len(header), b"size=%d\n" % (9 << 30) in header) == (3 * 512, True)

@@ -45,3 +45,16 @@ def test_blocks_of_ours_hold_every_sample_that_webdataset_reads(folder):
     )
     loader = ps.DataLoader(dataset, 7, shuffle=ps.Lanes(block_bytes=20_000, window_blocks=3), collate_fn=list)
     assert sorted((each for batch in loader for each in batch), key=str) == sorted(theirs(folder), key=str)
+
+
+def test_webdataset_reads_packed_shards(tmp_path):
+    for number in range(12):
+        for end in ("jpg", "cls"):
+            path = tmp_path / "tree" / f"é{number % 3}" / f"{number:02}.{end}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(f"{end}{number}".encode())
+    catalog = ps.pack(tmp_path / "tree", tmp_path / "to", samples=5)
+    urls = [str(each) for each in sorted((tmp_path / "to").glob("*.tar"))]
+    theirs = [(each["__key__"], each["jpg"], each["cls"]) for each in wds.WebDataset(urls, shardshuffle=False)]
+    ours = [(each.key, each["jpg"].read(), each["cls"].read()) for each in ps.MapDataset(catalog)]
+    assert theirs == ours

@@ -41,9 +41,12 @@ def _shards(
         str | None, Option(metavar="error|drop|none", help="What becomes of a sample without one of the fields.")
     ] = None,
     skip: Annotated[list[str] | None, Option(metavar="GLOB", help="No members like this.")] = None,
+    side: Annotated[
+        str | None, Option("--index", metavar="energon|wds2idx", help="Read side indexes in place of tar files.")
+    ] = None,
 ) -> dict[str, Any]:
     names = None if fields is None else tuple(each.strip() for each in fields.split(","))
-    given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip}
+    given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -81,7 +84,7 @@ def _refreshed(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Cata
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
     its = None if parse(to).local else store
     known = _saved(to, its)
-    if given := [name for name in ("fields", "key", "missing", "skip") if name in how]:
+    if given := [name for name in ("fields", "key", "missing", "skip", "index") if name in how]:
         raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
     mine = None if known.format is None else known.format.name
     if how.get("format", mine) != mine:

@@ -103,7 +103,8 @@ class TarEncoder(ArchiveEncoder):
 
     def added_bytes(self, name: str, size: int) -> int:
         """Return the bytes of the headers, and of the member in whole blocks."""
-        return len(_tar_header(name, size)) + size + -size % _BLOCK
+        header = _BLOCK if _is_plain(name, size) else len(_tar_header(name, size))
+        return header + size + -size % _BLOCK
 
     def header(self, name: str, size: int, crc: int = 0) -> bytes:  # noqa: ARG002  a zip file's
         """Return the headers of a member."""
@@ -125,7 +126,23 @@ class TarEncoder(ArchiveEncoder):
         return bytes(2 * _BLOCK)
 
 
+# The header of an empty member without a name, whose sum counts the field of the sum as spaces.
+_EMPTY = tarfile.TarInfo("").tobuf(tarfile.USTAR_FORMAT)
+_EMPTY_SUM = sum(_EMPTY[:148]) + sum(_EMPTY[156:]) + 8 * ord(" ")
+_NO_SIZE = b"%011o" % 0
+_SHORT, _SMALL = 100, 8**11  # limits of names and sizes in a plain header
+
+
+def _is_plain(name: str, size: int) -> bool:
+    return len(name) <= _SHORT and size < _SMALL and name.isascii()
+
+
 def _tar_header(name: str, size: int) -> bytes:
+    if _is_plain(name, size):
+        # As tarfile would, in a tenth of the time.
+        raw, digits = name.encode(), b"%011o" % size
+        total = _EMPTY_SUM + sum(raw) + sum(digits) - sum(_NO_SIZE)
+        return raw.ljust(100, b"\0") + _EMPTY[100:124] + digits + _EMPTY[135:148] + b"%06o\0 " % total + _EMPTY[156:]
     member = tarfile.TarInfo(name)
     member.size = size
     if name.isascii():
