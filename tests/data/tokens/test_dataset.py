@@ -272,6 +272,20 @@ def test_torchs_loader_reads_batches_by_index(folder, arrays):
     assert sorted(each for batch in loader for each in batch.tolist()) == sorted(windows(arrays))
 
 
+def test_slices_are_datasets_of_neighbours(folder, arrays):
+    dataset, expected = opened(folder), windows(arrays)
+    for rows in (slice(0, 100), slice(100, None), slice(-7, None), slice(1740, 1760), slice(5, 5), slice(9, 3)):
+        part = dataset[rows]
+        assert len(part) == len(expected[rows])
+        assert [each.tolist() for each in part] == expected[rows]
+        batches = ps.DataLoader(part, 16, shuffle=ps.Lanes(block_bytes=4000, window_blocks=2))
+        assert sorted(each for batch in batches for each in batch.tolist()) == sorted(expected[rows])
+    with pytest.raises(Unusable, match=r"must be of neighbours, got step 2"):
+        dataset[::2]
+    with pytest.raises(StateMismatch):
+        ps.DataLoader(dataset[:100], 8).load_state_dict(ps.DataLoader(dataset[1:101], 8).state_dict())
+
+
 def test_plan_of_a_batch_names_files(folder):
     loader = ps.DataLoader(opened(folder), 8, shuffle=ps.Lanes(), seed=1)
     planned, batch = loader.inspect(3), [*loader][3]

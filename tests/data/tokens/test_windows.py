@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
+from penstock.data.order.orders import CatalogOrder
+from penstock.data.tokens.runs import fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, TokenFiles, Windows
 from penstock.source import open_source
 from tests.amounts import examples
@@ -56,6 +59,29 @@ def test_samples_are_those_of_the_list_of_all_windows(units, length, stride, dty
         span = found.span(sample, sample)
         assert (span.start, span.stop) == (start * item, stop * item) == (starts[sample], stops[sample])
         assert (span.key, span.etag) == (f"t/{file}.bin", f'"t/{file}.bin"')
+
+
+@given(UNITS, st.integers(0, 12), st.integers(1, 20), st.data())
+@settings(max_examples=examples(150))
+def test_parts_have_the_samples_of_the_whole(units, length, stride, data):
+    whole = windows(units, length, stride)
+    first = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(first, len(whole)))
+    part = whole.part(first, stop)
+    assert len(part) == stop - first
+    assert [part.span(at, at) for at in range(len(part))] == [whole.span(at, at) for at in range(first, stop)]
+    starts, stops = whole.places(np.arange(first, stop))
+    assert [each.tolist() for each in part.places(np.arange(len(part)))] == [starts.tolist(), stops.tolist()]
+    again = part.part(0, len(part) // 2)
+    assert [again.span(at, at) for at in range(len(again))] == [part.span(at, at) for at in range(len(again))]
+    assert (part.digest == whole.digest) == (len(part) == len(whole))
+    assert (again.digest == part.digest) == (len(again) == len(part))
+    for order in (CatalogOrder(), ps.Lanes(block_bytes=100, window_blocks=2)):
+        runs = runs_of(part, fitted_order(order, part))
+        for sample, number in enumerate(runs.of(np.arange(len(part))).tolist()):
+            own, run = part.span(sample, sample), runs.span(number)
+            assert run.key == own.key
+            assert run.start <= own.start <= own.stop <= run.stop
 
 
 def test_digest_names_all_that_determines_the_samples():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
 import numpy as np
 import torch
@@ -55,6 +55,8 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
     ``ps.DataLoader(dataset, B, shuffle=ps.Lanes())`` reads neighbouring windows in one request of about 1 MiB, and
     mixes those of 160 such requests; each byte is read once per epoch. ``shuffle=True`` permutes all windows, and reads
     each in a request of its own. Order, ranks, workers and exact resumption are those of any dataset of Penstock.
+
+    A slice is a dataset of neighbours, such as ``dataset[:1000]`` for validation and ``dataset[1000:]`` for training.
 
     A sample is an int64 tensor of shape (length,), and a batch one of shape (B, length). With ``output="numpy"`` they
     are arrays of the stored type.
@@ -185,12 +187,12 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of all files."""
+        """The number of tokens of all files, also for a slice."""
         return self.windows.tokens
 
     @property
     def left_out(self) -> int:
-        """The number of tokens that are in no sample: at the ends of files or documents, or between windows."""
+        """The number of tokens in no sample of the whole dataset: at ends of files or documents, or between windows."""
         return self.windows.left_out
 
     @property
@@ -207,14 +209,26 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """Return the number of samples."""
         return len(self.windows)
 
-    def __getitem__(self, index: SupportsIndex) -> Any:  # noqa: ANN401  the transform decides the type
-        """Read a sample, in one request.
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  the transform decides the type
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """Read a sample, in one request; for a slice of neighbours, return a dataset without reading.
 
         Raises:
             IndexError: No such sample exists.
+            Unusable: The slice has a step.
 
         """
-        return self.__getitems__((index,))[0]
+        if not isinstance(index, slice):
+            return self.__getitems__((index,))[0]
+        first, stop, step = index.indices(len(self))
+        if step != 1:
+            raise Unusable(f"a slice of tokens must be of neighbours, got step {step}: pass stride= to from_shards")
+        part = copy(self)
+        part.windows = self.windows.part(first, max(first, stop))
+        return part
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read samples with all requests in flight at once."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from penstock.data.catalog.column import pack
+from penstock.errors import Bug
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -79,8 +81,8 @@ class Windows:
         dtype: Type of the tokens.
         shape: Length and stride of the samples.
         keys: Keys of the files.
-        tokens: Number of tokens of the files.
-        left_out: Number of these that are in no sample.
+        tokens: Number of tokens of the files, also of a part.
+        left_out: Number of these that are in no sample of the whole.
         mean_bytes: Mean bytes that a sample adds to a run, rounded up.
         joined: Whether neighbours in a unit are close enough to be read together.
 
@@ -97,27 +99,64 @@ class Windows:
         self.tokens = sum(self._file_bytes) // item
         length, stride, _ = shape
         self._width, self._step = length * item, stride * item
-        gap_bytes = min(_GAP_BYTES, _GAP_WINDOWS * self._width)
-        self.joined = self._step - self._width <= gap_bytes
+        self._gap_bytes = min(_GAP_BYTES, _GAP_WINDOWS * self._width)
+        self.joined = self._step - self._width <= self._gap_bytes
         if length:
             counts = np.maximum((sizes // item - length) // stride + 1, 0)
             full = counts > 0
             owners = np.append(0, np.cumsum(full))[owners]
             begins, counts = begins[full], counts[full]
-            firsts, ends = np.append(0, np.cumsum(counts)), begins + (counts - 1) * self._step + self._width
+            firsts = np.append(0, np.cumsum(counts))
             covered = int(((counts - 1) * min(stride, length) + length).sum())
         else:
-            firsts, ends = np.arange(len(begins) + 1), begins + sizes
-            covered = self.tokens
+            firsts, covered = None, self.tokens
         self.left_out = self.tokens - covered
-        stretches = _stretches(begins, ends, owners, gap_bytes)
+        self._fill(owners, begins, begins + sizes if firsts is None else None, firsts)
+        self._slice = (0, self._count)
+
+    def _fill(
+        self,
+        owners: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64] | None,
+        firsts: NDArray[np.int64] | None,
+    ) -> None:
+        """Keep the tables of the units: ``ends`` if each unit is a sample, otherwise ``firsts``."""
+        if firsts is not None:
+            ends = begins + (np.diff(firsts) - 1) * self._step + self._width
+        elif ends is not None:
+            firsts = np.arange(len(begins) + 1)
+        else:
+            raise Bug("units have neither ends nor first samples")
+        stretches = _stretches(begins, ends, owners, self._gap_bytes)
         held = int((ends[np.append(stretches[1:], len(ends)) - 1] - begins[stretches]).sum()) if len(ends) else 0
         self.mean_bytes = max(-(-held // max(int(firsts[-1]), 1)), 1) if self.joined else self._width
+        length = self.shape.length
         tables = pack([owners, begins, firsts[stretches], firsts if length else ends])
         self._owners, self._begins, self.stretches, last = tables
         self._firsts: Numbers | None = last if length else None
         self._ends: Numbers | None = None if length else last
         self._count = int(firsts[-1])
+
+    def part(self, first: int, stop: int) -> Windows:
+        """Return samples ``first`` to ``stop``: the tables of their units are copied."""
+        found = copy(self)
+        found.__dict__.pop("digest", None)
+        begin = self._slice[0]
+        found._slice = begin + first, begin + stop  # noqa: SLF001  itself
+        begins, owners, step = self._begins.values, self._owners.values, self._step
+        if self._firsts is None or self._ends is not None:
+            start, end, ends, firsts = first, stop, self._ends.values[first:stop], None  # type: ignore[union-attr]
+            chosen = begins[start:end]
+        else:
+            known = self._firsts.values
+            start = int(np.searchsorted(known, first, side="right")) - 1
+            end = int(np.searchsorted(known, stop)) if first < stop else start
+            ends, firsts = None, np.clip(known[start : end + 1] - first, 0, stop - first)
+            chosen = begins[start:end].copy()
+            chosen[:1] += (first - known[start]) * step
+        found._fill(np.clip(owners - start, 0, end - start), chosen, ends, firsts)  # noqa: SLF001  itself
+        return found
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -133,7 +172,7 @@ class Windows:
     def digest(self) -> str:
         """Digest of the names and sizes of the files, the type, length and stride, and the index that is used."""
         names = [key[len(self.base) :] for key in self.keys]
-        text = json.dumps([1, names, self._file_bytes, self.dtype.str, self.shape])
+        text = json.dumps([1, names, self._file_bytes, self.dtype.str, self.shape, self._slice])
         hashed = hashlib.sha256(text.encode())
         if self.shape.units != "tokens":
             for each in filter(None, (self._owners, self._begins, self._firsts, self._ends)):
