@@ -1,6 +1,7 @@
 """Side indexes of energon and DALI find the samples that a walk finds, or are refused by name."""
 
 import io
+import json
 import struct
 import tarfile
 
@@ -191,3 +192,37 @@ def test_arguments_that_an_index_cannot_serve_are_refused(tmp_path, how, says):
     (tmp_path / "a.jsonl").write_text("{}\n")
     with pytest.raises(Unusable, match="of tar files, not of jsonl"):
         ps.Catalog.from_shards(tmp_path / "a.jsonl", index="energon")
+
+
+def wids(tmp_path, counts):
+    listed = [{"url": f"https://host/x/{name}", "nsamples": count} for name, count in counts.items()]
+    (tmp_path / "index.json").write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
+    return str(tmp_path / "index.json")
+
+
+def test_counts_of_wids_are_compared_with_those_of_a_walk(tmp_path):
+    for number in range(2):
+        (tmp_path / f"{number}.tar").write_bytes(tar(MEMBERS))
+    good = wids(tmp_path, {"0.tar": 40, "1.tar": 40})
+    assert len(ps.Catalog.from_shards(f"{tmp_path}/", index=good)) == 80
+    for counts, says in (({"0.tar": 40, "1.tar": 41}, "says 41 samples"), ({"0.tar": 40}, "does not name it")):
+        with pytest.raises(Damaged, match=rf"{says}.*has 40.*1\.tar"):
+            ps.Catalog.from_shards(f"{tmp_path}/", index=wids(tmp_path, counts))
+    with pytest.raises(Unusable, match="counts all samples"):
+        ps.Catalog.from_shards(f"{tmp_path}/", index=good, skip="*.txt")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"shardlist": [{"url": "a"}]}', '{"shardlist": 5}'])
+def test_json_that_is_not_of_wids_is_refused_by_name(tmp_path, text):
+    (tmp_path / "a.tar").write_bytes(tar(MEMBERS))
+    (tmp_path / "index.json").write_text(text)
+    with pytest.raises(Damaged, match=r"not a wids index.*index\.json"):
+        ps.Catalog.from_shards(f"{tmp_path}/", index=str(tmp_path / "index.json"))
+
+
+def test_wids_index_that_names_a_shard_twice_is_refused(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar(MEMBERS))
+    listed = [{"url": f"{folder}/a.tar", "nsamples": 40} for folder in ("x", "y")]
+    (tmp_path / "index.json").write_text(json.dumps({"shardlist": listed}))
+    with pytest.raises(Damaged, match="differ only in their folders"):
+        ps.Catalog.from_shards(f"{tmp_path}/", index=str(tmp_path / "index.json"))

@@ -42,7 +42,12 @@ def _shards(
     ] = None,
     skip: Annotated[list[str] | None, Option(metavar="GLOB", help="No members like this.")] = None,
     side: Annotated[
-        str | None, Option("--index", metavar="energon|wds2idx", help="Read side indexes in place of tar files.")
+        str | None,
+        Option(
+            "--index",
+            metavar="energon|wds2idx|URL",
+            help="Side indexes to read, or wids' JSON to compare with.",
+        ),
     ] = None,
 ) -> dict[str, Any]:
     names = None if fields is None else tuple(each.strip() for each in fields.split(","))

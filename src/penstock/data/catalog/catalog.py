@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import lt
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
@@ -202,7 +202,7 @@ class Catalog(Contents):
         missing: Missing | None = None,
         skip: str | Sequence[str] | None = None,
         labels: Rule | None = None,
-        index: Literal["energon", "wds2idx"] | None = None,
+        index: str | None = None,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -231,7 +231,8 @@ class Catalog(Contents):
                 slash and its key: ``"train-0001.tar/cat/0017"``.
             index: Side indexes of tar files to read in place of the shards: ``"energon"`` (``x.tar.idx``) or
                 ``"wds2idx"`` (DALI's ``x.idx``). Some headers of each shard are compared with its index, and every
-                other when it is read.
+                other when it is read. The URL of a wids JSON file: shards are walked, and must have as many samples
+                as it says.
             progress: Show a bar of shards and their bytes, where ``scan`` shows the number of objects.
             store: Options of the store, or the name of a profile; default: environment and profile.
 
@@ -254,7 +255,7 @@ class Catalog(Contents):
         if labels is not None:
             check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
-        shards = find_shards(urls, format, arguments, store).sided(index, labels=labels is not None)
+        shards = find_shards(urls, format, arguments, store).sided(index, store, labels=labels is not None)
         return cls(shards.source.root, shards.base, indexed(shards, labels, progress=progress))
 
     @classmethod

@@ -8,7 +8,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.journal import journal, shard_journal
@@ -49,7 +49,7 @@ class IndexKeywords(TypedDict, total=False):
     key: KeyRule | None
     missing: Missing | None
     skip: str | Sequence[str] | None
-    index: Literal["energon", "wds2idx"] | None
+    index: str | None
 
 
 def index(
@@ -155,7 +155,7 @@ def _samples(
     arguments = {name: how.get(name) for name in _ARGUMENTS}
     labels = how.get("labels")
     shards = find_shards(url, how.get("format"), arguments, target.store)
-    shards = shards.sided(how.get("index"), labels=labels is not None)
+    shards = shards.sided(how.get("index"), target.store, labels=labels is not None)
     # Keys of samples are kept only for labels.
     about = {"store": _identity(shards.source), "shards": shards.format.described(), "keys": labels is not None}
     about |= {"side": shards.side}

@@ -19,7 +19,7 @@ from penstock.data.catalog.scan import Listing, absent, listed
 from penstock.data.catalog.table import Table, gathered, ranges_of
 from penstock.data.shards.format import Extents
 from penstock.data.shards.registry import format_by, is_shard, suffixes
-from penstock.data.shards.side import check_side, side_key, side_walk
+from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.progress import bar
@@ -75,6 +75,7 @@ class Shards(NamedTuple):
         found: The shards.
         format: Their format.
         side: Kind of the side indexes that are read in place of walks; empty: none.
+        counts: Samples of each shard by its name, which are compared with those found; None: nothing is compared.
 
     """
 
@@ -83,18 +84,40 @@ class Shards(NamedTuple):
     found: list[Shard]
     format: ShardFormat
     side: str = ""
+    counts: Mapping[str, int] | None = None
 
-    def sided(self, side: str | None, *, labels: bool) -> Shards:
-        """Return these shards with side indexes.
+    def sided(self, side: str | None, store: StoreOptions | str | None, *, labels: bool) -> Shards:
+        """Return these shards with side indexes, or with the counts of a wids JSON file.
 
         Raises:
             Unusable: The side indexes do not suffice: see ``check_side``.
+            Damaged: The file is not one of wids.
 
         """
         if side is None:
             return self
+        if side.endswith(".json"):
+            check_counted(self.format)
+            source, key = open_source(side, store)
+            try:
+                return self._replace(counts=wids_counts(source.read(Span(key))))
+            except PenstockError as error:
+                error.url = error.url or source.url(key)
+                raise
         check_side(side, self.format, labels=labels)
         return self._replace(side=side)
+
+    def check_count(self, shard: Shard, samples: int) -> None:
+        """Raise ``Damaged`` if a shard has another number of samples than a wids JSON file says."""
+        if self.counts is None:
+            return
+        wanted = self.counts.get(shard.key.rpartition("/")[2])
+        if wanted != samples:
+            known = "does not name it" if wanted is None else f"says {wanted:,} samples"
+            raise Damaged(
+                f"the wids index {known}, and the shard has {samples:,}: pass index=None if the shard is right",
+                url=self.source.url(shard.key),
+            )
 
     def walk(self, shard: Shard) -> Generator[Ask | Span, memoryview, Extents]:
         """Find the samples of a shard: by its side index, or by a walk."""
@@ -258,11 +281,13 @@ def index_shards(shards: Shards, labels: Rule | None, walks: KeptWalks) -> Table
         if extents is None:
             coming.append(number)
         else:
+            shards.check_count(shard, len(extents.offsets))
             walks.count(1, shard.size)
     for number, extents in walked(shards, coming):
         shard = shards.found[number]
         if labels is None:
             extents = extents._replace(keys=())  # noqa: PLW2901  keys are needed for labels alone
+        shards.check_count(shard, len(extents.offsets))
         found[number] = extents
         walks.add(shard, extents)
         walks.count(1, shard.size)

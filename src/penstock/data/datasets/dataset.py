@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import fields
 from functools import wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.groups import check_grouping, named_groups
@@ -481,7 +481,7 @@ class CatalogDataset(BatchableDataset):
         missing: Missing | None = None,
         skip: str | Sequence[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
-        index: Literal["energon", "wds2idx"] | None = None,
+        index: str | None = None,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -505,7 +505,7 @@ class CatalogDataset(BatchableDataset):
                 ``"none"``.
             skip: Globs of the names of members that are left out.
             labels: Rule of classes: see ``Catalog.from_shards``.
-            index: Side indexes of tar files, ``"energon"`` or ``"wds2idx"``: see ``Catalog.from_shards``.
+            index: Side indexes of tar files, ``"energon"``, ``"wds2idx"`` or a URL: see ``Catalog.from_shards``.
             progress: Show a bar of shards and their bytes: see ``Catalog.scan``.
             store: As for the class.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -228,7 +228,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         missing: Missing | None = None,
         skip: str | Sequence[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
-        index: Literal["energon", "wds2idx"] | None = None,
+        index: str | None = None,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:

@@ -5,11 +5,12 @@ each as a uint64. DALI's ``wds2idx`` writes ``x.idx``: a line for each sample, w
 members.
 
 An index may be older than its shard, so headers at both ends and in the middle are compared with it; ``sample``
-compares all others when they are read.
+compares all others when they are read. A JSON file of wids has counts alone, which are compared with those of a walk.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import ShardFormat, Walk
 
-__all__ = ["SIDES", "check_side", "side_key", "side_walk"]
+__all__ = ["SIDES", "check_counted", "check_side", "side_key", "side_walk", "wids_counts"]
 
 SIDES = ("energon", "wds2idx")
 _BLOCK = 512
@@ -48,7 +49,7 @@ def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
 
     """
     if side not in SIDES:
-        raise Unusable(f"index must be one of {', '.join(map(repr, SIDES))} or None, got {side!r}")
+        raise Unusable(f"index must be {', '.join(map(repr, SIDES))}, the URL of wids' JSON or None, got {side!r}")
     if not isinstance(form, TarFormat):
         raise Unusable(f"index={side!r} is of tar files, not of {form.name} shards")
     if side == "energon":
@@ -57,6 +58,34 @@ def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
         if found := [name for name, given in names.items() if given]:
             raise Unusable(f"energon's index has no names of members, which {found[0]}= needs: pass index=None")
     return form
+
+
+def check_counted(form: ShardFormat) -> None:
+    """Refuse arguments with which shards have other numbers of samples than wids has counted.
+
+    Raises:
+        Unusable: There are such arguments.
+
+    """
+    if not isinstance(form, TarFormat) or form.skip or form.key != "first-dot" or form.missing == "drop":
+        raise Unusable('wids counts all samples of tar files: pass no skip=, key= or missing="drop", or index=None')
+
+
+def wids_counts(data: bytes) -> dict[str, int]:
+    """Return the number of samples of each shard that a JSON file of wids lists, by the last part of its URL.
+
+    Raises:
+        Damaged: It is not such a file.
+
+    """
+    try:
+        shards = json.loads(data)["shardlist"]
+        found = {str(each["url"]).rpartition("/")[2]: int(each["nsamples"]) for each in shards}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Damaged(f"this is not a wids index, JSON with a shardlist of url and nsamples ({error!r})") from None
+    if len(found) < len(shards):
+        raise Damaged("the wids index names two shards that differ only in their folders, so that counts are not told")
+    return found
 
 
 def side_key(side: str, key: str) -> str:
