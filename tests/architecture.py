@@ -70,7 +70,7 @@ HOMES = {
     "obspec": ("interop",),
     "opentelemetry": ("observe",),
     "prometheus_client": ("observe",),
-    "pyarrow": ("data.parquet", "interop"),
+    "pyarrow": ("data.parquet", "data.shards.parquet", "interop"),
     "pycurl": ("engine.transport.libcurl",),
     "pytest": ("testing",),
     "ray": ("interop",),

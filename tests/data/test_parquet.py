@@ -1,13 +1,16 @@
 """Columns of Parquet files of unknown origin: each different value once, odd types and bombs refused."""
 
 import io
+import random
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyarrow.parquet import encryption
 
-from penstock.data.parquet import coded_columns, open_parquet
+from penstock.data.parquet import coded_columns, open_parquet, row_groups
 from penstock.errors import Damaged, ManifestError
 
 URL = "s3://bucket/refs.0.parq"
@@ -82,3 +85,51 @@ def test_a_value_of_many_rows_is_held_once():
     raw = pa.DictionaryArray.from_arrays(pa.array(np.zeros(500_000, dtype="i4")), pa.array([b"x" * 100_000]))
     texts, _, rows = read(file_of({"raw": raw}, compression="zstd"))
     assert (rows, len(texts["raw"].values)) == (500_000, 1)  # 50 GB otherwise
+
+
+def test_row_groups_of_a_footer_are_those_that_pyarrow_tells():
+    table = {"a": [*range(50)], "b": [["x"] * 3] * 50, "c": [{"d": 1.5, "e": b"y"}] * 50}
+    data = file_of(table, row_group_size=20, use_dictionary=True)
+    length = int.from_bytes(data[-8:-4], "little")
+    found = [*row_groups(data[-8 - length : -8])]
+    meta = parquet.ParquetFile(io.BytesIO(data)).metadata
+    assert [each.rows for each in found] == [20, 20, 10]
+    for number, group in enumerate(found):
+        chunks = [meta.row_group(number).column(leaf) for leaf in range(meta.num_columns)]
+        assert [each.column for each in group.chunks] == ["a", "b", "c", "c"]
+        assert [(each.start, each.stop - each.start, each.unpacked) for each in group.chunks] == [
+            (
+                min(each.dictionary_page_offset, each.data_page_offset),
+                each.total_compressed_size,
+                each.total_uncompressed_size,
+            )
+            for each in chunks
+        ]
+        assert {each.refused for each in group.chunks} == {""}
+
+
+def test_footers_that_are_damaged_anywhere_raise_value_errors_only(seed):
+    draw = random.Random(seed)
+    data = file_of({"a": [*range(50)], "t": ["x", "y"] * 25}, row_group_size=20)
+    footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    for _ in range(2000):
+        damaged = bytearray(footer)
+        for _ in range(draw.choice((1, 4))):
+            damaged[draw.randrange(len(footer))] = draw.randrange(256)
+        with suppress(ValueError):
+            assert all(group.rows is not None for group in row_groups(bytes(damaged)))
+
+
+def test_encrypted_column_is_refused_by_name():
+    class Vault(encryption.KmsClient):
+        def wrap_key(self, key, _):
+            return key
+
+    settings = encryption.EncryptionConfiguration(
+        footer_key="k", column_keys={"k": ["path"]}, plaintext_footer=True, double_wrapping=False
+    )
+    factory = encryption.CryptoFactory(lambda _: Vault())
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    data = file_of({"path": ["a"], "size": [1]}, encryption_properties=properties)
+    with pytest.raises(ManifestError, match="the column 'path' cannot be read: it is encrypted"):
+        open_parquet(data, URL)

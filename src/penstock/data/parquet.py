@@ -13,11 +13,21 @@ import numpy as np
 from penstock.errors import Damaged, ManifestError, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Coded", "coded_columns", "decoded", "most_unpacked", "open_parquet", "text_bytes"]
+__all__ = [
+    "Coded",
+    "Page",
+    "coded_columns",
+    "decoded",
+    "libraries",
+    "most_unpacked",
+    "open_parquet",
+    "pages_of",
+    "text_bytes",
+]
 
 _ROWS_PER_BYTE = 1  # different keys take more than a byte each
 _BYTES_PER_BYTE = 200  # of well compressed text
@@ -40,16 +50,44 @@ class Coded(NamedTuple):
     values: list[Any]
 
 
-def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, most_bytes: int = 0) -> Any:  # noqa: ANN401  pyarrow's
-    """Return pyarrow's ``ParquetFile`` of a file's bytes; ``coded`` columns are read as dictionaries, by default all.
+class Page(NamedTuple):
+    """Page of a column: the bytes that it unpacks to, and its values."""
 
-    ``most_bytes`` limits the bytes that the file may unpack to; 0: a limit in proportion to its size.
+    unpacked: int
+    values: int
+
+
+class Chunk(NamedTuple):
+    """Column of a row group in a file.
+
+    Attributes:
+        column: Name of the column in the table, of which this is one leaf.
+        start: First byte.
+        stop: The byte after its last.
+        unpacked: Bytes that it unpacks to, as the footer declares them.
+        refused: Reason why it cannot be read; empty for others.
+
+    """
+
+    column: str
+    start: int
+    stop: int
+    unpacked: int
+    refused: str
+
+
+class RowGroup(NamedTuple):
+    """Row group: its rows, and its columns."""
+
+    rows: int
+    chunks: list[Chunk]
+
+
+def libraries(name: str) -> tuple[Any, Any]:
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``, which reading the file ``name`` needs.
 
     Raises:
-        ManifestError: A column name occurs twice, or the file would unpack to more rows, values or bytes than is
-            plausible for its size.
         MissingExtra: pyarrow is not installed.
-        Exception: An error of pyarrow: the file is not Parquet.
 
     """
     try:
@@ -57,7 +95,28 @@ def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, mos
         from pyarrow import parquet
     except ImportError as error:
         raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
+    return pa, parquet
+
+
+def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, most_bytes: int = 0) -> Any:  # noqa: ANN401  pyarrow's
+    """Return pyarrow's ``ParquetFile`` of a file's bytes; ``coded`` columns are read as dictionaries, by default all.
+
+    ``most_bytes`` limits the bytes that the file may unpack to; 0: a limit in proportion to its size.
+
+    Raises:
+        ManifestError: A column name occurs twice, a column is encrypted or in another file, or the file would unpack to
+            more rows, values or bytes than is plausible for its size.
+        MissingExtra: pyarrow is not installed.
+        Exception: An error of pyarrow: the file is not Parquet.
+
+    """
+    pa, parquet = libraries(name)
     file = parquet.ParquetFile(pa.BufferReader(data))
+    length = int.from_bytes(data[-8:-4], "little")
+    for group in row_groups(memoryview(data)[-8 - length : -8]):
+        if refused := [chunk for chunk in group.chunks if chunk.refused]:
+            column, reason = refused[0].column, refused[0].refused
+            raise ManifestError(f"{name}: the column {column!r} cannot be read: {reason}", url=name)
     _bounded(file, data, name, most_bytes)
     if coded is None:
         leaves = [file.schema.column(number) for number in range(len(file.schema))]
@@ -173,20 +232,138 @@ def _paged(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow'
 
 def _chunk(data: bytes, at: int, stop: int) -> tuple[int, int]:
     """Return the bytes and values that the pages between two offsets unpack to."""
-    unpacked = values = 0
+    pages = [*pages_of(data, at, stop)]
+    return sum(each.unpacked for each in pages), sum(each.values for each in pages)
+
+
+def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[Page]:
+    """Yield the pages between two offsets, by their headers.
+
+    Raises:
+        ValueError: A header is invalid.
+
+    """
     while at < stop:
         header, at = _struct(data, at)
         took, packed = header.get(2), header.get(3)
         if not isinstance(took, int) or not isinstance(packed, int) or took < 0 or packed < 0:
             raise ValueError("a page without its size")
-        unpacked += took
         pages = [header.get(kind) for kind in (5, 8)]
-        values += sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
+        values = sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
+        yield Page(took, values)
         at += packed
-    return unpacked, values
 
 
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+def row_groups(footer: bytes | memoryview) -> Iterator[RowGroup]:
+    """Yield the row groups that a footer describes; pyarrow's accessors would end the process for some footers.
+
+    Raises:
+        ValueError: The footer is invalid.
+
+    """
+    at = number = 0
+    while (mark := _byte(footer, at)) != 0:
+        at += 1
+        kind, step = mark & 15, mark >> 4
+        if not step:
+            step, at = _number(footer, at)
+            number = 0
+        number += step
+        if number == 4 and kind == 9:  # noqa: PLR2004  the list of row groups
+            count, inner, at = _list(footer, at)
+            for _ in range(count):
+                found, at = _any(footer, at, inner, 0)
+                yield _row_group(found)
+        else:
+            _, at = _any(footer, at, kind, 0)
+
+
+def _row_group(found: Any) -> RowGroup:  # noqa: ANN401  a value of Thrift
+    chunks = found.get(1) if isinstance(found, dict) else None
+    if not isinstance(chunks, list) or type(found.get(3)) is not int:
+        raise ValueError("a row group without columns or rows")
+    return RowGroup(found[3], [_described(chunk) for chunk in chunks])
+
+
+def _described(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
+    meta = chunk.get(3, {}) if isinstance(chunk, dict) else None
+    if not isinstance(meta, dict):
+        raise ValueError("a column without a description")  # noqa: TRY004  as for other parts of a file
+    refused = "it is encrypted" if 8 in chunk or 9 in chunk else "it lies in another file" if 1 in chunk else ""  # noqa: PLR2004
+    if refused and 3 not in chunk:  # noqa: PLR2004
+        found = chunk.get(8)
+        for field in (2, 1):
+            found = found.get(field) if isinstance(found, dict) else None
+        return Chunk(_path(found or []), 0, 0, 0, refused)
+    numbers = [meta.get(field) for field in (9, 7, 6)]
+    first, packed, unpacked = numbers
+    if type(first) is not int or type(packed) is not int or type(unpacked) is not int or packed < 0:
+        raise ValueError("a column without its place")
+    dictionary = meta.get(11)
+    start = min(first, dictionary) if type(dictionary) is int and dictionary > 0 else first
+    return Chunk(_path(meta.get(3)), start, start + packed, unpacked, refused)
+
+
+def _path(found: Any) -> str:  # noqa: ANN401  a value of Thrift
+    if not isinstance(found, list) or not all(isinstance(each, memoryview) for each in found):
+        raise ValueError("a column without a name")
+    return str(found[0], "utf-8") if found else ""
+
+
+def _list(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
+    """Return the length of a list, the Thrift type of its elements, and where these begin."""
+    mark = _byte(data, at)
+    count, at = mark >> 4, at + 1
+    if count == 15:  # noqa: PLR2004  a longer one
+        count, at = _varint(data, at)
+    if count > len(data) - at:
+        raise ValueError("a list that is longer than the footer")
+    return count, mark & 15, at
+
+
+def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """Read a value of any Thrift type: integers, texts as views, lists, structures by field; others become None."""
+    if kind in (4, 5, 6):
+        return _number(data, at)
+    if kind == 8:  # noqa: PLR2004  a text
+        length, at = _varint(data, at)
+        if length > len(data) - at:
+            raise ValueError("a text that is longer than the footer")
+        return memoryview(data)[at : at + length], at + length
+    if depth > 2 * _MOST_NESTED:
+        raise ValueError("values that are nested too deeply")
+    if kind == 12:  # noqa: PLR2004  a structure
+        return _record(data, at, depth + 1)
+    if kind in (9, 10):
+        count, inner, at = _list(data, at)
+        found = []
+        for _ in range(count):
+            # A boolean takes a byte in a list, and none in a structure.
+            each, at = (None, at + 1) if inner in (1, 2) else _any(data, at, inner, depth + 1)
+            found.append(each)
+        return found, at
+    plain = {1: 0, 2: 0, 3: 1, 7: 8}
+    if kind not in plain:
+        raise ValueError("a value of a type that no footer has")
+    return None, at + plain[kind]
+
+
+def _record(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Read a structure with values of any type, by field."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while (mark := _byte(data, at)) != 0:
+        at += 1
+        step = mark >> 4
+        if not step:
+            step, at = _number(data, at)
+            number = 0
+        number += step
+        fields[number], at = _any(data, at, mark & 15, depth)
+    return fields, at + 1
+
+
+def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Read a structure of Thrift's compact protocol: integers and structures by field; other fields become None."""
     fields: dict[int, Any] = {}
     number = 0
@@ -201,7 +378,7 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     return fields, at + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
     """Read a value of a Thrift type: integers (4 to 6) and structures (12); other types are skipped."""
     if kind in (4, 5, 6):
         return _number(data, at)
@@ -217,13 +394,13 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     return None, at + plain[kind]
 
 
-def _byte(data: bytes, at: int) -> int:
+def _byte(data: bytes | memoryview, at: int) -> int:
     if at >= len(data):
         raise ValueError("a page's header that is cut off")
     return data[at]
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     found = 0
     for shift in range(0, 70, 7):
         part = _byte(data, at)
@@ -234,7 +411,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a page's header with a number without end")
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def _number(data: bytes | memoryview, at: int) -> tuple[int, int]:
     found, at = _varint(data, at)
     return (found >> 1) ^ -(found & 1), at
 

@@ -143,7 +143,7 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
             members = map(itemgetter(number), what.members(range(len(what))))
             yield open_source(part.root + part.base, store)[0], filter(None, members)
         if not what.parts:
-            yield open_source(what.root + what.base, store)[0], map(what.span, range(len(what)))
+            yield open_source(what.root + what.base, store)[0], what.fetched()
     elif isinstance(what, Readable):
         if store is not None:
             raise Unusable(

@@ -12,6 +12,7 @@ from penstock.data.catalog.groups import key_of
 from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.rows import entry_of, span_of
 from penstock.data.catalog.saved import digest_of
+from penstock.data.catalog.units import UnitRows
 from penstock.errors import Unusable
 from penstock.values import Span
 
@@ -101,7 +102,7 @@ class Contents:
     def span(self, index: int) -> Span:
         """Return the byte span of one entry, pinned to the listed version; an unknown size gives ``stop`` None.
 
-        Called once per sample; takes about 1 µs.
+        Called once per sample; takes about 1 µs. Of a sample in a unit, the span that covers the unit.
         """
         return span_of(self._table, self._rows[index])
 
@@ -109,6 +110,9 @@ class Contents:
         """Yield ``span`` of each entry; the columns are looked up only once."""
         rows, table = self._rows, self._table
         sizes, key, etag = table.sizes.view, table.keys.text, table.etags.text
+        if table.units is not None:
+            yield from map(self.span, indices)
+            return
         if table.ranges is not None:
             objects, offsets = table.ranges.objects.view, table.ranges.offsets.view
             for index in indices:
@@ -124,6 +128,19 @@ class Contents:
             size = sizes[row]
             # Build the tuple directly: calling the class runs a Python function.
             yield _new(Span, (key(row), 0, size if size >= 0 else None, etag(row), True, 0, None))
+
+    @property
+    def units(self) -> UnitRows | None:
+        """The units in which the samples lie; None if each entry has bytes of its own."""
+        table = self._table
+        if table.units is None or table.ranges is None:
+            return None
+        return UnitRows(table.units, *table.ranges, table.keys, table.etags, self._indices)
+
+    def fetched(self) -> Iterator[Span]:
+        """Yield the byte spans that reading all entries takes, each range of a unit once."""
+        units, entries = self.units, range(len(self))
+        return self.spans(entries) if units is None else units.fetched(entries)
 
     @cached_property
     def bare(self) -> bool:
@@ -188,12 +205,12 @@ class Contents:
             entries: Numbers of the entries, in steps of 1.
 
         Returns:
-            Three int64 arrays of shape (len(entries),); None if every entry of the catalog is a whole object, or is
-            made of several.
+            Three int64 arrays of shape (len(entries),); None if every entry of the catalog is a whole object, is made
+            of several, or lies in a unit.
 
         """
         ranges = self._table.ranges
-        if ranges is None or self._table.group is not None:
+        if ranges is None or self._table.group is not None or self._table.units is not None:
             return None
         rows = self._rows[entries.start : entries.stop]
         found = [

@@ -409,9 +409,15 @@ def keyed(found: Named, on: object, field: str) -> list[str | None]:
     """Return the key of each object by a rule, or as given one by one.
 
     Raises:
-        Unusable: The rule matches no key of an object, or there is another number of keys than of objects.
+        Unusable: The rule matches no key of an object, or there is another number of keys than of objects; or they lie
+            in units.
 
     """
+    if found.table.units is not None:
+        raise Unusable(
+            f"the entries of {field!r} lie in units that are decoded as a whole (row groups, compressed shards), and "
+            "cannot be joined with others"
+        )
     if not isinstance(on, str) and isinstance(on, Iterable):
         given: list[Any] = [*on]
         if len(given) != len(found.rows) or not all(each is None or isinstance(each, str) for each in given):

@@ -125,6 +125,7 @@ class Walked(NamedTuple):
     sizes: list[int]
     keys: list[str]
     schema: Any
+    units: list[list[int]] | None
 
 
 class ShardJournal:

@@ -245,10 +245,15 @@ def entry_of(table: Table, row: int) -> Entry:
 
 
 def span_of(table: Table, row: int) -> Span:
-    """Return the byte span of one row, pinned to the listed version; an unknown size gives ``stop`` None."""
+    """Return the byte span of one row, pinned to the listed version; an unknown size gives ``stop`` None.
+
+    Of a row in a unit, the span that covers the unit.
+    """
     size, of, ranges = table.sizes.view[row], row, table.ranges
     if ranges is not None:
         of, start = ranges.objects.view[row], ranges.offsets.view[row]
+        if table.units is not None:
+            return Span(table.keys.text(of), *table.units.cover(table.units.rows.view[row]), table.etags.text(of))
         if start >= 0:
             return Span(table.keys.text(of), start, start + size, table.etags.text(of))
     # The last argument is positional: passing it by name would take longer than reading the size.

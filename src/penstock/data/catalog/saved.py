@@ -159,6 +159,7 @@ def load(file: Readable) -> Saved:
         table.check()
         if (form := header.get("format of shards")) is not None:
             table = table.having(format=format_of(form))
+        _check_units(table)
         if digest_of(table, range(table.rows), encode(base)) != digest:
             raise ValueError("catalog digest does not match its contents")
     except (KeyError, TypeError, ValueError, Unusable) as error:
@@ -185,8 +186,18 @@ def _group(header: dict[str, Any], region: Region, members: list[list[Vector]]) 
         table = table_of(found, _count(each["objects"]), _count(each["keys"]))
         if (form := each.get("format of shards")) is not None:
             table = table.having(format=format_of(form))
+        _check_units(table)
+        if table.units is not None:
+            raise ValueError("a field of samples in units")
         parts[field] = Part(root, base, table, None if placed is None else placed["numbers"])
     return Group(tuple(map(_text, header["fields"])), _text(header["lead"]), _text(header["rule"]), parts)
+
+
+def _check_units(table: Table) -> None:
+    if (table.units is not None) is not (table.format is not None and table.format.in_units):
+        raise ValueError("units of samples, and a format of shards that has none, or the reverse")
+    if table.units is not None and table.group is not None:
+        raise ValueError("units of samples that are made of several objects")
 
 
 def _header(file: Readable) -> tuple[dict[str, Any], int]:

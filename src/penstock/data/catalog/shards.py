@@ -17,7 +17,8 @@ from penstock.data.catalog.journal import Beyond, Walked
 from penstock.data.catalog.labels import classified
 from penstock.data.catalog.scan import Listing, absent, listed
 from penstock.data.catalog.table import Table, gathered, ranges_of
-from penstock.data.shards.format import Extents
+from penstock.data.catalog.units import units_of
+from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.registry import format_by, is_shard, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.engine.listing.select import fixed_part, selector
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.journal import ShardJournal
     from penstock.data.catalog.labels import Rule
+    from penstock.data.catalog.units import UnitTable
     from penstock.data.shards.format import Ask, ShardFormat
     from penstock.data.shards.tar import TarFormat
     from penstock.options import StoreOptions
@@ -317,13 +319,15 @@ class KeptWalks:
         if not found or not shard.etag or (found.size, found.etag) != (shard.size, shard.etag):
             return None
         offsets, sizes = (np.array(each, np.int64) for each in (found.offsets, found.sizes))
-        return Extents(offsets, sizes, found.keys, found.schema)
+        units = found.units and Units(*(np.array(each, np.int64) for each in found.units))
+        return Extents(offsets, sizes, found.keys, found.schema, units or None)
 
     def add(self, shard: Shard, extents: Extents) -> None:
         """Keep what was found in a shard."""
         if self._journal is not None:
-            offsets, sizes, keys, schema = extents
-            walked = Walked(shard.size, shard.etag, offsets.tolist(), sizes.tolist(), [*keys], schema)
+            offsets, sizes, keys, schema, found = extents
+            units = None if found is None else [each.tolist() for each in found]
+            walked = Walked(shard.size, shard.etag, offsets.tolist(), sizes.tolist(), [*keys], schema, units)
             self._journal.add(shard.key, walked)
 
 
@@ -341,6 +345,9 @@ def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[
         except PenstockError as error:
             error.url = shards.source.url(shard.key)
             raise
+    # A shard without samples has no row, and a table has no key without one.
+    held = [(shard, each) for shard, each in zip(shards.found, found, strict=True) if len(each.offsets)]
+    found = [each for _, each in held]
     counts = np.array([len(each.offsets) for each in found], dtype=np.int64)
     objects = np.repeat(np.arange(len(found), dtype=np.int64), counts)
     offsets = np.concatenate([np.zeros(0, np.int64), *(each.offsets for each in found)])
@@ -348,11 +355,15 @@ def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[
     none = Strings(memoryview(b""), memoryview(np.zeros(len(sizes) + 1, np.uint64)))  # type: ignore[arg-type]
     return Table.of(
         sizes,
-        _strings([encode(shard.key) for shard in shards.found]),
-        _strings([shard.etag.encode() for shard in shards.found]),
+        _strings([encode(shard.key) for shard, _ in held]),
+        _strings([shard.etag.encode() for shard, _ in held]),
         none if labels is None else _strings(labels),
         ranges_of(objects, offsets),
-    ).having(format=form)
+    ).having(format=form, units=_units(found) if form.in_units else None)
+
+
+def _units(found: Sequence[Extents]) -> UnitTable:
+    return units_of([cast("Units", each.units) for each in found], [each.offsets for each in found])
 
 
 def _strings(texts: Sequence[bytes]) -> Strings:

@@ -38,6 +38,7 @@ from penstock.data.catalog.compact import (
     plus,
     take,
 )
+from penstock.data.catalog.units import UNIT_ROLES, UnitTable
 from penstock.data.region import Region
 from penstock.errors import Unusable
 
@@ -70,7 +71,10 @@ RANGED_KEY_BYTES = 16 << 10  # limit for the key of an object with ranges; no st
 
 
 class Ranges(NamedTuple):
-    """The object of each row, and the first byte of its range; -1 where the row is the whole object."""
+    """The object of each row, and the first byte of its range; -1 where the row is the whole object.
+
+    For rows in units, the number of the row within its object.
+    """
 
     objects: Numbers
     offsets: Numbers
@@ -92,6 +96,7 @@ class Table:
         columns: The user's columns, by name.
         format: The format of the shards that the ranges belong to; None when ranges are plain bytes.
         group: The other objects of each row's sample; None when each row is a sample of its own.
+        units: The units that the rows belong to; None when rows have bytes of their own.
 
     """
 
@@ -105,6 +110,7 @@ class Table:
     format: ShardFormat | None = None
     # A groups.Group, which holds tables: naming its type here would make a circle of imports.
     group: Any = None
+    units: UnitTable | None = None
 
     @classmethod
     def of(
@@ -140,6 +146,10 @@ class Table:
             raise ValueError("keys of ranges, and no ranges")
         if self.ranges is not None:
             self._check_ranges(self.ranges, sizes.astype(np.int64))
+        if self.units is not None:
+            if self.ranges is None or (self.ranges.offsets.values < 0).any():
+                raise ValueError("units of whole objects")
+            self.units.check(*(each.values for each in self.ranges))
         for column in (*self.columns.values(), *filter(None, [self.classes])):
             column.check(self.rows)
         if self.group is not None:
@@ -177,6 +187,7 @@ class Table:
             {name: each.take(rows) for name, each in self.columns.items()},
             self.format,
             None if self.group is None else self.group.take(rows),
+            None if self.units is None else self.units.take(rows),
         )
 
     def plus(self, other: Table) -> Table:
@@ -208,10 +219,11 @@ class Table:
             columns,
             self.format,
             group,
+            None if self.units is None or other.units is None else self.units.plus(other.units),
         )
 
     def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
-        """Return this table with other ``ranges``, ``classes``, ``columns``, ``format`` or ``group``; same memory."""
+        """Return this table with other fields, such as ``ranges`` or ``classes``, over the same memory."""
         return replace(self, **changes)
 
 
@@ -257,7 +269,8 @@ class Vector(NamedTuple):
 
     Attributes:
         role: "size", "key", "etag" or "label"; "object" (index of a row's key) or "offset" for ranges; "class" for
-            labels; "column" for the user's columns; "place" for the rows of a field's objects.
+            labels; "column" for the user's columns; "place" for the rows of a field's objects; for units, those of
+            ``UNIT_ROLES``.
         name: Name of the user's column; else "".
         part: "numbers"; or, for keys, ETags and labels, a name in ``parts`` of ``compact``, left out if
             the vector has no bytes. Columns of texts have codes as "numbers", and the "ends" (uint64) and the "texts"
@@ -298,6 +311,8 @@ def vectors_of(table: Table, start: int = 0, places: Numbers | None = None) -> t
     ]
     if table.ranges is not None:
         found += [("object", "", {"numbers": table.ranges.objects}), ("offset", "", {"numbers": table.ranges.offsets})]
+    if table.units is not None:
+        found += [(role, "", {"numbers": each}) for role, each in zip(UNIT_ROLES, table.units, strict=True)]
     found += [] if table.classes is None else [("class", "", table.classes.parts)]
     found += [("column", name, column.parts) for name, column in table.columns.items()]
     found += [] if places is None else [("place", "", {"numbers": places})]
@@ -388,7 +403,7 @@ def table_of(parts: Parts, rows: int, keys: int) -> Table:
 
 
 def _extras(parts: Parts) -> dict[str, Any]:
-    """Return the optional fields of a table: its ranges, classes and columns.
+    """Return the optional fields of a table: its ranges, units, classes and columns.
 
     Raises:
         ValueError: A vector belongs to none of these.
@@ -398,6 +413,9 @@ def _extras(parts: Parts) -> dict[str, Any]:
     ranges = [parts.pop((role, ""), {}) for role in ("object", "offset")]
     if any(ranges):
         extras["ranges"] = Ranges(*map(_numbers, ranges))
+    units = [parts.pop((role, ""), {}) for role in UNIT_ROLES]
+    if any(units):
+        extras["units"] = UnitTable(*map(_numbers, units))
     for (role, name), known in parts.items():
         if role == "class" and not name and len(known) > 1:
             extras["classes"] = _column(known)

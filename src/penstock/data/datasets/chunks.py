@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-    Located = Span | bytes | PenstockError | None
+    Located = Span | list[Span] | bytes | PenstockError | None
 
 __all__ = ["Bounds", "ChunkReading"]
 
@@ -58,12 +58,13 @@ class Bounds(NamedTuple):
 class _Pending(Generic[V]):
     """Chunk that some sample needs: its location, and its value once decoded."""
 
-    __slots__ = ("chunk", "position", "span", "value")
+    __slots__ = ("chunk", "position", "reads", "span", "value")
 
     def __init__(self, chunk: int, position: int) -> None:
         self.chunk = chunk
         self.position = position  # first sample that needs it
         self.span: Located = _UNKNOWN
+        self.reads: list[ReadOperation] = []  # taken so far, of a chunk of several spans
         self.value: Prepared[V] | None = None  # set once its item was handed out
 
 
@@ -98,8 +99,8 @@ class ChunkReading(Reading, Generic[V]):
         """Return the bytes that a decoded chunk takes."""
 
     @abstractmethod
-    def _locate(self, chunk: int) -> Span | bytes | None:
-        """Return where a chunk is; or its bytes, if they are known; None if it does not exist.
+    def _locate(self, chunk: int) -> Span | list[Span] | bytes | None:
+        """Return where a chunk is, in one span or several; or its bytes, if they are known; None if it does not exist.
 
         Raises:
             PenstockError: The chunk cannot be located; the samples that need it raise this.
@@ -109,6 +110,10 @@ class ChunkReading(Reading, Generic[V]):
     @abstractmethod
     def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> V:
         """Return the value of a chunk, of which ``read`` has the bytes; any thread may call it."""
+
+    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> V:
+        """Return the value of a chunk of several spans, of which ``reads`` have the bytes; any thread may call it."""
+        raise Bug(f"the chunk {chunk} has {len(reads)} spans, and is not made of several")
 
     @abstractmethod
     def _item(self, turn: Turn) -> Item:
@@ -160,9 +165,15 @@ class ChunkReading(Reading, Generic[V]):
         """Return the item that decodes the next chunk if its bytes have arrived; all scheduled chunks fit in memory."""
         if self._closed or not self._to_take:
             return None
-        span = self._to_take[0].span
+        pending = self._to_take[0]
+        span = pending.span
         if span is _UNKNOWN or (isinstance(span, tuple) and not self._ahead.ready):
             return None
+        if isinstance(span, list):
+            while len(pending.reads) < len(span):
+                if not self._ahead.ready:
+                    return None
+                pending.reads.append(self._ahead.advance())
         return self._prepared(self._to_take.popleft())
 
     def _end(self) -> None:
@@ -210,7 +221,9 @@ class ChunkReading(Reading, Generic[V]):
                 yield PAUSE
                 continue
             span = self._located(self._to_read.popleft())
-            if isinstance(span, tuple):
+            if isinstance(span, list):
+                yield from span
+            elif isinstance(span, tuple):
                 yield span
 
     def _located(self, pending: _Pending[V]) -> Located:
@@ -226,6 +239,10 @@ class ChunkReading(Reading, Generic[V]):
         span = self._located(pending)
         if isinstance(span, PenstockError):
             make: Callable[[], V] = partial(_raise, span)
+        elif isinstance(span, list):
+            pending.reads += [self._ahead.advance() for _ in range(len(span) - len(pending.reads))]
+            reads, pending.reads = pending.reads, []
+            make = partial(self._decode_parts, pending.chunk, reads)
         else:
             read = self._ahead.advance() if isinstance(span, tuple) else span
             make = partial(self._decode, pending.chunk, read)

@@ -21,7 +21,7 @@ from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joint import JointReading, Member, shares
 from penstock.data.datasets.map import MapDataset, Part
 from penstock.data.datasets.reading import in_lists
-from penstock.data.datasets.runs import block_sizes
+from penstock.data.datasets.runs import block_sizes, fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.indices import sample_indices
@@ -166,7 +166,13 @@ class _Concat(BatchableDataset):
 
         """
         order = order_of(shuffle)
-        return order.fitted(self._block_sizes) if isinstance(order, (BlockShuffle, Lanes)) else order
+        # Refuses orders that would decode a unit again and again.
+        limits = [fitted_order(order, part.catalog) for part in self.parts if part.catalog.units is not None]
+        if not isinstance(order, (BlockShuffle, Lanes)):
+            return order
+        fitted = order.fitted(self._block_sizes)
+        windows = [each.window_blocks or 1 for each in limits if isinstance(each, (BlockShuffle, Lanes))]
+        return replace(fitted, window_blocks=min(windows)) if windows and order.block_bytes else fitted
 
     def _block_sizes(self, block_bytes: int) -> NDArray[np.int64]:
         found = [block_sizes(part.catalog, block_bytes) for part in self.parts]

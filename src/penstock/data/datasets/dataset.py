@@ -28,10 +28,12 @@ from penstock.data.datasets.objects import ObjectReading, lists, singles, span_u
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.runs import RunReading, runs_of
 from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.datasets.units import UnitReading, made_sample, unit_url
+from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
 from penstock.data.shards.format import Fields
 from penstock.engine.contracts.fetching import ReadCounts
-from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable, public_url
+from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable, public_url
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
     Parser = Callable[[BinaryIO], Iterable[Any]]
-    Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
     Stores = StoreOptions | str | Mapping[str, StoreOptions | str] | None
 
 _NOWHERE = Span("")
@@ -493,12 +494,14 @@ class CatalogDataset(BatchableDataset):
         With ``shuffle=True``, each sample is a request of its own, in any order. With ``shuffle=ps.Lanes()`` (or
         ``ps.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those of 160
         others, at a third of the cost; without a shuffle they are read in such requests, too. A sample with several
-        fields gives each by its name: ``sample["jpg"]``.
+        fields gives each by its name: ``sample["jpg"]``. Rows of Parquet files are read by row groups, each decoded
+        once: only with ``ps.Lanes()``, ``ps.BlockShuffle()`` or in order.
 
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
             transform: As for the class.
-            format: ``"tar"``, ``"zip"``, ``"jsonl"`` or ``"tfrecord"``; default: by the ends of the names.
+            format: ``"tar"``, ``"zip"``, ``"parquet"``, ``"jsonl"`` or ``"tfrecord"``; default: by the ends of the
+                names.
             fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
             key: Rule by which members form samples: see ``Catalog.from_shards``.
             missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or
@@ -573,21 +576,31 @@ class CatalogDataset(BatchableDataset):
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches``, as their objects are read."""
-        if self.overrides or (self._runs is None and not self.catalog.fields):
+        runs = self._together()
+        if self.overrides or (runs is None and not self.catalog.fields):
             return ObjectReading(self, batches, workers)
-        if self._runs is None:
+        if runs is None:
             return GroupReading(self, batches, workers)
-        return RunReading(self._source, self._runs, batches, workers, self._sample, self._place)
+        kind = RunReading if self.catalog.units is None else UnitReading
+        return kind(self._source, runs, batches, workers, self._sample, self._place)
+
+    def _together(self) -> Runs | None:
+        """Return how samples are read together: as the order has it; samples in units by units in any case."""
+        in_units = self._runs is None and self.catalog.units is not None
+        return runs_of(self.catalog, CatalogOrder()) if in_units else self._runs
 
     def samples(self, indices: Iterable[int], workers: int) -> Iterator[Any]:
         """Return an iterator over samples one by one, transformed on this thread; the first error ends it."""
-        if self._runs is None and not self.catalog.fields:
+        if self._together() is None and not self.catalog.fields:
             return singles(self, indices, workers)
         return (each for [each] in in_lists(self.reading(([index] for index in indices), workers)))
 
     def url_of(self, index: int) -> str:
-        """Return the URL of sample ``index``; for a sample in a shard, with its bytes: ``…/a.tar#bytes=512-1023``."""
-        return span_url(self.catalog.root, self.catalog.span(index))
+        """Return the URL of sample ``index``; in a shard, with its bytes: ``…/a.tar#bytes=512-1023``, or number."""
+        catalog = self.catalog
+        if catalog.units is not None:
+            return unit_url(catalog, index)
+        return span_url(catalog.root, catalog.span(index))
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store, and the span of each sample in order: see ``BatchableDataset.spans``."""
@@ -604,20 +617,24 @@ class CatalogDataset(BatchableDataset):
             return range(len(catalog)) if batches is None else chain.from_iterable(batches())
 
         if not catalog.fields:
-            yield self._source, catalog.spans(indices())
+            units = catalog.units
+            yield self._source, catalog.spans(indices()) if units is None else units.fetched([*indices()])
             return
         for number, source in enumerate(self._homes.sources):
             yield source, self._homes.spans(catalog.members(indices()), number)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return an iterator over the batches as lists of samples, and the counts of their reads."""
-        if self._runs is not None or (self.catalog.fields and not self.overrides):
+        if not self.overrides and (self._together() is not None or self.catalog.fields):
             return super().lists(batches, workers)
         counts = ReadCounts()
         return lists(self, batches, workers, counts), counts
 
-    def _sample(self, index: int, span: Span, data: bytes | memoryview) -> Any:  # noqa: ANN401  the transform decides the type
-        """Return the yielded value of entry ``index``; add the object's URL as a note to an error of the transform."""
+    def _sample(self, index: int, span: Span, data: Any) -> Any:  # noqa: ANN401  the transform decides the type
+        """Return the yielded value of entry ``index``; add the object's URL as a note to an error of the transform.
+
+        ``data`` is the bytes of the entry; or its unit, decoded, and its number within the unit.
+        """
         catalog, repeat = self.catalog, isinstance(index, Repeat)
         if catalog.bare and catalog.format is None:
             sample = Sample(catalog.root, span, data, repeat=repeat)
@@ -642,32 +659,15 @@ def _rich_sample(catalog: Catalog, index: int, span: Any, data: Any) -> Sample: 
     label, columns = (None, {}) if catalog.bare else (catalog.label(index), catalog.row(index))
     shared = label, columns, isinstance(index, Repeat)
     if type(data) is not list:
-        return _made(catalog.root, catalog.format, span, data, shared)
+        return made_sample(catalog.root, catalog.format, span, data, shared)
     values: dict[str, Sample | None] = {}
     for field, part, mine, body in zip(catalog.fields, catalog.parts, span, data, strict=True):
-        values[field] = None if mine is None else _made(part.root, part.table.format, mine, body, shared)
+        values[field] = None if mine is None else made_sample(part.root, part.table.format, mine, body, shared)
     fields = Fields(catalog.key(index), values)
     made = FieldSample(catalog.root, _NOWHERE, fields, label, columns=columns, repeat=shared[-1])
     first = next(filter(None, values.values()))
     made.url, made.etag = first.url, first.etag
     return made
-
-
-def _made(root: str, form: ShardFormat | None, span: Span, data: bytes | memoryview, shared: Shared) -> Sample:
-    label, columns, repeat = shared
-    if form is not None:
-        try:
-            found = form.sample(memoryview(data))
-        except PenstockError as error:
-            error.url = error.url or span_url(root, span)
-            raise
-        except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error) as error:
-            message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
-            raise Damaged(message, url=span_url(root, span)) from error
-        if isinstance(found, Fields):
-            return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
-        data = found
-    return Sample(root, span, data, label, columns=columns, repeat=repeat)
 
 
 def _hint(error: Exception) -> str:

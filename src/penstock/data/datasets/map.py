@@ -19,6 +19,7 @@ from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.groups import read_groups
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.runs import fitted_order, merged_spans
+from penstock.data.datasets.units import read_units
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import SamplingPlan
@@ -119,7 +120,10 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     @overload
     def __getitem__(self, index: slice) -> MapDataset: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Read one object; for a slice, return a dataset without reading."""
+        """Read one object; for a slice, return a dataset without reading.
+
+        A sample in a unit (a Parquet row, a line of a compressed shard) costs the whole unit, read and decoded.
+        """
         return part_of(self, index) if isinstance(index, slice) else self._read((index,))[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -165,13 +169,18 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """Read a batch with all its requests in flight at once; transform the samples in order."""
+        """Read a batch with all its requests in flight at once; transform the samples in order.
+
+        Samples in units (Parquet rows, lines of compressed shards): each unit of the batch is read and decoded once.
+        """
         return self._read(indices)
 
     def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
         if self.catalog.parts:
             return read_groups(self, rows)
+        if self.catalog.units is not None:
+            return read_units(self.catalog, self._source, self._sample, rows)
         spans = [*self.catalog.spans(rows)]
         if self.catalog.extents(range(0)) is None:
             return list(map(self._sample, rows, spans, self._source.read_many(spans)))

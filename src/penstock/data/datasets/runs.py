@@ -7,8 +7,9 @@ of blocks, or catalog order, reads runs; a full permutation reads each sample by
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from penstock.data.datasets.objects import span_url
 from penstock.data.datasets.reading import Item, Together
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
-from penstock.data.order.orders import CatalogOrder, order_of
+from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.catalog.catalog import Catalog
+    from penstock.data.catalog.units import UnitRows
     from penstock.data.datasets.iteration import Iterations
     from penstock.data.datasets.schedule import Turn
     from penstock.data.order.protocol import Order
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-    Made = Callable[[int, Span, memoryview], Any]
+    # Of a sample, its span, and its bytes; or its unit and its number in that.
+    Made = Callable[[int, Span, Any], Any]
 
-__all__ = ["RunReading", "Runs", "block_sizes", "fitted_order", "merged_spans", "runs_of"]
+__all__ = ["RunReading", "Runs", "UnitRuns", "block_sizes", "fitted_order", "merged_spans", "runs_of"]
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -44,6 +47,7 @@ _GAP_BYTES = 64 << 10
 _AHEAD_BYTES = 64 << 20
 _MARGIN = 4096  # samples beyond a window whose runs are known
 _AT_ONCE = 1 << 20  # rows whose runs are computed together
+_LEAST_UNITS = 2  # units of a window, however large they are
 
 
 class Runs(NamedTuple):
@@ -81,9 +85,28 @@ class Runs(NamedTuple):
         """
         blocks = self.blocks if self.lanes is None else open_blocks(self.blocks, lanes or self.lanes or world, world)
         count = max(len(self.starts) - 1, 1)
-        mean_bytes = max(self.catalog.total_bytes, 0) // count
+        mean_bytes = self.held_bytes() // count
         samples = 2 * blocks * (len(self.catalog) // count + 1) + _MARGIN
         return Bounds(2 * blocks * mean_bytes + _AHEAD_BYTES, samples)
+
+    def held_bytes(self) -> int:
+        """Return the bytes of all runs in memory."""
+        return max(self.catalog.total_bytes, 0)
+
+
+class UnitRuns(Runs):
+    """The runs of samples in units: a run is a unit, whatever the borders of an order's blocks are."""
+
+    __slots__ = ()
+
+    def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the unit of each sample."""
+        return cast("UnitRows", self.catalog.units).of(samples)
+
+    def held_bytes(self) -> int:
+        """Return the bytes of all units once decoded."""
+        units = cast("UnitRows", self.catalog.units)
+        return int(units.units.sizes()[units.of(self.starts[:-1])].sum())
 
 
 def fitted_order(shuffle: object, catalog: Catalog) -> Order:
@@ -94,11 +117,46 @@ def fitted_order(shuffle: object, catalog: Catalog) -> Order:
 
     """
     order = order_of(shuffle)
+    if catalog.units is not None:
+        return _unit_order(order, catalog)
     return order.fitted(partial(block_sizes, catalog)) if isinstance(order, (BlockShuffle, Lanes)) else order
 
 
+def _unit_order(order: Order, catalog: Catalog) -> Order:
+    """Return ``order`` with blocks of whole units, as many in a window as the bytes of its blocks allow.
+
+    Raises:
+        Unusable: The order would decode a unit again and again.
+
+    """
+    if isinstance(order, FullShuffle):
+        raise Unusable(
+            "shuffle=True would read and decode a whole unit (a row group, a compressed shard) for each sample: pass "
+            "shuffle=ps.Lanes(), which mixes the samples of several units and reads each once"
+        )
+    if not isinstance(order, (BlockShuffle, Lanes)):
+        return order
+    if order.block_bytes:
+        window_bytes = order.block_bytes * (order.window_blocks or 1)
+        fitted = order.fitted(partial(block_sizes, catalog))
+        blocks = len(cast("NDArray[np.int64]", fitted.block_samples))
+        held = UnitRuns(catalog, _unit_starts(catalog), 1, None).held_bytes()
+        fits = max(_LEAST_UNITS, window_bytes * blocks // max(held, 1))
+        return replace(fitted, window_blocks=min(fitted.window_blocks or 1, fits))
+    if isinstance(order, BlockShuffle) or order.shuffle:
+        borders = _borders(order, len(catalog))
+        if not np.isin(borders[borders < len(catalog)], _unit_starts(catalog)).all():
+            raise Unusable(
+                "block_samples would cut units (row groups, compressed shards) apart, so that each block reads the "
+                "whole unit: leave it out, and each block is one unit, or several small ones"
+            )
+    return order
+
+
 def block_sizes(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
-    """Return the number of samples of each block of about ``block_bytes``."""
+    """Return the number of samples of each block of about ``block_bytes``; of samples in units, whole units."""
+    if catalog.units is not None:
+        return _unit_blocks(catalog, block_bytes)
     if catalog.extents(range(0)) is not None:
         return np.diff(_starts(catalog, block_bytes, np.zeros(0, np.int64)))
     sizes = catalog.sizes
@@ -114,6 +172,8 @@ def block_sizes(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
 
 def runs_of(catalog: Catalog, order: Order) -> Runs | None:
     """Return the runs in which ``order`` reads ``catalog``; None if it reads sample by sample."""
+    if catalog.units is not None:
+        return _unit_runs(catalog, order)
     if catalog.extents(range(0)) is None:
         return None
     nothing = np.zeros(0, np.int64)
@@ -124,15 +184,47 @@ def runs_of(catalog: Catalog, order: Order) -> Runs | None:
     lanes = (order.lanes or 0) if isinstance(order, Lanes) else None
     if isinstance(order, Lanes) and not order.shuffle:
         return Runs(catalog, _starts(catalog, _BLOCK_BYTES, nothing), 1, lanes)
-    sizes = order.block_samples
-    if isinstance(sizes, int):
-        borders = np.arange(0, len(catalog), sizes)
-    else:
-        borders = np.cumsum(np.asarray(sizes, dtype=np.int64))
+    borders = _borders(order, len(catalog))
     starts = _starts(catalog, _MOST_BYTES, borders)
     # A block may be several runs.
     runs = -(-(len(starts) - 1) // max(len(borders), 1))
     return Runs(catalog, starts, (order.window_blocks or 1) * max(runs, 1), lanes)
+
+
+def _unit_runs(catalog: Catalog, order: Order) -> UnitRuns:
+    starts, lanes, blocks = _unit_starts(catalog), None, 1
+    if isinstance(order, Lanes):
+        lanes = order.lanes or 0
+    if isinstance(order, BlockShuffle) or (isinstance(order, Lanes) and order.shuffle):
+        runs = -(-(len(starts) - 1) // max(len(_borders(order, len(catalog))), 1))
+        blocks = (order.window_blocks or 1) * max(runs, 1)
+    return UnitRuns(catalog, starts, blocks, lanes)
+
+
+def _borders(order: BlockShuffle | Lanes, samples: int) -> NDArray[np.int64]:
+    """Return a border of each block of an order, as numbers of samples."""
+    sizes = order.block_samples
+    return np.arange(0, samples, sizes) if isinstance(sizes, int) else np.cumsum(np.asarray(sizes, dtype=np.int64))
+
+
+def _unit_starts(catalog: Catalog) -> NDArray[np.int64]:
+    """Return the first sample of each unit, where neighbours are of different units, and the number of samples."""
+    total, found = len(catalog), [np.zeros(1, np.int64)]
+    units = cast("UnitRows", catalog.units)
+    for first in range(0, total, _AT_ONCE):
+        numbers = units.of(np.arange(first, min(total, first + _AT_ONCE + 1)))
+        found.append(np.flatnonzero(np.diff(numbers)) + first + 1)
+    starts = np.concatenate(found)
+    return np.append(starts[starts < total], total)
+
+
+def _unit_blocks(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
+    """Return the number of samples of each block: a unit, or several small ones of about ``block_bytes`` together."""
+    starts, units = _unit_starts(catalog), cast("UnitRows", catalog.units)
+    held = np.cumsum(units.units.sizes()[units.of(starts[:-1])])
+    number = np.concatenate(([0], held))[:-1] // block_bytes
+    first = np.concatenate(([True], number[1:] != number[:-1])) if len(number) else np.zeros(0, bool)
+    return np.diff(np.append(starts[:-1][first], starts[-1]))
 
 
 def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -185,7 +277,7 @@ def _joins(last: Span, span: Span) -> bool:
     return span.start <= last.stop + _GAP_BYTES and span.stop - last.start <= _MOST_BYTES
 
 
-class RunReading(ChunkReading[tuple[int, memoryview]]):
+class RunReading(ChunkReading[Any]):
     """Samples of batches, cut from runs that are each read by one request and kept until their last sample is made."""
 
     def __init__(
@@ -213,13 +305,12 @@ class RunReading(ChunkReading[tuple[int, memoryview]]):
         span = self._runs.span(chunk)
         return (span.stop or 0) - span.start
 
-    def _locate(self, chunk: int) -> Span:
+    def _locate(self, chunk: int) -> Span | list[Span]:
         return self._runs.span(chunk)
 
-    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> tuple[int, memoryview]:
-        if read is None or isinstance(read, bytes):
-            raise Unusable(f"the run {chunk} was not read")
-        return read.span.start, memoryview(read.take())
+    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> Any:  # noqa: ANN401, ARG002  see the base class
+        operation = cast("ReadOperation", read)
+        return operation.span.start, memoryview(operation.take())
 
     def _most(self) -> int:
         return min(self._together.count, self._reach())

@@ -1,4 +1,7 @@
-"""The contract of a shard format: two pure functions, from bytes to the places of samples, and to their fields."""
+"""The contract of a shard format: two pure functions, from bytes to the places of samples, and to their fields.
+
+Where a sample has no bytes of its own, the second function is two: bytes of a unit to samples, and one sample of these.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.errors import Unusable
+from penstock.errors import Bug, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -16,7 +19,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Ask", "Extents", "Fields", "ShardFormat", "Walk", "extents_of", "field_names"]
+__all__ = [
+    "Ask",
+    "Extents",
+    "Fields",
+    "Piece",
+    "ShardFormat",
+    "UnitFormat",
+    "Units",
+    "Walk",
+    "extents_of",
+    "field_names",
+]
 
 
 class Ask(NamedTuple):
@@ -32,14 +46,35 @@ class Ask(NamedTuple):
     stop: int
 
 
+class Units(NamedTuple):
+    """The units of one shard whose samples are decoded together, such as row groups; int64 arrays.
+
+    Attributes:
+        firsts: Number, within the shard, of the first sample of each unit, ascending from 0: shape (units,).
+        decoded: Bytes that each unit takes once decoded, as an estimate: shape (units,).
+        ends: Number of ranges of all units up to and with each one: shape (units,).
+        starts: First byte of each range, in the order of the units, ascending within a unit: shape (ranges,).
+        stops: The byte after each range.
+
+    """
+
+    firsts: NDArray[np.int64]
+    decoded: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+
 class Extents(NamedTuple):
     """The samples of one shard, in the order of their bytes.
 
     Attributes:
-        offsets: First byte of each sample: int64, shape (samples,).
-        sizes: Bytes of each sample: int64, shape (samples,).
+        offsets: First byte of each sample; with ``units``, the number of each sample in the shard: int64, shape
+            (samples,).
+        sizes: Bytes of each sample; with ``units``, its share of the unit's bytes: int64, shape (samples,).
         keys: The name of each sample within its shard; empty if the format has no names.
         schema: Values that the shard holds once for all its samples, and that ``ShardFormat.having`` takes; JSON.
+        units: The units of samples without bytes of their own; None if each sample has a range.
 
     """
 
@@ -47,6 +82,20 @@ class Extents(NamedTuple):
     sizes: NDArray[np.int64]
     keys: Sequence[str] = ()
     schema: Any = None
+    units: Units | None = None
+
+
+class Piece(NamedTuple):
+    """A byte range of a unit, with its bytes.
+
+    Attributes:
+        start: First byte in the shard.
+        data: The bytes.
+
+    """
+
+    start: int
+    data: memoryview
 
 
 class Fields(NamedTuple):
@@ -72,11 +121,13 @@ class ShardFormat(ABC):
     Attributes:
         name: Name for ``format=``.
         suffixes: Ends of the names of its shards, lower-case.
+        in_units: Whether samples lie in units that are decoded as a whole: see ``UnitFormat``.
 
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    in_units: ClassVar[bool] = False
 
     @abstractmethod
     def walk(self, size: int) -> Walk:
@@ -128,6 +179,42 @@ class ShardFormat(ABC):
                 )
             found[each.name] = value
         return found
+
+
+class UnitFormat(ShardFormat):
+    """A format whose samples have no bytes of their own: a unit of several is fetched and decoded as a whole.
+
+    Its walk returns ``Extents.units``, and no unit without samples.
+    """
+
+    in_units: ClassVar[bool] = True
+
+    def sample(self, data: memoryview) -> Fields | memoryview:
+        """Not for samples in units."""
+        raise Bug(f"{len(data)} bytes were taken for a sample of a {self.name} file, whose samples have none")
+
+    @abstractmethod
+    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401  as the format keeps it
+        """Return the samples of a unit, in a form from which ``row`` takes them one by one; any thread may call it.
+
+        Args:
+            pieces: The ranges of the unit, in the order of ``Units.starts``.
+            first: Number, within the shard, of its first sample.
+
+        Raises:
+            Damaged: The bytes are not those of the unit, a checksum does not match, or they decode to more than is
+                plausible.
+
+        """
+
+    @abstractmethod
+    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  as ``decode`` returns it
+        """Return the sample ``number`` of a decoded unit, from 0; any thread may call it.
+
+        Raises:
+            Damaged: The sample cannot be made.
+
+        """
 
 
 def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] = (), schema: Any = None) -> Extents:  # noqa: ANN401  see Extents

@@ -23,6 +23,7 @@ FORMATS = {
     "zip": "zip:ZipFormat",
     "jsonl": "jsonl:JsonlFormat",
     "tfrecord": "tfrecord:TFRecordFormat",
+    "parquet": "parquet:ParquetFormat",
 }
 
 # What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.

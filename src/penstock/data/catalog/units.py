@@ -1,0 +1,213 @@
+"""Columns of a table for samples in units: the unit of each row, and the byte ranges of each unit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from penstock.data.catalog.column import Numbers, narrowest, pack, taken
+from penstock.data.shards.format import Piece
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.column import Rows
+    from penstock.data.catalog.compact import Compact, ETags
+    from penstock.data.shards.format import Units
+
+__all__ = ["UNIT_ROLES", "Place", "UnitRows", "UnitTable", "units_of"]
+
+# Between two ranges of a unit, fetched and thrown away: a request of their own costs more.
+_GAP_BYTES = 16 << 10
+# Roles of the vectors in a file, in the order of the columns.
+UNIT_ROLES = ("unit", "unit first", "unit bytes", "unit end", "unit start", "unit stop")
+
+
+class UnitTable(NamedTuple):
+    """Units of samples that are decoded together: see ``penstock.data.shards.format.Units``.
+
+    Attributes:
+        rows: The unit of each row.
+        firsts: Number, within its shard, of the first sample of each unit.
+        decoded: Bytes that each unit takes once decoded.
+        ends: Number of ranges of all units up to and with each one.
+        starts: First byte of each range.
+        stops: The byte after each range.
+
+    """
+
+    rows: Numbers
+    firsts: Numbers
+    decoded: Numbers
+    ends: Numbers
+    starts: Numbers
+    stops: Numbers
+
+    @classmethod
+    def of(cls, columns: Sequence[NDArray[np.int64]]) -> UnitTable:
+        """Copy columns of int64 into memory that workers map, in as few bytes as they need."""
+        return cls(*pack([narrowest(each) for each in columns]))
+
+    def ranges(self, unit: int) -> list[tuple[int, int]]:
+        """Return the first byte and the end of each range of a unit."""
+        ends = self.ends.view
+        return [(self.starts.view[at], self.stops.view[at]) for at in range(ends[unit - 1] if unit else 0, ends[unit])]
+
+    def cover(self, unit: int) -> tuple[int, int]:
+        """Return the first byte and the end of the smallest range that covers a unit."""
+        ends = self.ends.view
+        return self.starts.view[ends[unit - 1] if unit else 0], self.stops.view[ends[unit] - 1]
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the bytes that each unit takes once decoded: no less than its ranges have."""
+        _, decoded, ends, starts, stops = self._units()
+        fetched = np.concatenate(([0], np.cumsum(stops - starts)))
+        return np.maximum(decoded, np.diff(fetched[np.concatenate(([0], ends))]))
+
+    def _units(self) -> list[NDArray[np.int64]]:
+        return [each.values.astype(np.int64) for each in self[1:]]
+
+    def take(self, rows: Rows) -> UnitTable:
+        """Return a copy of some rows, and of the units that these need."""
+        used, numbers = np.unique(taken(self.rows.values, rows), return_inverse=True)
+        firsts, decoded, ends, starts, stops = self._units()
+        counts = np.diff(ends, prepend=0)[used]
+        kept = np.cumsum(counts)
+        # Range r of the copy is range r - (kept - counts) of its unit.
+        ranges = np.arange(counts.sum()) + np.repeat(ends[used] - kept, counts)
+        return UnitTable.of([numbers, firsts[used], decoded[used], kept, starts[ranges], stops[ranges]])
+
+    def plus(self, other: UnitTable) -> UnitTable:
+        """Return a copy of the rows and units of both."""
+        shifts = (len(self.firsts), 0, 0, len(self.starts), 0, 0)
+        return UnitTable.of(
+            [
+                np.concatenate((one.values.astype(np.int64), two.values.astype(np.int64) + shift))
+                for one, two, shift in zip(self, other, shifts, strict=True)
+            ]
+        )
+
+    def check(self, objects: NDArray[Any], offsets: NDArray[Any]) -> None:
+        """Raise ValueError if the columns, which came from a file, do not fit together, or the ranges of the rows.
+
+        Args:
+            objects: The object of each row.
+            offsets: The number of each row within its shard.
+
+        """
+        if any(each.values.dtype.kind not in "iu" or each.values.dtype == np.uint64 for each in self):
+            raise ValueError("units of another type")
+        rows, count = self.rows.values.astype(np.int64), len(self.firsts)
+        firsts, decoded, ends, starts, stops = self._units()
+        if len(rows) != len(offsets) or {len(decoded), len(ends)} != {count} or len(starts) != len(stops):
+            raise ValueError("columns of units with different lengths")
+        if (rows < 0).any() or (rows >= count).any() or (offsets < firsts[rows]).any():
+            raise ValueError("rows of units that are not there")
+        if (np.diff(ends, prepend=0) <= 0).any() or (int(ends[-1]) if count else 0) != len(starts):
+            raise ValueError("units without ranges")
+        begins = np.zeros(len(starts), bool)
+        begins[ends[:-1]] = True
+        overlap = (starts[1:] < stops[:-1]) & ~begins[1:]
+        if (starts < 0).any() or (stops <= starts).any() or overlap.any() or (firsts < 0).any() or (decoded < 0).any():
+            raise ValueError("units whose ranges lie over each other, or outside of every object")
+        owners = np.zeros(count, np.int64)
+        owners[rows] = objects
+        if (owners[rows] != objects).any():
+            raise ValueError("a unit of two objects")
+
+
+class Place(NamedTuple):
+    """Where a sample lies.
+
+    Attributes:
+        unit: Number of its unit in the table.
+        first: Number of the unit's first sample within the shard.
+        number: Number of the sample within the unit.
+
+    """
+
+    unit: int
+    first: int
+    number: int
+
+
+class UnitRows(NamedTuple):
+    """Rows of a table whose samples lie in units, in the order in which a catalog shows them.
+
+    Attributes:
+        units: The units of the table.
+        objects: The object of each row.
+        numbers: The number of each row within its object.
+        keys: The keys of the objects.
+        etags: The ETags of the objects.
+        rows: The rows that the catalog shows.
+
+    """
+
+    units: UnitTable
+    objects: Numbers
+    numbers: Numbers
+    keys: Compact
+    etags: ETags
+    rows: Rows
+
+    def of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the unit of each of some entries."""
+        rows = self.rows
+        chosen = rows.start + entries * rows.step if isinstance(rows, range) else rows[entries]
+        return self.units.rows.values[chosen].astype(np.int64)
+
+    def place(self, entry: int) -> Place:
+        """Return where an entry lies."""
+        row, units = self.rows[entry], self.units
+        unit = units.rows.view[row]
+        first = units.firsts.view[unit]
+        return Place(unit, first, self.numbers.view[row] - first)
+
+    def spans(self, entry: int) -> list[Span]:
+        """Return spans, pinned to the listed version, that hold the ranges of the unit of an entry; see ``pieces``."""
+        row, units = self.rows[entry], self.units
+        of = self.objects.view[row]
+        key, etag = self.keys.text(of), self.etags.text(of)
+        merged: list[Span] = []
+        for start, stop in units.ranges(units.rows.view[row]):
+            if merged and start <= cast("int", merged[-1].stop) + _GAP_BYTES:
+                merged[-1] = merged[-1]._replace(stop=stop)
+            else:
+                merged.append(Span(key, start, stop, etag))
+        return merged
+
+    def pieces(self, entry: int, found: Iterable[tuple[Span, bytes]]) -> list[Piece]:
+        """Return the ranges of the unit of an entry, given what ``spans`` returned for it with the bytes."""
+        ranges = iter(self.units.ranges(self.units.rows.view[self.rows[entry]]))
+        pieces: list[Piece] = []
+        for span, data in found:
+            view, at = memoryview(data), 0
+            while at < len(view) and (each := next(ranges, None)) is not None:
+                at = each[1] - span.start
+                pieces.append(Piece(each[0], view[each[0] - span.start : at]))
+        return pieces
+
+    def fetched(self, entries: Sequence[int]) -> Iterator[Span]:
+        """Yield the ranges of the units of some entries, each range once, in the order of the entries."""
+        _, first = np.unique(self.of(np.asarray(entries, dtype=np.int64)), return_index=True)
+        # Units may have ranges in common, such as a footer.
+        found = (span for at in np.sort(first).tolist() for span in self.spans(entries[at]))
+        return iter(dict.fromkeys(found))
+
+
+def units_of(found: Sequence[Units], offsets: Sequence[NDArray[np.int64]]) -> UnitTable:
+    """Return the units of several shards, given the numbers of the samples of each within their shard."""
+    nothing = np.zeros(0, np.int64)
+    columns: list[list[NDArray[np.int64]]] = [[nothing] for _ in UNIT_ROLES]
+    units = ranges = 0
+    for each, numbers in zip(found, offsets, strict=True):
+        rows = np.searchsorted(each.firsts, numbers, side="right") - 1 + units
+        for column, values in zip(columns, (rows, *each._replace(ends=each.ends + ranges)), strict=True):
+            column.append(values)
+        units, ranges = units + len(each.firsts), ranges + len(each.starts)
+    return UnitTable.of([np.concatenate(each) for each in columns])

@@ -1,0 +1,141 @@
+"""Samples in units: a unit (a row group, a compressed shard) is fetched and decoded once for all of its samples."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from penstock.data.datasets.objects import span_url
+from penstock.data.datasets.runs import RunReading
+from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.shards.format import Fields
+from penstock.errors import Damaged, PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.catalog import Catalog
+    from penstock.data.catalog.units import UnitRows
+    from penstock.data.datasets.iteration import Iterations
+    from penstock.data.datasets.runs import Made, Runs
+    from penstock.data.shards.format import ShardFormat, UnitFormat
+    from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.source import Source
+    from penstock.values import Span
+
+    Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
+
+__all__ = ["UnitReading", "made_sample", "read_units", "unit_url"]
+
+
+# Errors of formats that parse bytes which are not what they expect.
+_PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error)
+
+
+def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shared: Shared) -> Sample:  # noqa: ANN401  see below
+    """Return a sample of an object, or of a shard of a format, whose bytes, or unit and number, ``data`` is."""
+    label, columns, repeat = shared
+    if form is not None:
+        try:
+            found = cast("UnitFormat", form).row(*data) if form.in_units else form.sample(memoryview(data))
+        except PenstockError as error:
+            error.url = error.url or span_url(root, span)
+            raise
+        except _PARSING as error:
+            message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
+            raise Damaged(message, url=span_url(root, span)) from error
+        if isinstance(found, Fields):
+            return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
+        data = found
+    return Sample(root, span, data, label, columns=columns, repeat=repeat)
+
+
+def unit_url(catalog: Catalog, sample: int) -> str:
+    """Return the URL of a sample in a unit, for reports: its shard and its number, ``…/a.parquet#sample=17``."""
+    _, first, number = cast("UnitRows", catalog.units).place(sample)
+    return f"{catalog.root}{catalog.span(sample).key}#sample={first + number}"
+
+
+class UnitReading(RunReading):
+    """Samples of batches whose units are each fetched and decoded once, and kept until their last sample is made."""
+
+    def __init__(
+        self,
+        source: Source,
+        runs: Runs,
+        batches: Iterable[list[int]],
+        workers: int,
+        made: Made,
+        iterations: Iterations | None,
+    ) -> None:
+        """Read ``batches`` of samples; ``made`` makes a sample of its index, its unit's span, and unit and number."""
+        self._catalog, self._units = runs.catalog, cast("UnitRows", runs.catalog.units)
+        self._sizes = self._units.units.sizes()
+        self._entries: dict[int, int] = {}  # a sample of each unit that was scheduled
+        super().__init__(source, runs, batches, workers, made, iterations)
+
+    def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        numbers = super()._uses(samples)
+        found, at = np.unique(numbers, return_index=True)
+        self._entries.update(zip(found.tolist(), samples[at].tolist(), strict=True))
+        return numbers
+
+    def _size_of(self, chunk: int) -> int:
+        return int(self._sizes[chunk])
+
+    def _locate(self, chunk: int) -> list[Span]:
+        return self._units.spans(self._entries[chunk])
+
+    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> Any:  # noqa: ANN401  as the format returns it
+        found = ((each.span, each.take()) for each in reads)
+        return _decoded(self._catalog, self._entries[chunk], found)
+
+    def _name(self, sample: int) -> str:
+        return unit_url(self._catalog, sample)
+
+    def _cut(self, sample: int, number: int, span: Span) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._made(sample, span, (self._value(number), self._units.place(sample).number))
+
+
+def read_units(catalog: Catalog, source: Source, made: Made, samples: list[int]) -> list[Any]:
+    """Return samples in units, in order; each unit is read and decoded once, and released after its last sample."""
+    units = cast("UnitRows", catalog.units)
+    places = [units.place(sample) for sample in samples]
+    left, values = Counter(place.unit for place in places), dict[int, Any]()
+    first: dict[int, int] = {}
+    for sample, place in zip(samples, places, strict=True):
+        first.setdefault(place.unit, sample)
+    spans = [span for sample in first.values() for span in units.spans(sample)]
+    found = list[Any]()
+    with source.lookahead(iter(spans)) as bodies:
+        coming = zip(spans, bodies, strict=False)
+        for sample, (unit, _, number) in zip(samples, places, strict=True):
+            if unit not in values:
+                count = len(units.spans(sample))
+                values[unit] = _decoded(catalog, sample, (next(coming) for _ in range(count)))
+            found.append(made(sample, catalog.span(sample), (values[unit], number)))
+            left[unit] -= 1
+            if not left[unit]:
+                del values[unit]
+    return found
+
+
+def _decoded(catalog: Catalog, sample: int, found: Iterator[tuple[Span, bytes]]) -> Any:  # noqa: ANN401  the format's
+    """Return the decoded unit of a sample, given its spans with their bytes."""
+    units, form = cast("UnitRows", catalog.units), cast("UnitFormat", catalog.format)
+    pieces = units.pieces(sample, found)
+    span = catalog.span(sample)
+    try:
+        return form.decode(pieces, units.place(sample).first)
+    except PenstockError as error:
+        error.url = error.url or f"{catalog.root}{span.key}"
+        raise
+    except _PARSING as error:
+        message = f"bytes {span.start} to {span.stop} are not those of a {form.name} file: {error!r}"
+        raise Damaged(message, url=f"{catalog.root}{span.key}") from error

@@ -1,0 +1,426 @@
+"""Parquet files: a sample is a row, and a row group is decoded as a whole, by pyarrow.
+
+Format: Apache Parquet's ``parquet.thrift``. A unit is the wanted columns of a row group, and the footer again, so that
+it can be decoded without anything else. pyarrow reads from these ranges as from the whole file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from penstock.data.parquet import libraries, most_unpacked, pages_of, row_groups
+from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, field_names
+from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from penstock.data.shards.format import Piece, Walk
+
+    Get = Callable[[int], Any]
+
+__all__ = ["ParquetFormat"]
+
+_TAIL_BYTES = 64 << 10  # of the first request, which has most footers as a whole
+_MOST_FOOTER_BYTES = 64 << 20
+_FREE_ROWS = 1 << 20  # that any file may have, and one more for each byte
+_MOST_DECODED_BYTES = 16 << 30  # limit of a row group, whatever its size
+_BATCH_BYTES = 256 << 20  # of rows that are decoded before they are counted, at most
+_NOTHING = memoryview(b"")
+_IMAGE = {"bytes", "path"}  # fields of a struct that Hugging Face writes for images and audio
+
+
+class _Group(NamedTuple):
+    """A row group with rows: its first row, its rows, the ranges of the wanted columns, and what they unpack to."""
+
+    first: int
+    rows: int
+    ranges: list[tuple[int, int]]
+    unpacked: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFormat(UnitFormat):
+    """Parquet files whose rows are samples: ``sample["label"]``.
+
+    Bytes and Hugging Face's images and audio (a struct of ``bytes`` and ``path``) are bytes, lists of numbers are numpy
+    arrays, other values are Python's.
+
+    A row group is fetched, the wanted columns of it, and decoded as a whole; it stays in memory until its last row was
+    delivered. A window of row groups of 256 MB takes that much times the groups of the window, and as much again ahead:
+    files for training have groups of some 10 MB (``row_group_size=``). The file's footer is fetched with each group.
+
+    Args:
+        fields: Names of the columns to take; empty: all. A single name as a str, of a column of bytes or texts: samples
+            are its values.
+        columns: Name and type of each wanted column, which the files agree on; found by the index.
+
+    Example:
+        >>> from penstock.data.shards.parquet import ParquetFormat
+        >>> ParquetFormat(fields=("image", "label")).wanted
+        ('image', 'label')
+
+    """
+
+    name: ClassVar[str] = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
+
+    fields: str | tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the arguments, which may come from a file.
+
+        Raises:
+            Unusable: An argument is invalid.
+
+        """
+        object.__setattr__(self, "fields", field_names(self.fields))
+        pairs: Any = self.columns
+        if not isinstance(pairs, (list, tuple)) or not all(
+            isinstance(each, (list, tuple)) and [*map(type, each)] == [str, str] for each in pairs
+        ):
+            raise Unusable(f"columns must be pairs of names and types, got {pairs!r}")
+        object.__setattr__(self, "columns", tuple(map(tuple, pairs)))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The columns to take; empty: all."""
+        return (self.fields,) if isinstance(self.fields, str) else self.fields
+
+    def walk(self, size: int) -> Walk:
+        """Find the rows of a file of ``size`` bytes: see ``ShardFormat.walk``."""
+        if size < 12:  # noqa: PLR2004  two magics and a length
+            raise Damaged(f"{size} bytes are not a Parquet file")
+        start = max(0, size - _TAIL_BYTES)
+        tail = yield Ask(start, size)
+        footer = size - _footer_bytes(tail, size)
+        if footer < start:
+            tail = memoryview(bytes((yield Ask(footer, start))) + tail)
+        tail = tail[-(size - footer) :]
+        columns = self._columns(_metadata(tail))
+        try:
+            groups = [*_groups(tail, {name for name, _ in columns}, footer, size)]
+        except ValueError as error:
+            raise Damaged(f"the footer of the Parquet file is invalid: {error}") from error
+        return _extents(groups, footer, size)._replace(schema=columns)
+
+    def having(self, schema: Any) -> Self:  # noqa: ANN401  see ``ShardFormat.having``
+        """Return this format with the columns of a file.
+
+        Raises:
+            Unusable: A column is missing, or has another type than in the files before.
+
+        """
+        found: dict[str, str] = dict(schema)
+        if not self.columns:
+            return replace(self, columns=tuple(found.items()))
+        known = dict(self.columns)
+        for name in [*known, *found]:
+            if known.get(name) != found.get(name):
+                kinds = [f"has the type {each[name]}" if name in each else "is missing" for each in (known, found)]
+                raise Unusable(
+                    f"the column {name!r} {kinds[1]} in this file, and {kinds[0]} in the files before it: pass fields= "
+                    "without it, or the files that agree"
+                )
+        return self
+
+    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401  see ``row``
+        """Return the rows of the row group whose first row is ``first``: see ``UnitFormat.decode``."""
+        *chunks, footer = pieces
+        if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
+            raise Damaged("the footer is not where it was")
+        meta, at, number = _metadata(footer.data), 0, 0
+        while at < first and number < meta.num_row_groups:
+            at += meta.row_group(number).num_rows
+            number += 1
+        while number < meta.num_row_groups and not meta.row_group(number).num_rows:
+            number += 1
+        if at != first or number >= meta.num_row_groups:
+            raise Damaged(f"no row group begins with row {first}")
+        names = [name for name, _ in self.columns]
+        try:
+            return _read(meta, number, first, names, chunks, footer)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise Damaged(f"cannot decode the row group of row {first} ({error})") from error
+
+    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Rows``
+        """Return row ``number`` of a row group: see ``UnitFormat.row``."""
+        values = unit.row(number)
+        if not isinstance(self.fields, str):
+            return Fields("", values)
+        value = values[self.fields]
+        if value is None:
+            raise Damaged(f"the column {self.fields!r} has no value in row {unit.first + number}: pass fields=(…,)")
+        return memoryview(value.encode()) if isinstance(value, str) else value
+
+    def _columns(self, meta: Any) -> list[tuple[str, str]]:  # noqa: ANN401  pyarrow's
+        """Return the names of the wanted columns, with their types.
+
+        Raises:
+            Damaged: A name occurs twice.
+            Unusable: There is no such column, or a single one holds neither bytes nor texts.
+
+        """
+        schema = meta.schema.to_arrow_schema()
+        known = schema.names
+        if len(set(known)) < len(known) or not known:
+            raise Damaged(f"the columns of the Parquet file have no names of their own: {', '.join(known)}")
+        for name in self.wanted:
+            if name not in known:
+                raise Unusable(f"there is no column {name!r}, only {', '.join(known)}")
+        columns = [(name, str(schema.field(name).type).replace("large_", "")) for name in self.wanted or known]
+        if isinstance(self.fields, str) and not _single(schema.field(self.fields).type):
+            raise Unusable(
+                f"the column {self.fields!r} is of the type {columns[0][1]}, neither bytes nor texts: pass "
+                f"fields=({self.fields!r},), and take sample[{self.fields!r}]"
+            )
+        return columns
+
+
+def _single(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
+    """Return whether values of a type can be a sample of one field."""
+    pa, _ = libraries("the file")
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(fits(kind) for fits in (*_binary(), pa.types.is_string, pa.types.is_large_string)) or _is_image(kind)
+
+
+def _binary() -> Sequence[Callable[[Any], bool]]:
+    pa, _ = libraries("the file")
+    return pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary
+
+
+def _is_image(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
+    pa, _ = libraries("the file")
+    named = pa.types.is_struct(kind) and {each.name for each in kind} == _IMAGE
+    return named and any(fits(kind.field("bytes").type) for fits in _binary())
+
+
+def _footer_bytes(tail: memoryview, size: int) -> int:
+    """Return the bytes of the footer, its length and the magic included; ``tail`` is the end of the file.
+
+    Raises:
+        Damaged: The file does not end as a Parquet file.
+        Unsupported: The footer is encrypted.
+
+    """
+    magic = bytes(tail[-4:])
+    if magic == b"PARE":
+        raise Unsupported("the Parquet file is encrypted: decrypt it first")
+    if magic != b"PAR1":
+        raise Damaged("the file does not end as a Parquet file")
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > min(size - 4, _MOST_FOOTER_BYTES):
+        raise Damaged(f"the footer of a Parquet file of {size} bytes would have {length}")
+    return length
+
+
+def _metadata(footer: memoryview) -> Any:  # noqa: ANN401  pyarrow's
+    pa, parquet = libraries("the file")
+    try:
+        return parquet.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
+    except Exception as error:
+        raise Damaged(f"cannot read the footer of the Parquet file ({error})") from error
+
+
+def _groups(footer: memoryview, names: Collection[str], start: int, size: int) -> Iterator[_Group]:
+    """Yield the row groups with rows, given the footer, which begins at byte ``start`` of the file.
+
+    Raises:
+        Damaged: A column lies outside of the file or over another, or the rows are too many for the file.
+        Unsupported: A column is encrypted, or lies in another file.
+
+    """
+    first = 0
+    for number, group in enumerate(row_groups(footer)):
+        if group.rows < 0 or first + group.rows > _FREE_ROWS + size:
+            raise Damaged(f"a Parquet file of {size} bytes cannot have {first + group.rows} rows")
+        if not group.rows:
+            continue
+        chunks = sorted(chunk for chunk in group.chunks if chunk.column in names)
+        for chunk in chunks:
+            if chunk.refused:
+                raise Unsupported(f"the column {chunk.column!r} of the Parquet file cannot be read: {chunk.refused}")
+            if not 4 <= chunk.start <= chunk.stop <= start:  # noqa: PLR2004  the magic
+                raise Damaged(f"the column {chunk.column!r} lies outside of the file in row group {number}")
+        ranges = sorted((chunk.start, chunk.stop) for chunk in chunks if chunk.start < chunk.stop)
+        if any(later < stop for (_, stop), (later, _) in pairwise(ranges)):
+            raise Damaged(f"the columns of row group {number} lie over each other")
+        unpacked = sum(max(chunk.unpacked, 0) for chunk in chunks)
+        yield _Group(first, group.rows, ranges, min(unpacked, _MOST_DECODED_BYTES))
+        first += group.rows
+
+
+def _extents(groups: Sequence[_Group], footer: int, size: int) -> Extents:
+    ranges = [(*group.ranges, (footer, size)) for group in groups]
+    flat = np.array([each for found in ranges for each in found], dtype=np.int64).reshape(-1, 2)
+    rows = np.array([group.rows for group in groups], dtype=np.int64)
+    ends = np.cumsum([len(found) for found in ranges], dtype=np.int64)
+    fetched = np.diff(np.concatenate(([0], np.cumsum(flat[:, 1] - flat[:, 0])))[np.concatenate(([0], ends))])
+    units = Units(
+        np.array([group.first for group in groups], dtype=np.int64),
+        np.array([group.unpacked for group in groups], dtype=np.int64),
+        ends,
+        flat[:, 0],
+        flat[:, 1],
+    )
+    sizes = np.repeat(np.maximum(fetched // np.maximum(rows, 1), 1), rows)
+    return Extents(np.arange(rows.sum(), dtype=np.int64), sizes, units=units)
+
+
+class _Sparse:
+    """A file of which only some ranges are there, as pyarrow reads files."""
+
+    def __init__(self, chunks: Sequence[Piece], footer: Piece) -> None:
+        self._chunks = {each.start: each.data for each in chunks}
+        self._stop = footer.start + len(footer.data)
+        self._at = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> memoryview:
+        data = self._chunks.get(self._at, _NOTHING)
+        # Only columns as a whole, whose pages were counted.
+        if size != len(data):
+            raise OSError(f"{size} bytes at {self._at} are not a column")
+        self._at += size
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._stop)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Rows:
+    """The rows of a row group, in batches as pyarrow has decoded them."""
+
+    def __init__(self, first: int, names: Sequence[str]) -> None:
+        self.first = first
+        self._names = names
+        self._starts: list[int] = []
+        self._batches: list[list[Get]] = []
+        self.count = 0
+
+    def add(self, batch: Any) -> None:  # noqa: ANN401  pyarrow's
+        self._starts.append(self.count)
+        self._batches.append([_getter(batch.column(name), name, self.first + self.count) for name in self._names])
+        self.count += batch.num_rows
+
+    def row(self, number: int) -> dict[str, Any]:
+        at = bisect_right(self._starts, number) - 1
+        index = number - self._starts[at]
+        return {name: get(index) for name, get in zip(self._names, self._batches[at], strict=True)}
+
+
+def _read(
+    meta: Any,  # noqa: ANN401  pyarrow's
+    number: int,
+    first: int,
+    names: Sequence[str],
+    chunks: Sequence[Piece],
+    footer: Piece,
+) -> _Rows:
+    """Decode the columns of a row group, whose pages are counted before, and whose values meanwhile.
+
+    A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches.
+    """
+    pa, parquet = libraries("the file")
+    packed, count = sum(len(each.data) for each in chunks), meta.row_group(number).num_rows
+    most = min(most_unpacked(packed), _MOST_DECODED_BYTES)
+    unpacked = largest = values = 0
+    for each in chunks:
+        pages = [*pages_of(each.data, 0, len(each.data))]
+        unpacked += sum(page.unpacked for page in pages)
+        values = max(values, sum(page.values for page in pages))
+        largest = max([largest, *(page.unpacked for page in pages)])
+    if unpacked > most or values > 8 * (_FREE_ROWS + packed):
+        raise Damaged(f"{packed} bytes of columns unpack to {unpacked}: too many")
+    size = count if count * largest <= most else min(count, max(1, _BATCH_BYTES // max(largest, 1)))
+    file = pa.PythonFile(_Sparse(chunks, footer), mode="r")
+    opened = parquet.ParquetFile(file, metadata=meta, pre_buffer=False, page_checksum_verification=True)
+    rows, held = _Rows(first, names), 0
+    # pyarrow's own threads do not survive a fork.
+    for batch in opened.iter_batches(size, row_groups=[number], columns=[*names], use_threads=False):
+        held += batch.nbytes
+        if held > most:
+            raise Damaged(f"{packed} bytes of columns unpack to more than {most}: too many")
+        rows.add(batch)
+    if rows.count != count:
+        raise Damaged(f"row group {number} has {rows.count} rows, not {count}")
+    return rows
+
+
+def _getter(array: Any, name: str, first: int) -> Get:  # noqa: ANN401  pyarrow's
+    """Return a function from the number of a row to its value in a column, of which ``first`` is the first row."""
+    pa, _ = libraries("the file")
+    kind = array.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _bytes(array)
+    if _is_image(kind):
+        data, paths = _getter(array.field("bytes"), name, first), array.field("path")
+        return lambda row: _image(array, data(row), paths, row, f"{name!r} of row {first + row}")
+    if (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)) and not array.null_count:
+        numbers = array.to_numpy(zero_copy_only=False)
+        return lambda row: numbers[row].item()
+    return lambda row: _plain(array[row])
+
+
+def _plain(scalar: Any) -> Any:  # noqa: ANN401  pyarrow's, and Python's
+    """Return a value as Python has it: a list of numbers as an array, bytes as a view."""
+    import pyarrow as pa
+
+    kind = scalar.type
+    if (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ) and scalar.is_valid:
+        values, inner = scalar.values, kind.value_type
+        if (pa.types.is_integer(inner) or pa.types.is_floating(inner)) and not values.null_count:
+            return values.to_numpy(zero_copy_only=False)
+    value = scalar.as_py()
+    return memoryview(value) if isinstance(value, bytes) else value
+
+
+def _bytes(array: Any) -> Get:  # noqa: ANN401  pyarrow's
+    import pyarrow as pa
+
+    _, offsets, data = array.buffers()
+    kind = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    view = memoryview(data or b"").cast("B").toreadonly()
+    ends = np.frombuffer(offsets, kind, len(array) + 1, array.offset * np.dtype(kind).itemsize).data
+    if not array.null_count:
+        return lambda row: view[ends[row] : ends[row + 1]]
+    valid = array.is_valid().to_pylist()
+    return lambda row: view[ends[row] : ends[row + 1]] if valid[row] else None
+
+
+def _image(array: Any, data: Any, paths: Any, row: int, named: str) -> Any:  # noqa: ANN401  pyarrow's
+    """Return the bytes of an image or a sound that Hugging Face has written; None if the row has none.
+
+    Raises:
+        Damaged: Only the path of a file is there.
+
+    """
+    if data is None and array[row].is_valid:
+        raise Damaged(
+            f"{named} has no bytes, only the path {paths[row].as_py()!r}: embed the files when writing the "
+            "Parquet file (datasets: embed_external_files=True)"
+        )
+    return data
