@@ -58,6 +58,8 @@ def test_other_keys(tmp_path):
 def test_sources_that_cannot_be_packed(tree, tmp_path):
     with pytest.raises(Unusable, match="got a list"):
         ps.pack([str(tree)], tmp_path / "to")
+    with pytest.raises(Unusable, match="one by one"):
+        ps.pack(ps.concat(*[ps.MapDataset.from_prefix(f"{tree}/")] * 2), tmp_path / "to")
     with pytest.raises(NotFound):
         ps.pack(tmp_path / "none", tmp_path / "to")
     with pytest.raises(NotFound, match="nothing to pack"):

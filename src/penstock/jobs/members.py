@@ -120,7 +120,10 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
     if isinstance(given, Catalog):
         return DatasetMembers(MapDataset(given, store=store), form)
     if not isinstance(given, CatalogDataset):
-        raise Unusable(f"source must be a URL, a Catalog, or a dataset of one, got a {type(given).__name__}")
+        raise Unusable(
+            f"source must be a URL, a Catalog or a dataset of one, got a {type(given).__name__}: pack the datasets of "
+            "ps.concat one by one"
+        )
     plain = given.catalog.format is None and not given.catalog.fields
     if plain and given.transform is None and not given.overrides:
         return ObjectMembers(given.catalog, form, store, given.spans([])[0])
