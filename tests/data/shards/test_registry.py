@@ -77,6 +77,12 @@ def test_number_of_a_shard_may_follow_its_end(key, expected):
     assert is_shard(key, None) is expected
 
 
+def test_compressed_files_beside_shards_of_a_named_format_are_left_out():
+    assert not is_shard("captions.jsonl.gz", TarFormat())
+    with pytest.raises(Unsupported, match=r"ps\.pack"):
+        is_shard("a.tar.gz", TarFormat())
+
+
 def test_number_does_not_hide_a_compressed_shard():
     with pytest.raises(Unsupported, match="decompress it once"):
         is_shard("x.tfrecord-00000-of-00010.gz", None)

@@ -29,17 +29,22 @@ FORMATS = {
 # What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.
 _NUMBER = re.compile(r"-\d+-of-\d+(?=$|\.(gz|zst)$)")
 
-# Ends of names that are shards nowhere: what to do about them.
+# Ends of names that are shards nowhere, by the format that they would have, and what to do about them.
 _REFUSED = {
-    (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"): (
-        "a compressed tar file has no sample that can be read by its place: decompress it once, or write the samples "
-        "into a tar or zip file with ps.pack"
+    "tar": (
+        (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"),
+        (
+            "a compressed tar file has no sample that can be read by its place: decompress it once, or write the "
+            "samples into a tar or zip file with ps.pack"
+        ),
     ),
-    (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"): (
-        "a compressed file has no line that can be read by its place: decompress it once"
+    "jsonl": (
+        (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"),
+        "a compressed file has no line that can be read by its place: decompress it once",
     ),
-    (".tfrecord.gz", ".tfrecords.gz"): (
-        "a compressed file has no record that can be read by its place: decompress it once"
+    "tfrecord": (
+        (".tfrecord.gz", ".tfrecords.gz"),
+        "a compressed file has no record that can be read by its place: decompress it once",
     ),
 }
 
@@ -66,8 +71,8 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
 
     """
     lower = _unnumbered(key)
-    for ends, advice in _REFUSED.items():
-        if lower.endswith(ends):
+    for name, (ends, advice) in _REFUSED.items():
+        if (form is None or form.name == name) and lower.endswith(ends):
             raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
     return lower.endswith(tuple(suffixes() if form is None else form.suffixes))
 
