@@ -95,7 +95,14 @@ def test_fields_that_are_not_bytes_become_text_or_json(tree, tmp_path):
 
     packed = ps.pack(tree, tmp_path / "to")
     for number, (value, data) in enumerate(
-        [("é", "é".encode()), (5, b"5"), (None, None), ({"a": [1.5]}, b'{"a": [1.5]}'), (np.float64(0.5), b"0.5")]
+        [
+            ("é", "é".encode()),
+            (5, b"5"),
+            (None, None),
+            ({"a": [1.5]}, b'{"a": [1.5]}'),
+            (np.float64(0.5), b"0.5"),
+            (np.array([1, 2]), b"[1, 2]"),
+        ]
     ):
         again = ps.pack(Values(packed[:3], value), tmp_path / f"{number}")
         sample = ps.MapDataset(again)[0]
@@ -150,3 +157,16 @@ def test_labels_and_columns_are_those_of_the_source(tree, tmp_path):
         assert each.labels.tolist() == sorted([0, 1, 2] * 7, reverse=True)[:20] or len(each.labels) == 20
     sample = ps.MapDataset(opened)[0]
     assert (sample.key, sample.label, sample.columns) == ("c2/017", 2, {"number": 17, "split": "b"})
+
+
+def test_rows_of_parquet_are_packed_with_their_columns(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "rows").mkdir()
+    images = [{"bytes": b"image %d" % number, "path": None} for number in range(50)]
+    table = arrow.table({"image": images, "label": range(50), "box": [[1.5, number] for number in range(50)]})
+    parquet.write_table(table, tmp_path / "rows" / "0.parquet", row_group_size=20)
+    packed = ps.pack(ps.Catalog.from_shards(f"{tmp_path}/rows/"), tmp_path / "to", samples=30)
+    assert [len(members(each)) for each in shards(tmp_path / "to")] == [90, 60]
+    sample = ps.MapDataset(packed)[31]
+    assert (sample.key, sample["image"].read()) == ("000000031", b"image 31")
+    assert (sample["label"].read(), sample["box"].read()) == (b"31", b"[1.5, 31.0]")

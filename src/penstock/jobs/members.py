@@ -314,8 +314,8 @@ def _encoded(value: object, name: str, url: str) -> Bytes | None:
         return value.data
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
