@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import tee
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,7 +137,8 @@ class GroupReading(Reading):
         if turn is None:
             for ahead in aheads:
                 # Ends the operation as done; closing would end it as cancelled.
-                next(ahead, None)
+                with suppress(StopIteration):
+                    ahead.advance()
             raise StopIteration
         reads = [
             None if span is None else aheads[home].advance() for span, home in zip(turn.spans, self._of, strict=True)

@@ -106,7 +106,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         if isinstance(value, MapDataset) and "catalog" in vars(self) and self.overrides and len(value) != len(self):
             raise Unusable(
                 f"cannot pair the {len(value)} samples of {name} with the {len(self)} of this {type(self).__name__} by "
-                "index: several objects make one sample with group= or Catalog.join; if samples are not paired by "
+                "index: pair them by name, as one sample of several objects (Catalog.join); if they are not paired by "
                 f"index, keep the dataset in a tuple: self.{name} = (dataset,)"
             )
         super().__setattr__(name, value)
