@@ -143,18 +143,22 @@ class Contents:
         return self.spans(entries) if units is None else units.fetched(entries)
 
     @cached_property
+    def unlabelled(self) -> bool:
+        """Whether the entries have neither labels nor values of the user's columns."""
+        table = self._table
+        return table.classes is None and not table.columns and not table.labels.parts
+
+    @cached_property
     def bare(self) -> bool:
         """Whether the entries are single, and have neither labels nor values of the user's columns."""
-        table = self._table
-        plain = table.classes is None and table.group is None
-        return plain and not table.columns and not table.labels.parts
+        return self.unlabelled and self._table.group is None
 
     @property
     def format(self) -> ShardFormat | None:
         """The format of the shards that hold the samples; None if each entry is an object, or plain bytes of one."""
         return self._table.format
 
-    @property
+    @cached_property
     def fields(self) -> tuple[str, ...]:
         """The names of the fields, if several objects make one sample; () if each sample is one object or range."""
         group: Group | None = self._table.group
@@ -169,16 +173,25 @@ class Contents:
     def members(self, indices: Iterable[int]) -> Iterator[tuple[Span | None, ...]]:
         """Yield the byte spans of each sample's objects, in the order of ``fields``; None for a missing one."""
         rows, parts = self._rows, self.parts
+        if any(part.places is not None or part.table.ranges is not None for part in parts):
+            for index in indices:
+                row = rows[index]
+                yield tuple([part.span(row) for part in parts])
+            return
+        columns = [(each.table.sizes.view, each.table.keys.text, each.table.etags.text) for each in parts]
         for index in indices:
-            row = rows[index]
-            yield tuple([part.span(row) for part in parts])
+            row, spans = rows[index], []
+            for sizes, key, etag in columns:
+                size = sizes[row]
+                spans.append(_new(Span, (key(row), 0, size if size >= 0 else None, etag(row), True, 0, None)))
+            yield tuple(spans)
 
     def key(self, index: int) -> str:
         """Return the key of a sample of several objects: that of its group, below ``base``."""
         table, row = self._table, self._rows[index]
-        group: Group | None = table.group
-        name = table.keys.text(table.object(row))[len(self.base) :]
-        return (group is not None and group.rule and key_of(group.rule)(name)) or name
+        of = row if table.ranges is None else table.object(row)
+        name = table.keys.text(of)[len(self.base) :]
+        return (table.group is not None and table.group.rule and key_of(table.group.rule)(name)) or name
 
     def label(self, index: int) -> object:
         """Return one entry's label."""

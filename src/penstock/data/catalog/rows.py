@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 
+_new = tuple.__new__
+
+
 class Picked(Sequence[int]):
     """Row numbers in any order, in memory that workers map: 4 bytes each (8 beyond 2³¹ rows).
 
@@ -255,9 +258,9 @@ def span_of(table: Table, row: int) -> Span:
         if table.units is not None:
             return Span(table.keys.text(of), *table.units.cover(table.units.rows.view[row]), table.etags.text(of))
         if start >= 0:
-            return Span(table.keys.text(of), start, start + size, table.etags.text(of))
-    # The last argument is positional: passing it by name would take longer than reading the size.
-    return Span(table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True)  # noqa: FBT003
+            return _new(Span, (table.keys.text(of), start, start + size, table.etags.text(of), False, 0, None))
+    # Build the tuple directly: calling the class runs a Python function.
+    return _new(Span, (table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True, 0, None))
 
 
 def relocated(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:

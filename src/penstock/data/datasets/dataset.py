@@ -656,7 +656,7 @@ class CatalogDataset(BatchableDataset):
 
 def _rich_sample(catalog: Catalog, index: int, span: Any, data: Any) -> Sample:  # noqa: ANN401  of a group, lists
     """Return a sample with its label, columns and, in a shard or of several objects, fields."""
-    label, columns = (None, {}) if catalog.bare else (catalog.label(index), catalog.row(index))
+    label, columns = (None, {}) if catalog.unlabelled else (catalog.label(index), catalog.row(index))
     shared = label, columns, isinstance(index, Repeat)
     if type(data) is not list:
         return made_sample(catalog.root, catalog.format, span, data, shared)
@@ -665,7 +665,8 @@ def _rich_sample(catalog: Catalog, index: int, span: Any, data: Any) -> Sample: 
         values[field] = None if mine is None else made_sample(part.root, part.table.format, mine, body, shared)
     fields = Fields(catalog.key(index), values)
     made = FieldSample(catalog.root, _NOWHERE, fields, label, columns=columns, repeat=shared[-1])
-    first = next(filter(None, values.values()))
+    # The first object; a sample is true, whatever it holds.
+    first: Any = values[catalog.fields[0]] or next(filter(None, values.values()))
     made.url, made.etag = first.url, first.etag
     return made
 

@@ -108,7 +108,7 @@ class GroupReading(Reading):
         self._turns, *copies = tee(_turns(dataset.catalog, batches), 1 + count)
         self._aheads = [
             # The stores share one budget.
-            source.lookahead(homes.spans((turn.spans for turn in copy), number), workers * count)
+            source.lookahead(homes.spans(map(_SPANS, copy), number), workers * count)
             for number, (source, copy) in enumerate(zip(homes.sources, copies, strict=True))
         ]
         self._counts = ReadCounts()
@@ -133,23 +133,26 @@ class GroupReading(Reading):
         if not self._begun:
             self.begin()
         aheads = self._aheads
-        turn = next(filter(_KNOWN, self._turns), None)
+        turn = next(self._turns, None)
+        while turn is not None and not turn[-1]:  # samples that were not known yet
+            turn = next(self._turns, None)
         if turn is None:
             for ahead in aheads:
                 # Ends the operation as done; closing would end it as cancelled.
                 with suppress(StopIteration):
                     ahead.advance()
             raise StopIteration
-        reads = [
-            None if span is None else aheads[home].advance() for span, home in zip(turn.spans, self._of, strict=True)
-        ]
-        dataset, index, spans = self._dataset, turn.sample, turn.spans
+        batch, slot, size, index, spans = turn
+        reads: list[ReadOperation | None] = []
+        for span, home in zip(spans, self._of, strict=True):
+            reads.append(None if span is None else aheads[home].advance())
+        dataset = self._dataset
         return Item(
-            turn.batch,
-            turn.slot,
-            turn.size,
+            batch,
+            slot,
+            size,
             lambda: _url(dataset.catalog, spans),
-            lambda: dataset._sample(index, spans, _taken(reads)),  # noqa: SLF001  see _Dataset
+            lambda: dataset._sample(index, spans, [read and read.take() for read in reads]),  # noqa: SLF001  see _Dataset
         )
 
     def close(self) -> None:
@@ -158,7 +161,8 @@ class GroupReading(Reading):
             ahead.close()
 
 
-_KNOWN = attrgetter("spans")
+_SPANS = attrgetter("spans")
+_new = tuple.__new__
 
 
 def _turns(catalog: Catalog, batches: Iterable[list[int]]) -> Iterator[_Turn]:
@@ -169,12 +173,8 @@ def _turns(catalog: Catalog, batches: Iterable[list[int]]) -> Iterator[_Turn]:
             yield _Turn(number, 0, 0, 0, ())
             continue
         for slot, (index, spans) in enumerate(zip(batch, catalog.members(batch), strict=True)):
-            yield _Turn(number, slot, size, index, spans)
+            yield _new(_Turn, (number, slot, size, index, spans))
         number += 1
-
-
-def _taken(reads: Sequence[ReadOperation | None]) -> list[bytes | None]:
-    return [None if read is None else read.take() for read in reads]
 
 
 def _url(catalog: Catalog, spans: Spans) -> str:
