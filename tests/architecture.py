@@ -135,7 +135,10 @@ MIRRORS |= {
 MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
 MIRRORS |= {("penstock.data.tokens.dataset", "from_shards")}  # design/0020
 # Drop-ins have the signatures of the library whose name they have: design/0037.
-MIRRORS |= {("penstock.compat.osstorchconnector", f"from_{each}") for each in ("prefix", "objects", "manifest_file")}
+MIRRORS |= {
+    ("penstock.compat.osstorchconnector.datasets", f"from_{each}")
+    for each in ("prefix", "objects", "manifest_file", "tar")
+}
 _S3 = "penstock.compat.s3torchconnector.datasets"  # design/0036
 MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
 MIRRORS |= {

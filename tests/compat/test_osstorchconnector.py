@@ -7,7 +7,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
-from penstock.compat.osstorchconnector import Access
+from penstock.compat.osstorchconnector.datasets import Access
 from penstock.errors import ConfigError, InvalidURL
 
 ENDPOINT = "https://oss-cn-beijing-internal.aliyuncs.com"

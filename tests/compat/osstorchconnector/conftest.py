@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from penstock.compat.osstorchconnector import Access
+from penstock.compat.osstorchconnector.datasets import Access
 from penstock.testing.faults import FaultServer, Settings
 
 REGION = "cn-beijing"

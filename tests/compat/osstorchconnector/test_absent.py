@@ -19,6 +19,10 @@ NAMES = {
     "OssIterableDataset.from_prefix": f"oss_uri {DATASET}",
     "OssIterableDataset.from_objects": f"object_uris {DATASET}",
     "OssIterableDataset.from_manifest_file": f"manifest_file_path manifest_parser oss_base_uri {DATASET}",
+    "OssMapDataset.from_tar": f"tar_uri tar_index_uri {DATASET}",
+    "OssMapDataset.is_continuous": "indices",
+    "OssIterableDataset.from_tar": f"tar_uri tar_index_uri {DATASET} shuffle shuffle_chunk_size",
+    "OssIterableDataset.shuffle": "generator",
     "OssCheckpoint": f"{SHARED} region",
     "OssCheckpoint.reader": "oss_uri",
     "OssCheckpoint.writer": "oss_uri",
@@ -39,10 +43,7 @@ POSITIONAL = {
     "OssSafetensor",
     "OssDCPFileSystem",
 }  # endpoint, cred_path, config_path, cred_provider, …
-LEFT_OUT = (
-    *("OssClient", "new_data_object", "generate_tar_archive"),
-    *("OssMapDataset.from_tar", "OssIterableDataset.from_tar"),
-)
+LEFT_OUT = ("OssClient", "new_data_object", "generate_tar_archive")
 
 
 def found(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compat.osstorchconnector import (
+from penstock.compat.osstorchconnector.datasets import (
     Access,
     imagenet_manifest_parser,
     of_manifest,

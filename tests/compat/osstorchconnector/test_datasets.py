@@ -107,12 +107,6 @@ def test_local_files_are_read_without_an_endpoint(kind, tmp_path):
     assert [(item.key, item.read()) for item in kind.from_prefix(f"{tmp_path}/", "")] == [(f"{tmp_path}/a", b"hello")]
 
 
-@BOTH
-def test_archives_are_refused_in_words(kind):
-    with pytest.raises(Unsupported, match=r"from_tar is not a part .* ps.open and tarfile"):
-        kind.from_tar("oss://bucket/a.tar", "oss://bucket/a.index", "https://oss-cn-beijing.aliyuncs.com")
-
-
-def test_shuffling_is_refused_in_words(arguments):
+def test_shuffling_objects_is_refused_with_an_alternative(arguments):
     with pytest.raises(Unsupported, match="shuffle=True"):
         OssIterableDataset.from_prefix(URI, **arguments).shuffle()

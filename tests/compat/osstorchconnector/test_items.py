@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from penstock.compat.osstorchconnector import DataObject, Transform, identity, imagenet_manifest_parser
+from penstock.compat.osstorchconnector.datasets import DataObject, Transform, identity, imagenet_manifest_parser
 from penstock.data.datasets.sample import Sample
 from penstock.values import Span
 

@@ -1,78 +1,52 @@
-"""``osstorchconnector`` (Alibaba's OSS Connector for AI/ML, 1.2) over Penstock: change the import, and nothing else.
-
-Differences from the original:
-
-- Errors are Penstock's: a missing object raises ``NotFound`` (a ``FileNotFoundError``). The original skips it in an
-  iterable dataset and calls ``transform(None)`` in a batch. A prefix that matches nothing raises ``NotFound``, too.
-- A dataset is listed once, when it is created; an iterable dataset is not listed again in each epoch. Its objects come
-  in the order of the listing, for any number of workers. As in the original, every rank reads all objects:
-  ``penstock.IterableDataset`` shards across ranks.
-- ``from_objects`` and ``from_manifest_file`` take objects of one bucket.
-- Writes are atomic: if a ``with`` block raises an exception, the old object stays; the original deletes it first.
-  Readers and writers are Penstock's files, without the attributes ``key`` and ``label``.
-- ``config_path`` is accepted and ignored: Penstock chooses its concurrency at run time, and logs with ``logging``.
-- Default credentials and region come from Alibaba's environment variables and files (``ps.OSSOptions``).
-- Safetensors files contain digests of their bytes, which every reader of the format skips, and their names end in
-  ``.safetensors``. Distributed checkpoints are in Penstock's own format; those of the original can be read.
-- Tar archives with the connector's index (``from_tar``, ``generate_tar_archive``) and its internal client
-  (``OssClient``, ``new_data_object``) are left out: these names exist and raise ``Unsupported``.
-"""
+"""Datasets of the connector: objects, or the files in a tar archive, as in-memory files."""
 
 from __future__ import annotations
 
 import io
-import os
-import pathlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from penstock.errors import ConfigError, InvalidURL, NotFound, Unsupported, Unusable, needing
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from torch.utils.data import IterableDataset as TorchIterableDataset
 
-with needing("penstock.compat.osstorchconnector needs torch", torch="torch"):
-    from torch.utils.data import Dataset
-    from torch.utils.data import IterableDataset as TorchIterableDataset
-
-from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
-from penstock.checkpoint.torchfile.archive import Checkpoint
-from penstock.compat.arguments import UNUSED, WrongArgument
-from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
+from penstock.compat.arguments import WrongArgument
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.manifest import read_manifest
 from penstock.data.datasets.dataset import listed
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
+from penstock.data.order.blocks import BlockShuffle
+from penstock.data.shards.format import Fields
+from penstock.data.shards.tar import TarFormat
 from penstock.engine.contracts.credentials import Credentials
+from penstock.errors import ConfigError, InvalidURL, NotFound, Unsupported
 from penstock.stores.oss.options import OSSOptions
 from penstock.stores.urls import parse
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import BinaryIO
 
-    from torch import Tensor
-
-    from penstock.checkpoint.safetensors.verbs import Safetensors, Slice
     from penstock.data.datasets.sample import Sample
-    from penstock.options import StoreOptions
-    from penstock.source import Reader, Writer
 
-    Path = str | os.PathLike[str]
 
 __all__ = [
+    "Access",
     "DataObject",
-    "OssCheckpoint",
+    "MemberTransform",
     "OssClient",
-    "OssDCPFileSystem",
     "OssIterableDataset",
     "OssMapDataset",
-    "OssSafetensor",
-    "OssStorageReader",
-    "OssStorageWriter",
+    "Reseed",
+    "TarMembers",
+    "Transform",
     "generate_tar_archive",
+    "identity",
     "imagenet_manifest_parser",
     "new_data_object",
 ]
@@ -123,30 +97,6 @@ class Access:
         )
 
 
-class Connected:
-    """Base of classes that open objects by URI, with the connector's arguments."""
-
-    def __init__(
-        self,
-        endpoint: str,
-        cred_path: str = "",
-        config_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
-        region: str = "",
-    ) -> None:
-        """Use these options for every URI: see ``OssMapDataset.from_prefix``.
-
-        Raises:
-            ValueError: ``endpoint`` is empty.
-
-        """
-        if not endpoint:
-            raise WrongArgument("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
-        self.access = Access(endpoint, cred_path, config_path, cred_provider, region)
-        # Not None: there is an endpoint.
-        self._store = cast("StoreOptions", self.access.store)
-
-
 @dataclass(frozen=True, slots=True)
 class _Provided:
     """Adapter of a credentials provider of Alibaba's SDKs: a function that returns ``ps.Credentials``."""
@@ -177,7 +127,7 @@ def _field(found: object, name: str) -> object:
     return method() if value is None and callable(method) else value
 
 
-TAR = "read single objects by from_prefix, or the archive with ps.open and tarfile"
+TAR = "from_tar needs no index; write the archive with tar or tarfile, and copy it with penstock cp"
 
 
 def _refuse(name: str, instead: str) -> NoReturn:
@@ -198,7 +148,7 @@ def new_data_object(*_args: object, **_options: object) -> NoReturn:
 
 
 def generate_tar_archive(*_args: object, **_options: object) -> NoReturn:
-    """Raise ``Unsupported``: the index of an archive is the connector's own format."""
+    """Raise ``Unsupported``: ``from_tar`` needs no index."""
     _refuse("generate_tar_archive", TAR)
 
 
@@ -240,6 +190,31 @@ class Transform:
         scheme, _, rest = sample.url.partition("://")
         key = f"/{rest.removeprefix('/')}" if scheme == "file" else f"/{rest}"
         return self.function(DataObject(key, sample.read(), "" if sample.label is None else sample.label))
+
+
+@dataclass(frozen=True, slots=True)
+class TarMembers(TarFormat):
+    """Format of a tar file whose files are samples of their own, whatever their names are."""
+
+    def split(self, name: str, offset: int) -> tuple[str, str] | None:
+        """Return the place of a member as its key: names may repeat, and need no ending."""
+        return str(offset), name.removeprefix("./")
+
+    def made(self, key: str, values: dict[str, Any]) -> Fields | memoryview:  # noqa: ARG002  the format's
+        """Return the sample of a member, whose key is its name."""
+        [(name, data)] = values.items()
+        return Fields(name, {"data": data})
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTransform:
+    """Transform of members of an archive that calls a transform of the connector's items."""
+
+    function: Callable[[DataObject], Any]
+
+    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
+        """Wrap a member as a ``DataObject`` with its name and its number, and return the transform's result."""
+        return self.function(DataObject(sample.key, bytes(sample["data"].data), str(sample.columns["number"])))
 
 
 def imagenet_manifest_parser(reader: BinaryIO) -> Iterator[tuple[str, str]]:
@@ -337,17 +312,12 @@ class _Constructors:
         return cls._made(of_manifest(manifest_file_path, manifest_parser, oss_base_uri, access), transform, access)
 
     @classmethod
-    def from_tar(cls, *_args: object, **_options: object) -> NoReturn:
-        """Raise ``Unsupported``: the index of an archive is the connector's own format."""
-        raise Unsupported(f"{cls.__name__}.from_tar is not a part of penstock.compat.osstorchconnector: {TAR}")
-
-    @classmethod
     def _made(cls, catalog: Catalog, transform: Callable[[DataObject], Any], access: Access) -> Self:
         raise NotImplementedError
 
 
 class OssMapDataset(_Constructors, Dataset[Any]):
-    """Map-style dataset of objects, created by ``from_prefix``, ``from_objects`` or ``from_manifest_file``."""
+    """Map-style dataset, created by ``from_prefix``, ``from_objects``, ``from_manifest_file`` or ``from_tar``."""
 
     def __init__(self, dataset: MapDataset) -> None:
         """Wrap ``dataset``; programs call a named constructor instead."""
@@ -356,6 +326,50 @@ class OssMapDataset(_Constructors, Dataset[Any]):
     @classmethod
     def _made(cls, catalog: Catalog, transform: Callable[[DataObject], Any], access: Access) -> Self:
         return cls(MapDataset.from_catalog(catalog, transform=Transform(transform), store=access.store))
+
+    @classmethod
+    def from_tar(  # noqa: PLR0913  the connector's
+        cls,
+        tar_uri: str,
+        tar_index_uri: str,
+        endpoint: str,
+        *,
+        cred_path: str = "",
+        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        config_path: str = "",
+        transform: Callable[[DataObject], Any] = identity,
+        region: str = "",
+    ) -> Self:
+        """Return a dataset of the files in a tar archive, in its order; ``DataObject.key`` is the name of the file.
+
+        The headers of the archive are read here, once: all bytes if the files are below 256 KiB. Batches of
+        neighbours are not read together: ``ps.MapDataset.from_shards`` and ``ps.DataLoader`` do so.
+
+        Args:
+            tar_uri: ``oss://bucket/key`` or ``/bucket/key`` of the archive; without an endpoint, a local path.
+            tar_index_uri: The connector's index of the archive, in the same bucket; it is not read, may be missing, and
+                may be "".
+            endpoint: As for ``from_prefix``.
+            cred_path: As for ``from_prefix``.
+            cred_provider: As for ``from_prefix``.
+            config_path: Accepted and ignored.
+            transform: Function that makes a sample of a ``DataObject``, whose label is the number of the file.
+            region: As for ``from_prefix``.
+
+        Raises:
+            NotFound: The archive does not exist, or has no file.
+            Damaged: The object is not a tar archive, or is incomplete.
+            Unsupported: The archive is compressed, or has a link or a sparse file.
+            ValueError: The URIs are of different buckets, or ``tar_uri`` is empty.
+
+        """
+        access = Access(endpoint, cred_path, config_path, cred_provider, region)
+        catalog = of_tar(tar_uri, tar_index_uri, access)
+        return cls(MapDataset.from_catalog(catalog, transform=MemberTransform(transform), store=access.store))
+
+    def is_continuous(self, indices: Sequence[int]) -> bool:
+        """Return whether each index follows the one before it."""
+        return all(after - before == 1 for before, after in pairwise(indices))
 
     def __len__(self) -> int:
         """Return the number of objects."""
@@ -380,9 +394,10 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
     Every rank reads all objects, in the order of the listing, as with the connector.
     """
 
-    def __init__(self, dataset: IterableDataset) -> None:
-        """Wrap ``dataset``; programs call a named constructor instead."""
+    def __init__(self, dataset: IterableDataset, reseed: Callable[[int], IterableDataset] | None = None) -> None:
+        """Wrap ``dataset``, which ``reseed`` makes anew with a seed; programs call a named constructor instead."""
         self._dataset = dataset
+        self._reseed = reseed
 
     @classmethod
     def _made(cls, catalog: Catalog, transform: Callable[[DataObject], Any], access: Access) -> Self:
@@ -390,16 +405,96 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         dataset = IterableDataset.from_catalog(catalog, transform=function, place="unsharded", store=access.store)
         return cls(dataset)
 
+    @classmethod
+    def from_tar(  # noqa: PLR0913  the connector's
+        cls,
+        tar_uri: str,
+        tar_index_uri: str,
+        endpoint: str,
+        *,
+        cred_path: str = "",
+        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        config_path: str = "",
+        transform: Callable[[DataObject], Any] = identity,
+        shuffle: bool = False,
+        shuffle_chunk_size: int = 1000,
+        region: str = "",
+    ) -> Self:
+        """Return a dataset of the files in a tar archive: see ``OssMapDataset.from_tar``.
+
+        Neighbouring files are read in one request. With ``shuffle``, chunks of ``shuffle_chunk_size`` neighbouring
+        files come in a random order, each file once. The connector cuts chunks of about this size, and keeps the order
+        within a chunk and from one epoch to the next; here the files of a chunk are mixed, and each epoch has another
+        order. The seed is drawn from torch's generator, so ``torch.manual_seed`` fixes all of them.
+
+        Args:
+            tar_uri: As for ``OssMapDataset.from_tar``.
+            tar_index_uri: As for ``OssMapDataset.from_tar``: not read.
+            endpoint: As for ``from_prefix``.
+            cred_path: As for ``from_prefix``.
+            cred_provider: As for ``from_prefix``.
+            config_path: Accepted and ignored.
+            transform: As for ``OssMapDataset.from_tar``.
+            shuffle: Whether to shuffle.
+            shuffle_chunk_size: Files of a chunk, at least 1.
+            region: As for ``from_prefix``.
+
+        Raises:
+            NotFound: The archive does not exist, or has no file.
+            Damaged: The object is not a tar archive, or is incomplete.
+            Unsupported: The archive is compressed, or has a link or a sparse file.
+            ValueError: The URIs are of different buckets, or ``tar_uri`` is empty.
+            Unusable: ``shuffle_chunk_size`` is not a positive whole number.
+
+        """
+        access = Access(endpoint, cred_path, config_path, cred_provider, region)
+        order = BlockShuffle(shuffle_chunk_size, 1) if shuffle else False
+        catalog = of_tar(tar_uri, tar_index_uri, access)
+        seeded = Reseed(catalog, MemberTransform(transform), order, access.store)
+        return cls(seeded(_drawn(None)), seeded) if shuffle else cls(seeded(0))
+
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over all objects, or this worker's share of them, which reads ahead."""
         return iter(self._dataset)
 
-    def shuffle(self, generator: object = None) -> NoReturn:  # noqa: ARG002  the connector's
-        """Raise ``Unsupported``: the connector shuffles archives only."""
-        raise Unsupported(
-            "OssIterableDataset.shuffle is for archives (from_tar), which are not a part of "
-            "penstock.compat.osstorchconnector: penstock.IterableDataset.from_prefix(…, shuffle=True) shuffles objects"
+    def shuffle(self, generator: torch.Generator | None = None) -> None:
+        """Shuffle anew from the next iteration on, with a seed from ``generator``; default: torch's own.
+
+        Raises:
+            Unsupported: The dataset was not made by ``from_tar(…, shuffle=True)``.
+
+        """
+        if self._reseed is None:
+            raise Unsupported(
+                "OssIterableDataset.shuffle is for archives that were opened by from_tar(…, shuffle=True): "
+                "penstock.IterableDataset.from_prefix(…, shuffle=True) shuffles objects"
+            )
+        self._dataset = self._reseed(_drawn(generator))
+
+
+@dataclass(frozen=True, slots=True)
+class Reseed:
+    """Function that makes the dataset of an archive with a seed."""
+
+    catalog: Catalog
+    transform: MemberTransform
+    order: BlockShuffle | bool
+    store: OSSOptions | None
+
+    def __call__(self, seed: int) -> IterableDataset:
+        """Return the dataset; no request."""
+        return IterableDataset(
+            self.catalog,
+            transform=self.transform,
+            shuffle=self.order,
+            seed=seed,
+            place="unsharded",
+            store=self.store,
         )
+
+
+def _drawn(generator: torch.Generator | None) -> int:
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
 
 
 def of_prefix(uri: str, access: Access) -> Catalog:
@@ -418,6 +513,24 @@ def of_objects(uris: str | Iterable[str], access: Access) -> Catalog:
     """
     each = [uris] if isinstance(uris, str) else uris
     return _full(listed([access.url(uri) for uri in each], labels=None, allow_empty=True), "object_uris is empty", "")
+
+
+def of_tar(uri: str, index_uri: str, access: Access) -> Catalog:
+    """Return the catalog of the files in an archive, with their numbers; its headers are read.
+
+    Raises:
+        NotFound: The archive does not exist, or has no file.
+        Damaged: The object is not a tar archive, or is incomplete.
+        ValueError: The URIs are of different buckets, or ``uri`` is empty.
+
+    """
+    if not uri:
+        raise WrongArgument("tar_uri must be the URI of an archive, got an empty one")
+    url = access.url(uri)
+    if index_uri and access.endpoint and parse(access.url(index_uri)).root != parse(url).root:
+        raise WrongArgument(f"tar_uri and tar_index_uri must be in the same bucket, got {uri!r} and {index_uri!r}")
+    catalog = Catalog.from_shards([url], format=TarMembers(), progress=False, store=access.store)
+    return _full(catalog, "this archive has no files", uri).with_columns(number=np.arange(len(catalog)))
 
 
 def of_manifest(
@@ -446,143 +559,3 @@ def _full(catalog: Catalog, otherwise: str, url: str) -> Catalog:
     if not len(catalog):
         raise NotFound(otherwise, url=url)
     return catalog
-
-
-class OssCheckpoint(Connected):
-    """Checkpoints, and any other objects, as files for ``torch.load`` and ``torch.save``."""
-
-    def reader(self, oss_uri: str) -> Reader:
-        """Open an object for reading: one HEAD. Raise ``NotFound`` if it does not exist."""
-        return Checkpoint(self.access.store).reader(self.access.url(oss_uri))
-
-    def writer(self, oss_uri: str) -> Writer:
-        """Open an object for writing; the complete object appears if the ``with`` block succeeds, never otherwise."""
-        return Checkpoint(self.access.store).writer(self.access.url(oss_uri))
-
-
-class OssSafetensor(Connected):
-    """Safetensors files by URI, which must end in ``.safetensors``."""
-
-    def safe_open(self, oss_uri: str, device: str | int = "cpu") -> _Opened:
-        """Open a file to read single tensors. Raise ``NotFound`` if it does not exist."""
-        return _Opened(open_safetensors(self.access.url(oss_uri), device=device, store=self.access.store))
-
-    def load_file(self, oss_uri: str, device: str | int = "cpu") -> dict[str, Tensor]:
-        """Load all tensors. Raise the errors of ``ps.load_safetensors``."""
-        return load_safetensors(self.access.url(oss_uri), device=device, store=self.access.store)
-
-    def save_file(self, tensors: dict[str, Tensor], oss_uri: str, metadata: dict[str, str] | None = None) -> None:
-        """Save tensors, and replace an existing file. Raise the errors of ``ps.save_safetensors``."""
-        save_safetensors(tensors, self.access.url(oss_uri), metadata=metadata, overwrite=True, store=self.access.store)
-
-
-class _Opened:
-    """Tensors of a file by name, with the connector's methods."""
-
-    def __init__(self, tensors: Safetensors) -> None:
-        self._tensors = tensors
-
-    def keys(self) -> list[str]:
-        """Return the names in the order of their bytes in the file."""
-        return self._tensors.keys()
-
-    offset_keys = keys
-
-    def metadata(self) -> dict[str, str]:
-        """Return the metadata saved with the tensors."""
-        return self._tensors.metadata()
-
-    def get_tensor(self, name: str) -> Tensor:
-        """Read a tensor. Raise ``NotFound`` for an unknown name."""
-        return self._tensors.get_tensor(name)
-
-    def get_slice(self, name: str) -> Slice:
-        """Return an object that reads parts of a tensor when it is indexed."""
-        return self._tensors.get_slice(name)
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the file."""
-        self._tensors.__exit__(kind, error, trace)
-
-
-_ANY = Access("https://")  # checks and converts URIs
-_UNUSED = {*UNUSED, "serialization_format"}
-
-
-class OssDCPFileSystem(Connected, ObjectFileSystem):
-    """Objects of OSS as files for torch, and factory of checkpoint readers and writers for one store.
-
-    ``dcp.save(state, storage_writer=fs.writer(uri))``.
-    """
-
-    @classmethod
-    def url(cls, path: Path) -> str:
-        """Return the URL of ``oss://bucket/key`` or ``/bucket/key``. Raise ``InvalidURL``, a ``ValueError``, else."""
-        return _ANY.url(os.fspath(path))
-
-    def init_path(self, path: Path) -> Path:
-        """Return the path unchanged."""
-        return path
-
-    def rename(self, old_path: Path, new_path: Path) -> None:
-        """Copy an object to its new name, and delete it under the old name."""
-        super().rename(old_path, new_path)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return whether ``checkpoint_id`` is a URI of OSS; True for any ``pathlib.Path``, as in the connector."""
-        try:
-            return isinstance(checkpoint_id, pathlib.Path) or bool(cls.url(checkpoint_id))
-        except (InvalidURL, TypeError):
-            return False
-
-    def writer(self, path: str, **kwargs: Any) -> OssStorageWriter:  # noqa: ANN401  torch's options
-        """Return a writer for ``dcp.save``."""
-        return OssStorageWriter(self, path, **kwargs)
-
-    def reader(self, path: str) -> OssStorageReader:
-        """Return a reader for ``dcp.load``."""
-        return OssStorageReader(self, path)
-
-
-class OssStorageWriter(CheckpointsOf, StorageWriter):
-    """Checkpoint writer below ``path``, in Penstock's format."""
-
-    _files = OssDCPFileSystem
-
-    def __init__(self, fs: OssDCPFileSystem, path: str, **kwargs: Any) -> None:  # noqa: ANN401  torch's options
-        """Write below ``path`` with the options of ``fs``.
-
-        ``overwrite`` (default True, as in torch) replaces an existing checkpoint. Torch's options for files and threads
-        are accepted and ignored.
-
-        Raises:
-            Unusable: An option is unknown.
-
-        """
-        overwrite = bool(kwargs.pop("overwrite", True))
-        if strange := sorted(kwargs.keys() - _UNUSED):
-            raise Unusable(
-                f"OssStorageWriter takes no {', '.join(strange)}: penstock.checkpoint.dcp has its own writer"
-            )
-        super().__init__(fs.access.url(path), overwrite=overwrite, store=fs.access.store)
-        self.fs = fs
-        self.path = path
-
-
-class OssStorageReader(CheckpointsOf, StorageReader):
-    """Checkpoint reader below ``path``, for checkpoints of Penstock or of the connector."""
-
-    _files = OssDCPFileSystem
-
-    def __init__(self, fs: OssDCPFileSystem, path: str) -> None:
-        """Read below ``path`` with the options of ``fs``."""
-        super().__init__(fs.access.url(path), store=fs.access.store)
-        self.fs = fs
-        self.path = path
