@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.errors import ManifestError, NotFound, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
+from tests.data.shards.archives import tar
 
 COUNT = 60
 
@@ -265,6 +266,26 @@ def test_spawned_workers_read_groups(folder):
     dataset = ps.MapDataset.from_prefix(f"{folder}/", group="stem", missing="none", transform=plain)
     loader = ps.DataLoader(dataset, 20, collate_fn=list, num_workers=1, multiprocessing_context="spawn")
     assert dict(each for batch in loader for each in batch) == expected(folder, "none")
+
+
+def test_samples_of_shards_are_joined_with_objects(folder, tmp_path):
+    numbers = [*range(0, COUNT, 2)]
+    members = [(f"{label(number)}.{end}", b"%d %s" % (number, end.encode())) for number in numbers for end in "ab"]
+    (tmp_path / "a.tar").write_bytes(tar(members[:20]))
+    (tmp_path / "b.tar").write_bytes(tar(members[20:]))
+    shards = ps.Catalog.from_shards(f"{tmp_path}/")
+    objects = ps.Catalog.scan(f"{folder}/", include="*.bin")
+    on = {"shard": [label(number) for number in numbers], "object": "stem"}
+    joined = ps.Catalog.join({"shard": shards, "object": objects}, on=on)
+    joined.save(tmp_path / "catalog")
+    for catalog in (joined, ps.Catalog.open(tmp_path / "catalog")[::-1]):
+        loader = ps.DataLoader(ps.MapDataset(catalog), 8, shuffle=True, collate_fn=list)
+        found = {sample["shard"].key: sample for batch in loader for sample in batch}
+        assert found.keys() == {label(number) for number in numbers}
+        for key, sample in found.items():
+            assert sample["shard"]["b"].read() == b"%d b" % int(key)
+            assert sample["object"].read().startswith(b"%d " % int(key))
+            assert sample.size == sample["shard"].size + sample["object"].size
 
 
 class TestManifest:
