@@ -609,7 +609,7 @@ class Catalog(Contents):
             on: Rule from the name of an entry, below the ``base`` of its catalog, to its key. ``"stem"``: the name up
                 to the first dot of its last component. A regular expression that matches the whole name, with the group
                 ``(?P<key>…)``. A function that takes the name and returns the key, or None to leave the entry out. A
-                list with the key of each entry (if the first catalog has one, ``sample.key`` is the name of its object).
+                list with the key of each entry; if the first catalog has one, ``sample.key`` is the name of its object.
                 Or a mapping with one of these for each field.
             missing: What happens to a sample without an entry in one of the others: as in ``with_groups``.
 
