@@ -136,7 +136,11 @@ def test_compressed_shard_below_a_prefix_is_not_left_out_in_silence(folder):
 def test_empty_shards_have_no_samples(folder):
     (folder / "train-00.tar").write_bytes(b"")
     (folder / "train-01.tar").write_bytes(tar([]))
-    assert len(ps.Catalog.from_shards(folder)) == 5
+    (folder / "train-02.tar").write_bytes(tar([("a.jpg", b"x")]))
+    catalog = ps.Catalog.from_shards(folder)
+    assert len(catalog) == 1
+    catalog.save(folder / "catalog")
+    assert [*ps.Catalog.open(folder / "catalog")] == [*catalog]
 
 
 def test_shard_that_is_replaced_after_the_index_is_a_change(folder):

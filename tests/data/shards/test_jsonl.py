@@ -139,10 +139,12 @@ class TestFields:
             ps.Catalog.from_shards(tmp_path, format="jsonl", **{argument: "error"})
 
 
-def test_files_of_both_ends_are_found_and_compressed_ones_refused(tmp_path):
+def test_files_of_both_ends_are_found_and_not_mixed_with_compressed_ones(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"1\n2\n")
     (tmp_path / "b.NDJSON").write_bytes(b"3")
     assert [sample.read() for sample in ps.IterableDataset.from_shards(tmp_path)] == [b"1", b"2", b"3"]
     (tmp_path / "c.jsonl.gz").write_bytes(b"")
-    with pytest.raises(Unsupported, match="decompress it once"):
+    with pytest.raises(Unusable, match=r"a\.jsonl.*c\.jsonl\.gz.*different formats"):
         ps.Catalog.from_shards(tmp_path)
+    with pytest.raises(Unsupported, match=r'format="jsonl\.gz" for compressed ones'):
+        ps.Catalog.from_shards(tmp_path, format="jsonl")

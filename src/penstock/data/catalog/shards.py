@@ -53,7 +53,6 @@ __all__ = [
     "walked",
 ]
 
-_AT_ONCE = 32  # walks, each with a request in flight
 _MOST_URLS = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
@@ -382,11 +381,12 @@ def walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extent
 
 
 class _Walks:
-    """Walks through shards, up to 32 at once, each of which waits for the bytes that it has asked for."""
+    """Walks through shards, each waiting for bytes that it has asked for; as many as the format allows at once."""
 
     def __init__(self, shards: Shards, numbers: Iterable[int]) -> None:
         self._shards, self._source = shards, shards.source
         self._coming = ((number, shards.found[number]) for number in numbers)
+        self._most = shards.format.most_walks
         self._asking: deque[tuple[int, Shard, _Walk, Span]] = deque()  # whose bytes were not requested yet
         self._waiting: deque[tuple[int, Shard, _Walk]] = deque()  # in the order of their requests
         self._ended: deque[tuple[int, Extents]] = deque()
@@ -394,7 +394,9 @@ class _Walks:
     def spans(self) -> Iterator[Span]:
         """Yield the bytes that walks ask for, and begin further walks."""
         while True:
-            while len(self._asking) + len(self._waiting) < _AT_ONCE and (each := next(self._coming, None)) is not None:
+            while (
+                len(self._asking) + len(self._waiting) < self._most and (each := next(self._coming, None)) is not None
+            ):
                 self._step(*each, self._shards.walk(each[1]), None)
             if self._asking:
                 number, shard, walk, span = self._asking.popleft()

@@ -121,6 +121,7 @@ class ShardFormat(ABC):
     Attributes:
         name: Name for ``format=``.
         suffixes: Ends of the names of its shards, lower-case.
+        most_walks: Most shards that are walked at once; fewer where a walk holds a whole shard in memory.
         in_units: Whether samples lie in units that are decoded as a whole: see ``UnitFormat``.
 
     """
@@ -128,6 +129,7 @@ class ShardFormat(ABC):
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     in_units: ClassVar[bool] = False
+    most_walks: ClassVar[int] = 32
 
     @abstractmethod
     def walk(self, size: int) -> Walk:

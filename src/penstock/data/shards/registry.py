@@ -24,6 +24,7 @@ FORMATS = {
     "jsonl": "jsonl:JsonlFormat",
     "tfrecord": "tfrecord:TFRecordFormat",
     "parquet": "parquet:ParquetFormat",
+    "jsonl.gz": "compressed:CompressedJsonlFormat",
 }
 
 # What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.
@@ -40,7 +41,7 @@ _REFUSED = {
     ),
     "jsonl": (
         (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"),
-        "a compressed file has no line that can be read by its place: decompress it once",
+        'format="jsonl" is for plain files: pass format="jsonl.gz" for compressed ones',
     ),
     "tfrecord": (
         (".tfrecord.gz", ".tfrecords.gz"),
@@ -72,7 +73,9 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
     """
     lower = _unnumbered(key)
     for name, (ends, advice) in _REFUSED.items():
-        if (form is None or form.name == name) and lower.endswith(ends):
+        # Compressed lines are a format of their own.
+        asked = name != "jsonl" if form is None else form.name == name
+        if asked and lower.endswith(ends):
             raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
     return lower.endswith(tuple(suffixes() if form is None else form.suffixes))
 
