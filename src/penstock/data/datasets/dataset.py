@@ -24,11 +24,11 @@ from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.groups import GroupReading, Homes, homes_of
-from penstock.data.datasets.objects import ObjectReading, lists, singles, span_url
+from penstock.data.datasets.objects import ObjectReading, lists, made_sample, singles, span_url
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.runs import RunReading, runs_of
 from penstock.data.datasets.sample import FieldSample, Sample
-from penstock.data.datasets.units import UnitReading, made_sample, unit_url
+from penstock.data.datasets.units import UnitReading, unit_url
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
 from penstock.data.shards.format import Fields

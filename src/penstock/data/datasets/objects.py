@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections import deque
 from functools import partial
 from itertools import chain, tee
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.data.datasets.reading import Item, Reading, Together
-from penstock.errors import Unusable
+from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.shards.format import Fields
+from penstock.errors import Damaged, PenstockError, Unusable
 from penstock.values import PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.catalog.catalog import Catalog
+    from penstock.data.shards.format import ShardFormat, UnitFormat
     from penstock.engine.contracts.fetching import ReadCounts, ReadOperation
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["ObjectReading", "lists", "singles", "span_url"]
+    Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
+
+__all__ = ["PARSING", "ObjectReading", "lists", "made_sample", "singles", "span_url"]
+
+# Errors of formats that parse bytes which are not what they expect.
+PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error)
 
 
 def span_url(root: str, span: Span) -> str:
@@ -30,6 +40,24 @@ def span_url(root: str, span: Span) -> str:
     """
     url = root + span.key
     return url if span.whole or span.stop is None else f"{url}#bytes={span.start}-{span.stop - 1}"
+
+
+def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shared: Shared) -> Sample:  # noqa: ANN401  see below
+    """Return a sample of an object, or of a shard of a format, whose bytes, or unit and number, ``data`` is."""
+    label, columns, repeat = shared
+    if form is not None:
+        try:
+            found = cast("UnitFormat", form).row(*data) if form.in_units else form.sample(memoryview(data))
+        except PenstockError as error:
+            error.url = error.url or span_url(root, span)
+            raise
+        except PARSING as error:
+            message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
+            raise Damaged(message, url=span_url(root, span)) from error
+        if isinstance(found, Fields):
+            return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
+        data = found
+    return Sample(root, span, data, label, columns=columns, repeat=repeat)
 
 
 class _Objects(Protocol):

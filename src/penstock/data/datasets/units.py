@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from penstock.data.datasets.objects import span_url
+from penstock.data.datasets.objects import PARSING
 from penstock.data.datasets.runs import RunReading
-from penstock.data.datasets.sample import FieldSample, Sample
-from penstock.data.shards.format import Fields
 from penstock.errors import Damaged, PenstockError
 
 if TYPE_CHECKING:
@@ -24,36 +20,13 @@ if TYPE_CHECKING:
     from penstock.data.catalog.units import UnitRows
     from penstock.data.datasets.iteration import Iterations
     from penstock.data.datasets.runs import Made, Runs
-    from penstock.data.shards.format import ShardFormat, UnitFormat
+    from penstock.data.shards.format import UnitFormat
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
     from penstock.values import Span
 
-    Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
 
-__all__ = ["UnitReading", "made_sample", "read_units", "unit_url"]
-
-
-# Errors of formats that parse bytes which are not what they expect.
-_PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error)
-
-
-def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shared: Shared) -> Sample:  # noqa: ANN401  see below
-    """Return a sample of an object, or of a shard of a format, whose bytes, or unit and number, ``data`` is."""
-    label, columns, repeat = shared
-    if form is not None:
-        try:
-            found = cast("UnitFormat", form).row(*data) if form.in_units else form.sample(memoryview(data))
-        except PenstockError as error:
-            error.url = error.url or span_url(root, span)
-            raise
-        except _PARSING as error:
-            message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
-            raise Damaged(message, url=span_url(root, span)) from error
-        if isinstance(found, Fields):
-            return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
-        data = found
-    return Sample(root, span, data, label, columns=columns, repeat=repeat)
+__all__ = ["UnitReading", "read_units", "unit_url"]
 
 
 def unit_url(catalog: Catalog, sample: int) -> str:
@@ -136,6 +109,6 @@ def _decoded(catalog: Catalog, sample: int, found: Iterator[tuple[Span, bytes]])
     except PenstockError as error:
         error.url = error.url or f"{catalog.root}{span.key}"
         raise
-    except _PARSING as error:
+    except PARSING as error:
         message = f"bytes {span.start} to {span.stop} are not those of a {form.name} file: {error!r}"
         raise Damaged(message, url=f"{catalog.root}{span.key}") from error
