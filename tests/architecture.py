@@ -80,6 +80,7 @@ HOMES = {
     "torch": ("data.datasets", "data.loading", "data.zarr", "data.tokens", "checkpoint", "cli.demo", "compat"),
     "typer": ("cli",),
     "upath": ("interop",),
+    "webdataset": ("compat.webdataset",),
     "xarray": ("compat", "data.zarr"),
     "xxhash": ("engine.cache", "checkpoint"),
     "yaml": ("stores.profiles.files", "compat.multistorageclient"),
@@ -105,6 +106,7 @@ FACING = {
     ("torch", "compat.filesystem"),
     ("torch", "compat.osstorchconnector"),
     ("torch", "compat.multistorageclient.torch"),
+    ("torch", "compat.webdataset"),
 }
 
 PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout"}
@@ -144,7 +146,7 @@ MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
 MIRRORS |= {
     (f"penstock.compat.dataflux_pytorch.{each}", "__init__") for each in ("listing", "dataflux_mapstyle_dataset")
 }
-MIRRORS |= {("penstock.compat.zarrdataset", "__init__")}
+MIRRORS |= {("penstock.compat.zarrdataset", "__init__"), ("penstock.compat.webdataset", "__init__")}
 _MULTIPART = "penstock.compat.dataflux_pytorch.multipart_upload.multipart"
 MIRRORS |= {(_MULTIPART, "upload_chunks_concurrently_from_bytesio")}
 MIRRORS |= {

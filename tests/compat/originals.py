@@ -20,6 +20,7 @@ LIBRARIES = {
     ("osstorchconnector", "1.2.3"): "osstorchconnector",
     ("multi-storage-client", "1.3.1"): "multistorageclient",
     ("zarr-torch-dataset", "0.0.9"): "zarrdataset",
+    ("webdataset", "1.0.2"): "webdataset",
 }
 _LOGGERS = {"log", "logger"}
 _SPECIAL = {"__call__", "__enter__", "__exit__", "__getitem__", "__iter__", "__len__", "__next__", "__truediv__"}
