@@ -44,6 +44,7 @@ PARTS = {
     "ranks": (["state-ranks"], 1),
     "arrays": (["zarr", "zarr-get"], 0),
     "epochs": (["fields-4", "fields-shards"], 2),
+    "shards": (["shards"], 6),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another
 
@@ -321,6 +322,8 @@ def _sized(only, load):
         assert load["size"] == 32 << 20
         assert load["size"] * 0.9 < size < load["size"] * 1.1
         assert only["beyond"] < only["peak_rss"]
+    elif load["shards"]:
+        assert load["size"] * 0.9 < size < load["size"] * 1.1
     elif load["array"]:
         assert load["size"] * 0.3 < size < load["size"] * 0.9
     elif load["table"]:
