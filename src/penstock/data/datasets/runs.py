@@ -76,7 +76,7 @@ class Runs(NamedTuple):
         return first._replace(stop=last.stop)
 
     def bounds(self, world: int, lanes: int) -> Bounds:
-        """Return how far to read ahead: two windows, so that the next window arrives while one is in use.
+        """Return how far to read ahead: a window beyond the one in use, which arrives meanwhile; at least 64 MiB.
 
         Args:
             world: Number of ranks.
@@ -87,7 +87,8 @@ class Runs(NamedTuple):
         count = max(len(self.starts) - 1, 1)
         mean_bytes = self.held_bytes() // count
         samples = 2 * blocks * (len(self.catalog) // count + 1) + _MARGIN
-        return Bounds(2 * blocks * mean_bytes + _AHEAD_BYTES, samples)
+        window_bytes = blocks * mean_bytes
+        return Bounds(window_bytes + max(window_bytes, _AHEAD_BYTES), samples)
 
     def held_bytes(self) -> int:
         """Return the bytes of all runs in memory."""
