@@ -1,4 +1,4 @@
-"""What Penstock's peers over shards share: the catalog, made before the stopwatch, and the loop of training."""
+"""Parts that Penstock's peers over shards share: the catalog, made before the stopwatch, and the training loop."""
 
 import time
 

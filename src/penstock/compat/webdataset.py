@@ -14,7 +14,7 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
 - Shards are URLs of any store, or local paths; those of a dataset lie in one bucket. ``pipe:curl -s -L URL``,
   ``pipe:aws s3 cp URL -`` and ``pipe:gsutil cat URL`` become the URL; another pipe raises ``Unsupported``.
 - Samples of local files have no ``__local_path__``.
-- A link, a sparse or a compressed archive, and members of a sample that are no neighbours raise an error by name.
+- A link, a sparse or a compressed archive, and members of a sample that are not neighbours raise an error by name.
 - ``decode`` uses the decoders of webdataset, which must be installed for it.
 - Left out, with an explicit error: ``resampled=True``, ``cache_dir=``, ``handler=`` of the dataset, own splitters.
 """

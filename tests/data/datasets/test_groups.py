@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import multiprocessing
 import pickle
 import random
 import uuid
@@ -261,8 +260,6 @@ def test_samples_are_those_written_on_any_ranks_after_any_resume(ranks, count, s
 
 
 def test_spawned_workers_read_groups(folder):
-    if "spawn" not in multiprocessing.get_all_start_methods():
-        pytest.skip("no spawn")
     dataset = ps.MapDataset.from_prefix(f"{folder}/", group="stem", missing="none", transform=plain)
     loader = ps.DataLoader(dataset, 20, collate_fn=list, num_workers=1, multiprocessing_context="spawn")
     assert dict(each for batch in loader for each in batch) == expected(folder, "none")

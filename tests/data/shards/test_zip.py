@@ -19,6 +19,7 @@ import penstock as ps
 from penstock.data.shards.zip import ZipFormat
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported
 from tests.amounts import examples
+from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import samples, walked, zipped
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
@@ -103,7 +104,7 @@ def test_samples_are_those_that_zipfile_reads(drawn, streamed, wide, comment, pr
     assert len(found) == len(members)
 
 
-@pytest.mark.skipif(shutil.which("zip") is None, reason="needs Info-ZIP")
+@pytest.mark.skipif(shutil.which("zip") is None and not REQUIRE_SERVERS, reason="needs Info-ZIP")
 @pytest.mark.parametrize("options", [[], ["-0"], ["-9", "-X"], ["-fd"], ["-D", "-q"]], ids=" ".join)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_files_of_info_zip_are_read(tmp_path, options, streamed):

@@ -194,7 +194,7 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class TarMembers(TarFormat):
-    """Format of a tar file whose files are samples of their own, whatever their names are."""
+    """Format of a tar file in which each file is one sample, whatever its name is."""
 
     def split(self, name: str, offset: int) -> tuple[str, str] | None:
         """Return the place of a member as its key: names may repeat, and need no ending."""

@@ -173,7 +173,7 @@ class Grouping:
         """Add a member, which lies in [start, stop) with its headers.
 
         Raises:
-            Damaged: A sample has a field twice, lacks one, or has members that are no neighbours.
+            Damaged: A sample has a field twice, lacks one, or has members that are not neighbours.
 
         """
         found = self.format.split(name, start)
