@@ -159,6 +159,14 @@ def test_shuffle_yields_each_sample_once_in_another_order_each_epoch(shards):
     assert keys(wds.WebDataset(shards).shuffle(0)) == plain
 
 
+def test_seed_in_the_environment_counts_unless_an_argument_is_given(shards, monkeypatch):
+    given = keys(wds.WebDataset(shards, shardshuffle=True, seed=7))
+    unset = keys(wds.WebDataset(shards, shardshuffle=True))
+    monkeypatch.setenv("WDS_SEED", "7")
+    assert keys(wds.WebDataset(shards, shardshuffle=True)) == given != unset
+    assert keys(wds.WebDataset(shards, shardshuffle=True, seed=0)) == unset
+
+
 def test_a_state_resumes_exactly_behind_stages(shards):
     def batches():
         dataset = wds.WebDataset(shards, shardshuffle=True, seed=1).select(lambda sample: sample["cls"] != b"5")

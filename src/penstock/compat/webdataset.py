@@ -7,7 +7,7 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
   for this once, pass a ``ps.Catalog`` of the shards, which can be saved, in place of the URLs.
 - ``shuffle(n)`` of any ``n`` and ``shardshuffle=`` of any size give ``ps.BlockShuffle()``: blocks of 1 MiB of all
   shards are mixed. No buffer is kept, each epoch has another order that depends on ``seed`` and epoch alone (default
-  seed: 0), and the iterator's ``state_dict`` resumes it exactly.
+  seed: ``WDS_SEED``, or 0), and the iterator's ``state_dict`` resumes it exactly.
 - Ranks (``nodesplitter=wds.split_by_node``) and workers share samples and not shards, so there may be fewer shards than
   workers. Each sample comes once per epoch; but each worker process, and each rank, reads every block of 1 MiB that has
   a sample for it. ``ps.DataLoader`` over ``from_shards(…)`` with ``shuffle=ps.Lanes()`` reads each block once.
@@ -21,6 +21,7 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -490,7 +491,7 @@ class WebDataset(_Fluid, TorchIterableDataset[Any]):
         rename_files: Function of the names of members.
         empty_check: Raise an error if there are no samples.
         verbose: Ignored.
-        seed: Seed of the order; default: 0.
+        seed: Seed of the order; default: ``WDS_SEED``, or 0.
         store: Options of the store, or the name of a profile; default: environment and profile.
 
     Raises:
@@ -541,7 +542,8 @@ class WebDataset(_Fluid, TorchIterableDataset[Any]):
         if empty_check and not len(catalog):
             raise WrongArgument("the shards have no samples: pass empty_check=False to allow this")
         self._catalog, self._transform, self._store = catalog, _AsDict(given), store
-        self._seed, self._single = 0 if seed is None else int(seed), nodesplitter is single_node_only
+        self._seed = int(os.environ.get("WDS_SEED") or 0) if seed is None else int(seed)
+        self._single = nodesplitter is single_node_only
         self._place = None if nodesplitter is not None else "unsharded"
         self._dataset = self._made(shuffled=bool(shardshuffle))
         if repeat:
