@@ -21,9 +21,9 @@ if not (folder / "litdata").exists():
     subprocess.run([sys.executable, str(Path(__file__).with_name("litdata_layout.py")), str(folder)], check=True)
 # It refuses http:// otherwise.
 downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
-cache = tempfile.mkdtemp(prefix="penstock-bench-litdata-", dir=meter.path("").parents[2])
-os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = cache
-with meter:
+# Beside the objects, on the RAM disk: it goes when they go, however this process ends.
+with tempfile.TemporaryDirectory(dir=meter.path("").parents[1]) as cache, meter:
+    os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = cache
     began = time.perf_counter()
     dataset = litdata.StreamingDataset(
         f"s3://{BUCKET}/{prefix}/litdata",
