@@ -89,6 +89,13 @@ def _shards(condition: str) -> list[Bar]:
     ]
 
 
+def _paired(condition: str) -> Bar:
+    words = "time beside that of both objects read singly"
+    return Bar(
+        condition, "penstock_pairs", words, lambda ours, table: ratio(ours.seconds, table[ours.beside].seconds), 1.05
+    )
+
+
 def _cpu_by(script: str) -> Callable[[Row, Table], Values]:
     return lambda ours, table: ratio(ours.cpu_us, table[script].cpu_us)
 
@@ -352,6 +359,9 @@ BARS = (
     ),
     *_shards("shards"),
     *_shards("shards-late"),
+    Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),
+    _paired("pairs"),
+    _paired("pairs-late"),
     *_hedged(),
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),

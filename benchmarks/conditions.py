@@ -82,6 +82,8 @@ LOADS = (
     *(Load(f"fields{per}", 180 * 360 * 4, 2_000, fields=(per, 0)) for per in (1, 4, 32)),
     Load("fields-shards", 180 * 360 * 4, 2_000, fields=(1, 32)),
     Load("shards", 70_000, 10_000, shards=500),
+    Load("shards-tiny", 10_000, 40_000, shards=4000),
+    Load("pairs", 100 << 10, 20_000, beside=1 << 10),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
@@ -233,6 +235,7 @@ _SHARDS = (
     Run("s3torchconnector_shards", CONNECTOR),
     Run("litdata_shards", _LITDATA),
 )
+_PAIRS = (Run("penstock_pairs", beside="penstock_singles"), Run("penstock_singles"))
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
@@ -358,6 +361,11 @@ CONDITIONS = (
     ),
     Condition("shards", "samples of 30 to 110 KB in tar files of 500", "shards", "plain", _SHARDS, rounds=3),
     Condition("shards-late", "the same, 30 ms to the first byte", "shards", "late", _SHARDS, rounds=3),
+    Condition(
+        "shards-tiny", "samples of 4 to 16 KB in tar files of 4,000", "shards-tiny", "plain", _SHARDS[:4], rounds=3
+    ),
+    Condition("pairs", "samples of two objects, 100 KiB and 1 KiB", "pairs", "plain", _PAIRS, rounds=3),
+    Condition("pairs-late", "the same, 30 ms to the first byte", "pairs", "late", _PAIRS, rounds=3),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
     Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),
     Condition("large-save", "a state of 4 GiB saved", "large", "plain", _SAVE[:2], writes=True, rounds=2),

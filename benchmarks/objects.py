@@ -35,7 +35,8 @@ class Load:
     Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or samples of one, ``fields``
     being how many of them a chunk has, and a shard (0: no shards); or one state of tensors of
     ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file. Or objects of about ``size``
-    bytes, which are also in tar files of ``shards`` samples each (``peers/shards.py``).
+    bytes, which are also in tar files of ``shards`` samples each (``peers/shards.py``). Or pairs of an object of
+    ``size`` bytes and one of ``beside``; ``count`` are the objects of both kinds.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Load:
     table: bool = False
     fields: tuple[int, int] = (0, 0)
     shards: int = 0
+    beside: int = 0
 
     def is_sample(self, number: int) -> bool:
         """Say whether an object's bytes are compared, and not its length alone."""
@@ -57,6 +59,8 @@ class Load:
         """Full keys, in order."""
         if self.array:
             return [f"{self.name}/c/{number}" for number in range(self.count)]
+        if self.beside:
+            return [f"{self.name}/{number // 2:06d}.{('jpg', 'json')[number % 2]}" for number in range(self.count)]
         return [f"{self.name}/{number:06d}.bin" for number in range(self.count)]
 
 
@@ -84,7 +88,8 @@ def fill(folder: Path, loads: list[Load]) -> None:
                 answer(OURS, "table", [str(path), str(load.size)], f"writing {key}")
                 continue
             with path.open("wb") as file:
-                for piece in _photo(number) if load.photos else _pieces(load.size, number):
+                size = load.beside if load.beside and number % 2 else load.size
+                for piece in _photo(number) if load.photos else _pieces(size, number):
                     file.write(piece)
                     digest = zlib.crc32(piece, digest)
             if load.is_sample(number):

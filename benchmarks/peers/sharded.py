@@ -22,7 +22,10 @@ def train(meter, prefix, loader):
     for batch in loader:
         meter.told.setdefault("first_s", time.perf_counter() - began)
         for sample in batch:
-            if sample.fields:
+            if "json" in sample:
+                for each in map(sample.__getitem__, sample.fields):
+                    meter.check(each.key, each.data)
+            elif sample.fields:
                 meter.check(f"{prefix}/{sample.key}.bin", sample["bin"].data)
             else:
                 meter.check(sample.key, sample.data)

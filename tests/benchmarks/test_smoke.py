@@ -44,7 +44,8 @@ PARTS = {
     "ranks": (["state-ranks"], 1),
     "arrays": (["zarr", "zarr-get"], 0),
     "epochs": (["fields-4", "fields-shards"], 2),
-    "shards": (["shards"], 6),
+    "shards": (["shards", "shards-tiny"], 7),
+    "pairs": (["pairs"], 1),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another
 
@@ -322,6 +323,8 @@ def _sized(only, load):
         assert load["size"] == 32 << 20
         assert load["size"] * 0.9 < size < load["size"] * 1.1
         assert only["beyond"] < only["peak_rss"]
+    elif load["beside"]:
+        assert size == (load["size"] + load["beside"]) / 2
     elif load["shards"]:
         assert load["size"] * 0.9 < size < load["size"] * 1.1
     elif load["array"]:
