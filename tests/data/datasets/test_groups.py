@@ -5,6 +5,7 @@ import itertools
 import json
 import pickle
 import random
+import threading
 import uuid
 
 import pytest
@@ -179,6 +180,30 @@ def test_missing_object_is_the_error_of_its_sample(folder, tmp_path):
     assert "0009.txt" in skipped.error
     with pytest.raises(NotFound, match=r"0009\.txt"):
         list(ps.DataLoader(dataset, 8, collate_fn=list))
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+def test_samples_that_are_made_quickly_come_several_in_an_item(masks, stores):
+    images = f"memory://{'masks' if stores == 1 else 'images'}-of-groups/images/"
+    for number in range(COUNT):
+        with ps.open(f"{images}{label(number)}.bin", "wb") as file:
+            file.write(b"%d" % number)
+    parts = {"image": ps.Catalog.scan(images, include="*.bin"), "mask": ps.Catalog.scan(masks, include="*.tif")}
+    whole = {"image": parts["image"], "mask": parts["mask"].filter(exclude="0011.tif")}
+    dataset = ps.MapDataset(ps.Catalog.join(whole, missing="none"), transform=plain)
+    batches = [[*range(30)], [], [*range(30, COUNT)]]
+    items, made = [], []
+    with dataset.reading(iter(batches), 1) as reading:
+        for item in reading:
+            items.append(item)
+            made += item.make() if item.samples else [item.make()]
+            threading.Event().wait(0.002)  # so that the next ones arrive
+    assert max(item.samples for item in items) > 1
+    assert made == [
+        (label(at), {"image": b"%d" % at, "mask": None if at == 11 else b"mask %d" % at}) for at in range(COUNT)
+    ]
+    assert [item.batch for item in items] == sorted(item.batch for item in items)
+    assert sum(item.samples or 1 for item in items if item.batch == 1) == 30
 
 
 def test_error_of_a_transform_names_the_sample(folder):

@@ -209,3 +209,28 @@ def test_trap_01_one_that_was_begun_before_a_fork_refuses_after_it():
         with forked(child) as status:
             assert status() == 0
         assert list(ahead) == list(DATA.values())[1:]
+
+
+def test_has_ready_counts_the_next_reads_that_are_complete():
+    held = threading.Event()
+
+    def fault(received, _answer, _send):
+        if received.path.endswith("k002"):
+            held.wait(10)
+        return False
+
+    with serving(DATA, fault) as (_, engine):
+        ahead = Lookahead(engine, _spans(list(DATA)[:4]), Budget(1 << 20, 4))
+        assert not ahead.has_ready(1), "nothing was sent"
+        ahead.begin()
+        ahead.advance()
+        while not ahead.has_ready(1):
+            threading.Event().wait(0.001)
+        assert not ahead.has_ready(2)
+        held.set()
+        ahead.advance()
+        while not ahead.has_ready(2):
+            threading.Event().wait(0.001)
+        assert not ahead.has_ready(3), "only two are left"
+        ahead.close()
+        assert not ahead.has_ready(1)

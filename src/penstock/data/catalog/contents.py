@@ -153,6 +153,11 @@ class Contents:
         """Whether the entries are single, and have neither labels nor values of the user's columns."""
         return self.unlabelled and self._table.group is None
 
+    @cached_property
+    def plain(self) -> bool:
+        """Whether the entries are bare, and objects or plain bytes of these."""
+        return self.bare and self._table.format is None
+
     @property
     def format(self) -> ShardFormat | None:
         """The format of the shards that hold the samples; None if each entry is an object, or plain bytes of one."""
@@ -169,6 +174,11 @@ class Contents:
         """The objects of each field, in order; () without fields."""
         group: Group | None = self._table.group
         return () if group is None else group.all(self.root, self.base, self._table)
+
+    @cached_property
+    def homes(self) -> tuple[tuple[str, str, ShardFormat | None], ...]:
+        """The name of each field, the URL of its bucket, and the format of its shards (None: objects), in order."""
+        return tuple((field, part.root, part.table.format) for field, part in zip(self.fields, self.parts, strict=True))
 
     def members(self, indices: Iterable[int]) -> Iterator[tuple[Span | None, ...]]:
         """Yield the byte spans of each sample's objects, in the order of ``fields``; None for a missing one."""
@@ -190,8 +200,12 @@ class Contents:
         """Return the key of a sample of several objects: that of its group, below ``base``."""
         table, row = self._table, self._rows[index]
         of = row if table.ranges is None else table.object(row)
-        name = table.keys.text(of)[len(self.base) :]
-        return (table.group is not None and table.group.rule and key_of(table.group.rule)(name)) or name
+        return self.group_key(table.keys.text(of))
+
+    def group_key(self, first: str) -> str:
+        """Return the key of the sample of several objects whose first one has the full key ``first``."""
+        name, group = first[len(self.base) :], self._table.group
+        return (group is not None and group.rule and key_of(group.rule)(name)) or name
 
     def label(self, index: int) -> object:
         """Return one entry's label."""

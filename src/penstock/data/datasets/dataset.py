@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     Parser = Callable[[BinaryIO], Iterable[Any]]
     Stores = StoreOptions | str | Mapping[str, StoreOptions | str] | None
 
-_NOWHERE = Span("")
-
 __all__ = ["CatalogDataset", "Parser", "constructor", "listed", "named", "saved"]
 
 P = ParamSpec("P")
@@ -636,7 +634,7 @@ class CatalogDataset(BatchableDataset):
         ``data`` is the bytes of the entry; or its unit, decoded, and its number within the unit.
         """
         catalog, repeat = self.catalog, isinstance(index, Repeat)
-        if catalog.bare and catalog.format is None:
+        if catalog.plain:
             sample = Sample(catalog.root, span, data, repeat=repeat)
         else:
             sample = _rich_sample(catalog, index, span, data)
@@ -656,19 +654,23 @@ class CatalogDataset(BatchableDataset):
 
 def _rich_sample(catalog: Catalog, index: int, span: Any, data: Any) -> Sample:  # noqa: ANN401  of a group, lists
     """Return a sample with its label, columns and, in a shard or of several objects, fields."""
+    repeat = isinstance(index, Repeat)
     label, columns = (None, {}) if catalog.unlabelled else (catalog.label(index), catalog.row(index))
-    shared = label, columns, isinstance(index, Repeat)
     if type(data) is not list:
-        return made_sample(catalog.root, catalog.format, span, data, shared)
+        return made_sample(catalog.root, catalog.format, span, data, (label, columns, repeat))
     values: dict[str, Sample | None] = {}
-    for field, part, mine, body in zip(catalog.fields, catalog.parts, span, data, strict=True):
-        values[field] = None if mine is None else made_sample(part.root, part.table.format, mine, body, shared)
-    fields = Fields(catalog.key(index), values)
-    made = FieldSample(catalog.root, _NOWHERE, fields, label, columns=columns, repeat=shared[-1])
-    # The first object; a sample is true, whatever it holds.
-    first: Any = values[catalog.fields[0]] or next(filter(None, values.values()))
-    made.url, made.etag = first.url, first.etag
-    return made
+    first: Any = None
+    for (field, root, form), mine, body in zip(catalog.homes, span, data, strict=True):
+        if mine is None:
+            values[field] = None
+        elif form is None:
+            values[field] = Sample(root, mine, body, label, columns=columns, repeat=repeat)
+        else:
+            values[field] = made_sample(root, form, mine, body, (label, columns, repeat))
+        first = first or (mine and (root, mine))
+    root, mine = first
+    fields = Fields(catalog.group_key(mine.key), values)
+    return FieldSample(root, mine, fields, label, columns=columns, repeat=repeat)
 
 
 def _hint(error: Exception) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import tee
-from operator import attrgetter
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.data.datasets.reading import Item, Reading
+from penstock.data.datasets.reading import Item, Reading, Together, in_lists
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Unusable
 from penstock.source import open_source
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.values import Span
 
     Spans = tuple[Span | None, ...]
+    Reads = list[ReadOperation | None]
 
 __all__ = ["GroupReading", "Homes", "homes_of", "read_groups"]
 
@@ -41,12 +42,9 @@ class Homes(NamedTuple):
     of: tuple[int, ...]
 
     def spans(self, members: Iterable[Spans], number: int) -> Iterator[Span]:
-        """Yield the spans of one store; ``PAUSE`` for samples that are not known yet, whose spans are ()."""
+        """Yield the spans of one store."""
         fields = [field for field, home in enumerate(self.of) if home == number]
         for spans in members:
-            if not spans:
-                yield PAUSE
-                continue
             for field in fields:
                 if (span := spans[field]) is not None:
                     yield span
@@ -87,16 +85,6 @@ class _Dataset:
     def _sample(self, index: int, span: Any, data: Any) -> Any: ...  # noqa: ANN401
 
 
-class _Turn(NamedTuple):
-    """The next sample, with the spans of its objects."""
-
-    batch: int
-    slot: int
-    size: int
-    sample: int
-    spans: Spans
-
-
 class GroupReading(Reading):
     """A ``Reading`` of the samples of ``batches``, several objects per sample, read ahead in order."""
 
@@ -105,17 +93,52 @@ class GroupReading(Reading):
         self._dataset: _Dataset = dataset
         homes = self._dataset._homes  # noqa: SLF001  see _Dataset
         self._of, count = homes.of, len(homes.sources)
-        self._turns, *copies = tee(_turns(dataset.catalog, batches), 1 + count)
+        self._batches, self._number = iter(batches), -1
+        # Samples that were drawn and not taken: batch, slot, samples of the batch, index, spans.
+        self._drawn: deque[tuple[int, int, int, int, Spans]] = deque()
+        # Their spans, by store, as far as the look-ahead of that store has not drawn them.
+        self._spans: list[deque[Span]] = [deque() for _ in homes.sources]
         self._aheads = [
             # The stores share one budget.
-            source.lookahead(homes.spans(map(_SPANS, copy), number), workers * count)
-            for number, (source, copy) in enumerate(zip(homes.sources, copies, strict=True))
+            source.lookahead(self._draw(number), workers * count)
+            for number, source in enumerate(homes.sources)
         ]
+        self._needs = [(ahead, homes.of.count(number)) for number, ahead in enumerate(self._aheads)]
+        self._together = Together()
         self._counts = ReadCounts()
         for ahead in self._aheads:
             self._counts.opening_s += ahead.counts.opening_s
             ahead.counts = self._counts
         self._begun = count == 1
+
+    def _draw(self, number: int) -> Iterator[Span]:
+        """Yield the spans of one store; ``PAUSE`` while the next samples are not known yet."""
+        spans = self._spans[number]
+        while True:
+            while spans:
+                yield spans.popleft()
+            batch = next(self._batches, None)
+            if batch is None:
+                return
+            if batch:
+                self._add(batch)
+            else:
+                yield PAUSE
+
+    def _add(self, batch: list[int]) -> None:
+        """Hand out a batch, with the spans of its samples."""
+        self._number += 1
+        number, size, drawn, spans = self._number, len(batch), self._drawn, self._spans
+        single = spans[0] if len(spans) == 1 else None
+        for slot, (index, found) in enumerate(zip(batch, self._dataset.catalog.members(batch), strict=True)):
+            drawn.append((number, slot, size, index, found))
+            if single is not None:
+                # A span is true; a missing object has none.
+                single.extend(filter(None, found))
+                continue
+            for span, home in zip(found, self._of, strict=True):
+                if span is not None:
+                    spans[home].append(span)
 
     @property
     def counts(self) -> ReadCounts:
@@ -132,49 +155,60 @@ class GroupReading(Reading):
         """Return the next item as soon as its bytes have arrived or a read has failed."""
         if not self._begun:
             self.begin()
+        drawn, together = self._drawn, self._together
+        while not drawn:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._end()
+                raise StopIteration
+            if batch:  # otherwise its samples are not known yet
+                self._add(batch)
+        number, slot, size, index, spans = drawn.popleft()
+        reads = self._taken(spans)
+        name = partial(_url, self._dataset.catalog, spans)
+        if together.count == 1:
+            return Item(number, slot, size, name, partial(together.one, self._made, index, spans, reads))
+        samples, members, arrived = [index], [spans], [reads]
+        while len(samples) < together.count and drawn and drawn[0][0] == number and self._is_ready(drawn[0][-1]):
+            *_, index, spans = drawn.popleft()
+            samples.append(index)
+            members.append(spans)
+            arrived.append(self._taken(spans))
+        return Item(number, slot, size, name, partial(self._make, samples, members, arrived), len(samples))
+
+    def _taken(self, spans: Spans) -> Reads:
+        """Return the reads of a sample, complete."""
         aheads = self._aheads
-        turn = next(self._turns, None)
-        while turn is not None and not turn[-1]:  # samples that were not known yet
-            turn = next(self._turns, None)
-        if turn is None:
-            for ahead in aheads:
-                # Ends the operation as done; closing would end it as cancelled.
-                with suppress(StopIteration):
-                    ahead.advance()
-            raise StopIteration
-        batch, slot, size, index, spans = turn
-        reads: list[ReadOperation | None] = []
-        for span, home in zip(spans, self._of, strict=True):
-            reads.append(None if span is None else aheads[home].advance())
-        dataset = self._dataset
-        return Item(
-            batch,
-            slot,
-            size,
-            lambda: _url(dataset.catalog, spans),
-            lambda: dataset._sample(index, spans, [read and read.take() for read in reads]),  # noqa: SLF001  see _Dataset
-        )
+        if len(aheads) == 1:
+            advance = aheads[0].advance
+            return [span and advance() for span in spans]
+        return [span and aheads[home].advance() for span, home in zip(spans, self._of, strict=True)]
+
+    def _is_ready(self, spans: Spans) -> bool:
+        """Return whether the objects of the next sample have all arrived."""
+        missing = spans.count(None)
+        if missing and len(self._needs) > 1:
+            return False
+        return all(ahead.has_ready(count - missing) for ahead, count in self._needs)
+
+    def _make(self, samples: list[int], spans: list[Spans], reads: list[Reads]) -> list[Any]:
+        names = dict(zip(samples, spans, strict=True))
+        catalog = self._dataset.catalog
+        return self._together.make(self._made, lambda index: _url(catalog, names[index]), samples, spans, reads)
+
+    def _made(self, index: int, spans: Spans, reads: Reads) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._dataset._sample(index, spans, [read and read.take() for read in reads])  # noqa: SLF001  see _Dataset
+
+    def _end(self) -> None:
+        for ahead in self._aheads:
+            # Ends the operation as done; closing would end it as cancelled.
+            with suppress(StopIteration):
+                ahead.advance()
 
     def close(self) -> None:
         """Cancel reads in flight."""
         for ahead in self._aheads:
             ahead.close()
-
-
-_SPANS = attrgetter("spans")
-_new = tuple.__new__
-
-
-def _turns(catalog: Catalog, batches: Iterable[list[int]]) -> Iterator[_Turn]:
-    number = 0
-    for batch in batches:
-        size = len(batch)
-        if not size:
-            yield _Turn(number, 0, 0, 0, ())
-            continue
-        for slot, (index, spans) in enumerate(zip(batch, catalog.members(batch), strict=True)):
-            yield _new(_Turn, (number, slot, size, index, spans))
-        number += 1
 
 
 def _url(catalog: Catalog, spans: Spans) -> str:
@@ -187,8 +221,7 @@ def read_groups(dataset: Any, indices: Sequence[int]) -> list[Any]:  # noqa: ANN
     """Return samples, with all requests of each store in flight at once; transform them in order."""
     homes: Homes = dataset._homes  # noqa: SLF001  see _Dataset
     if len(homes.sources) > 1:
-        with GroupReading(dataset, [[*indices]], 1) as reading:
-            return [item.make() for item in reading]
+        return [each for made in in_lists(GroupReading(dataset, [[*indices]], 1)) for each in made]
     members = [*dataset.catalog.members(indices)]
     bodies = iter(homes.sources[0].read_many(homes.spans(members, 0)))
     return [

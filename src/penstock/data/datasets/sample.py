@@ -6,19 +6,17 @@ import io
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import Unusable, public_url
-from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
     from penstock.data.shards.format import Fields
+    from penstock.values import Span
 
     _State = tuple[str, str, object, str, dict[str, Any], bool, bytes]
 
 __all__ = ["FieldSample", "Sample"]
-
-_NOWHERE = Span("")
 
 
 class Sample:
@@ -232,6 +230,7 @@ class Sample:
 
 
 _BYTES = (memoryview, Sample)
+_new = object.__new__
 
 
 class FieldSample(Sample):
@@ -270,8 +269,15 @@ class FieldSample(Sample):
         repeat: bool = False,
     ) -> None:
         """Wrap ``fields``, which were read from the shard that ``span`` names below ``root``."""
-        super().__init__(root, span, b"", label, columns=columns, repeat=repeat)
+        # As in the base class, without the call: each sample of a shard comes here.
         self.key, self._values = fields
+        self.url = root + span.key
+        self.label = label
+        self.etag = span.etag
+        self.columns = {} if columns is None else columns
+        self.repeat = repeat
+        self._bytes = b""
+        self._file = None
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -294,8 +300,15 @@ class FieldSample(Sample):
         return value
 
     def _part(self, field: str, value: memoryview) -> Sample:
-        part = Sample("", _NOWHERE, value, self.label, columns=self.columns, repeat=self.repeat)
-        part.key, part.url, part.etag = f"{self.key}.{field}" if self.key else field, self.url, self.etag
+        part = _new(Sample)
+        part.key = f"{self.key}.{field}" if self.key else field
+        part.url = self.url
+        part.label = self.label
+        part.etag = self.etag
+        part.columns = self.columns
+        part.repeat = self.repeat
+        part._bytes = value  # noqa: SLF001  a Sample's
+        part._file = None  # noqa: SLF001  a Sample's
         return part
 
     @property

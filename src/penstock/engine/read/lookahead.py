@@ -94,6 +94,14 @@ class Lookahead:
         reads = self._reads
         return bool(reads) and reads[0].complete
 
+    def has_ready(self, count: int) -> bool:
+        """Return whether the next ``count`` calls of ``advance`` have a read to return without waiting."""
+        reads = self._reads
+        try:
+            return all(reads[number].complete for number in range(count))
+        except IndexError:  # fewer were sent, or another thread closes meanwhile
+            return False
+
     def advance(self) -> ReadOperation:
         """Return the next read, complete; its ``take`` returns the bytes or raises, and later reads still follow."""
         if self._pid != os.getpid():
