@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Coded",
     "Page",
+    "RowGroup",
     "coded_columns",
     "decoded",
     "libraries",
     "most_unpacked",
     "open_parquet",
     "pages_of",
+    "read_varint",
+    "row_groups",
     "text_bytes",
 ]
 
@@ -51,29 +54,50 @@ class Coded(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Page of a column: the bytes that it unpacks to, and its values."""
+    """Page of a column.
+
+    Attributes:
+        unpacked: Bytes that it unpacks to.
+        values: Number of its values.
+        start: First byte after its header.
+        stop: The byte after its last, which may lie beyond the column.
+        header: Fields of ``PageHeader``, by number.
+
+    """
 
     unpacked: int
     values: int
+    start: int
+    stop: int
+    header: dict[int, Any]
 
 
 class Chunk(NamedTuple):
     """Column of a row group in a file.
 
     Attributes:
-        column: Name of the column in the table, of which this is one leaf.
+        path: Name of the column in the table, and those below it down to this leaf.
         start: First byte.
         stop: The byte after its last.
         unpacked: Bytes that it unpacks to, as the footer declares them.
         refused: Reason why it cannot be read; empty for others.
+        codec: Number of its compression; 0: none.
+        values: Number of its values, as the footer declares it.
 
     """
 
-    column: str
+    path: tuple[str, ...]
     start: int
     stop: int
     unpacked: int
     refused: str
+    codec: int = 0
+    values: int = 0
+
+    @property
+    def column(self) -> str:
+        """Name of the column in the table; empty without a path."""
+        return self.path[0] if self.path else ""
 
 
 class RowGroup(NamedTuple):
@@ -250,7 +274,7 @@ def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[Page]:
             raise ValueError("a page without its size")
         pages = [header.get(kind) for kind in (5, 8)]
         values = sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
-        yield Page(took, values)
+        yield Page(took, values, at, at + packed, header)
         at += packed
 
 
@@ -301,13 +325,16 @@ def _described(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
         raise ValueError("a column without its place")
     dictionary = meta.get(11)
     start = min(first, dictionary) if type(dictionary) is int and dictionary > 0 else first
-    return Chunk(_path(meta.get(3)), start, start + packed, unpacked, refused)
+    codec, values = meta.get(4), meta.get(5)
+    if type(codec) is not int or type(values) is not int:
+        raise ValueError("a column without its compression or its values")
+    return Chunk(_path(meta.get(3)), start, start + packed, unpacked, refused, codec, values)
 
 
-def _path(found: Any) -> str:  # noqa: ANN401  a value of Thrift
+def _path(found: Any) -> tuple[str, ...]:  # noqa: ANN401  a value of Thrift
     if not isinstance(found, list) or not all(isinstance(each, memoryview) for each in found):
         raise ValueError("a column without a name")
-    return str(found[0], "utf-8") if found else ""
+    return tuple(str(each, "utf-8") for each in found)
 
 
 def _list(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
@@ -315,7 +342,7 @@ def _list(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
     mark = _byte(data, at)
     count, at = mark >> 4, at + 1
     if count == 15:  # noqa: PLR2004  a longer one
-        count, at = _varint(data, at)
+        count, at = read_varint(data, at)
     if count > len(data) - at:
         raise ValueError("a list that is longer than the footer")
     return count, mark & 15, at
@@ -326,7 +353,7 @@ def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any,
     if kind in (4, 5, 6):
         return _number(data, at)
     if kind == 8:  # noqa: PLR2004  a text
-        length, at = _varint(data, at)
+        length, at = read_varint(data, at)
         if length > len(data) - at:
             raise ValueError("a text that is longer than the footer")
         return memoryview(data)[at : at + length], at + length
@@ -364,7 +391,7 @@ def _record(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, An
 
 
 def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Read a structure of Thrift's compact protocol: integers and structures by field; other fields become None."""
+    """Read a structure of Thrift's compact protocol: integers, truths and structures; other fields become None."""
     fields: dict[int, Any] = {}
     number = 0
     while (mark := _byte(data, at)) != 0:
@@ -379,16 +406,18 @@ def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int
 
 
 def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Read a value of a Thrift type: integers (4 to 6) and structures (12); other types are skipped."""
+    """Read a value of a Thrift type: truths (1, 2), integers (4 to 6), structures (12); other types are skipped."""
+    if kind in (1, 2):
+        return kind == 1, at
     if kind in (4, 5, 6):
         return _number(data, at)
     if kind == 12 and depth < _MOST_NESTED:  # noqa: PLR2004  a structure
         return _struct(data, at, depth + 1)
     if kind == 8:  # noqa: PLR2004  a text
-        length, at = _varint(data, at)
+        length, at = read_varint(data, at)
         return None, at + length
-    # Lengths of True, False, a byte and a double; a page's header has no lists and maps.
-    plain = {1: 0, 2: 0, 3: 1, 7: 8}
+    # Lengths of a byte and a double; a page's header has no lists and maps.
+    plain = {3: 1, 7: 8}
     if kind not in plain:
         raise ValueError("a page's header with what no header has")
     return None, at + plain[kind]
@@ -400,7 +429,13 @@ def _byte(data: bytes | memoryview, at: int) -> int:
     return data[at]
 
 
-def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, and the offset after it.
+
+    Raises:
+        ValueError: The data end before it does, or it has more than 70 bits.
+
+    """
     found = 0
     for shift in range(0, 70, 7):
         part = _byte(data, at)
@@ -412,7 +447,7 @@ def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def _number(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    found, at = _varint(data, at)
+    found, at = read_varint(data, at)
     return (found >> 1) ^ -(found & 1), at
 
 

@@ -126,6 +126,50 @@ def test_rows_are_those_that_pyarrow_reads(table, data):
     assert not found or [*found[0]] == names
 
 
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip"])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_rows_with_large_bytes_are_those_that_pyarrow_reads(compression, nulls, seed):
+    draw = random.Random(seed)
+    count = 230
+    blobs = [draw.randbytes(draw.randrange(9000)) for _ in range(count)]
+    columns = {
+        "blob": pa.array([None if nulls and at % 50 == 7 else each for at, each in enumerate(blobs)], pa.binary()),
+        "image": pa.array([{"bytes": each, "path": f"{at}.png"} for at, each in enumerate(reversed(blobs))], IMAGE),
+        "large": pa.array(blobs, pa.large_binary()),
+        "small": pa.array([each[:3] for each in blobs], pa.binary()),
+        "number": pa.array(range(count), pa.uint16()),
+    }
+    table = pa.table(columns)
+    data = written(table, compression=compression, row_group_size=100, data_page_size=50_000)
+    assert rows(ParquetFormat(), data) == images(table)
+    assert rows(ParquetFormat(fields=("image",)), data) == images(table.select(["image"]))
+    assert rows(ParquetFormat(fields="large"), data) == blobs
+
+
+def test_large_bytes_are_views_of_the_pages_that_were_read():
+    table = {"image": pa.array([{"bytes": bytes([at]) * 5000, "path": None} for at in range(9)], IMAGE)}
+    data = written(table, compression="none", use_dictionary=False, write_statistics=False)
+    form, [(first, _, pieces)] = units(ParquetFormat(), data)
+    copied = [bytearray(each.data) for each in pieces]
+    lent = [Piece(piece.start, memoryview(body).toreadonly()) for piece, body in zip(pieces, copied, strict=True)]
+    unit = form.decode(lent, first)
+    for body in copied[:-1]:
+        body[:] = body.replace(bytes([3]) * 5000, bytes([4]) * 5000)
+    assert form.row(unit, 3).values["image"] == bytes([4]) * 5000
+
+
+def test_footer_is_parsed_once_for_the_row_groups_of_a_file(monkeypatch):
+    data = written({"a": [*range(1000)]}, row_group_size=10)
+    form, found = units(ParquetFormat(), data)
+    parsed = []
+    metadata = parquet.read_metadata
+    monkeypatch.setattr(parquet, "read_metadata", lambda *given: parsed.append(1) or metadata(*given))
+    for first, _, pieces in found:
+        assert form.row(form.decode(pieces, first), 0).values == {"a": first}
+    assert len(found) == 100
+    assert len(parsed) <= 1
+
+
 def test_single_column_is_its_bytes_or_its_text():
     data = written({"a": [b"x", b""], "t": ["ä", "b"], "i": pa.array([{"bytes": b"y", "path": "p"}] * 2, IMAGE)})
     assert rows(ParquetFormat("a"), data) == [b"x", b""]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -15,11 +16,13 @@ import numpy as np
 
 from penstock.data.parquet import libraries, most_unpacked, pages_of, row_groups
 from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, field_names
+from penstock.data.shards.pages import byte_views
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from penstock.data.parquet import Page, RowGroup
     from penstock.data.shards.format import Piece, Walk
 
     Get = Callable[[int], Any]
@@ -31,6 +34,8 @@ _MOST_FOOTER_BYTES = 64 << 20
 _FREE_ROWS = 1 << 20  # that any file may have, and one more for each byte
 _MOST_DECODED_BYTES = 16 << 30  # limit of a row group, whatever its size
 _BATCH_BYTES = 256 << 20  # of rows that are decoded before they are counted, at most
+_MEAN_BYTES = 1 << 10  # of byte arrays that are cut one by one: pyarrow is faster at shorter ones
+_KEPT_FOOTERS, _KEPT_FOOTER_BYTES = 64, 1 << 20  # parsed, of the files that are read at a time
 _NOTHING = memoryview(b"")
 _IMAGE = {"bytes", "path"}  # fields of a struct that Hugging Face writes for images and audio
 
@@ -135,17 +140,12 @@ class ParquetFormat(UnitFormat):
         *chunks, footer = pieces
         if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
             raise Damaged("the footer is not where it was")
-        meta, at, number = _metadata(footer.data), 0, 0
-        while at < first and number < meta.num_row_groups:
-            at += meta.row_group(number).num_rows
-            number += 1
-        while number < meta.num_row_groups and not meta.row_group(number).num_rows:
-            number += 1
-        if at != first or number >= meta.num_row_groups:
+        parsed = _parsed(bytes(footer.data))
+        number = parsed.firsts.get(first)
+        if number is None:
             raise Damaged(f"no row group begins with row {first}")
-        names = [name for name, _ in self.columns]
         try:
-            return _read(meta, number, first, names, chunks, footer)
+            return _read(parsed, number, first, [name for name, _ in self.columns], chunks, footer)
         except PenstockError:
             raise
         except Exception as error:
@@ -275,6 +275,60 @@ def _extents(groups: Sequence[_Group], footer: int, size: int) -> Extents:
     return Extents(np.arange(rows.sum(), dtype=np.int64), sizes, units=units)
 
 
+class _Leaf(NamedTuple):
+    """A column of byte arrays: its number among the leaves, and the optional fields from the row down to it."""
+
+    number: int
+    levels: int
+
+
+class _Footer(NamedTuple):
+    """A footer, parsed.
+
+    Attributes:
+        meta: pyarrow's.
+        groups: The row groups.
+        firsts: The number of the row group that begins with a row; only those with rows.
+        leaves: Columns of bytes or images that are not lists, by name.
+
+    """
+
+    meta: Any
+    groups: list[RowGroup]
+    firsts: dict[int, int]
+    leaves: dict[str, _Leaf]
+
+
+def _parsed(footer: bytes) -> _Footer:
+    """Return a footer as parsed, once for all row groups of a file that are decoded soon after each other."""
+    return _parse.__wrapped__(footer) if len(footer) > _KEPT_FOOTER_BYTES else _parse(footer)
+
+
+@lru_cache(_KEPT_FOOTERS)
+def _parse(footer: bytes) -> _Footer:
+    meta, first, firsts = _metadata(memoryview(footer)), 0, dict[int, int]()
+    try:
+        groups = [*row_groups(footer)]
+    except ValueError as error:
+        raise Damaged(f"the footer of the Parquet file is invalid: {error}") from error
+    for number, group in enumerate(groups):
+        if group.rows > 0:
+            firsts[first] = number
+            first += group.rows
+    schema, leaves = meta.schema.to_arrow_schema(), dict[str, _Leaf]()
+    wanted: dict[tuple[str, ...], str] = {}
+    for field in schema:
+        if _is_image(field.type):
+            wanted[field.name, "bytes"] = field.name
+        elif any(fits(field.type) for fits in _binary()):
+            wanted[(field.name,)] = field.name
+    for number, chunk in enumerate(groups[0].chunks if groups else ()):
+        leaf, name = meta.schema.column(number), wanted.get(chunk.path)
+        if name is not None and leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level:
+            leaves[name] = _Leaf(number, leaf.max_definition_level)
+    return _Footer(meta, groups, firsts, leaves)
+
+
 class _Sparse:
     """A file of which only some ranges are there, as pyarrow reads files."""
 
@@ -310,59 +364,82 @@ class _Sparse:
 
 
 class _Rows:
-    """The rows of a row group, in batches as pyarrow has decoded them."""
+    """The rows of a row group: columns as views of its bytes, and others in batches as pyarrow has decoded them."""
 
-    def __init__(self, first: int, names: Sequence[str]) -> None:
+    def __init__(self, first: int, names: Sequence[str], views: dict[str, list[memoryview]]) -> None:
         self.first = first
         self._names = names
+        self._views = views
         self._starts: list[int] = []
         self._batches: list[list[Get]] = []
         self.count = 0
 
     def add(self, batch: Any) -> None:  # noqa: ANN401  pyarrow's
         self._starts.append(self.count)
-        self._batches.append([_getter(batch.column(name), name, self.first + self.count) for name in self._names])
+        self._batches.append(
+            [
+                self._views[name][self.count :].__getitem__
+                if name in self._views
+                else _getter(batch.column(name), name, self.first + self.count)
+                for name in self._names
+            ]
+        )
         self.count += batch.num_rows
 
+    def finish(self, count: int) -> None:
+        """Take all rows from the views, if pyarrow has nothing to decode."""
+        if not self._starts and len(self._views) == len(self._names):
+            self._starts.append(0)
+            self._batches.append([self._views[name].__getitem__ for name in self._names])
+            self.count = count
+
     def row(self, number: int) -> dict[str, Any]:
-        at = bisect_right(self._starts, number) - 1
+        at = bisect_right(self._starts, number) - 1 if len(self._starts) > 1 else 0
         index = number - self._starts[at]
         return {name: get(index) for name, get in zip(self._names, self._batches[at], strict=True)}
 
 
 def _read(
-    meta: Any,  # noqa: ANN401  pyarrow's
-    number: int,
-    first: int,
-    names: Sequence[str],
-    chunks: Sequence[Piece],
-    footer: Piece,
+    parsed: _Footer, number: int, first: int, names: Sequence[str], chunks: Sequence[Piece], footer: Piece
 ) -> _Rows:
     """Decode the columns of a row group, whose pages are counted before, and whose values meanwhile.
 
     A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches.
     """
     pa, parquet = libraries("the file")
-    packed, count = sum(len(each.data) for each in chunks), meta.row_group(number).num_rows
+    packed, count = sum(len(each.data) for each in chunks), parsed.groups[number].rows
     most = min(most_unpacked(packed), _MOST_DECODED_BYTES)
     unpacked = largest = values = 0
+    pages: dict[int, list[Page]] = {}
     for each in chunks:
-        pages = [*pages_of(each.data, 0, len(each.data))]
-        unpacked += sum(page.unpacked for page in pages)
-        values = max(values, sum(page.values for page in pages))
-        largest = max([largest, *(page.unpacked for page in pages)])
+        found = pages[each.start] = [*pages_of(each.data, 0, len(each.data))]
+        unpacked += sum(page.unpacked for page in found)
+        values = max(values, sum(page.values for page in found))
+        largest = max([largest, *(page.unpacked for page in found)])
     if unpacked > most or values > 8 * (_FREE_ROWS + packed):
         raise Damaged(f"{packed} bytes of columns unpack to {unpacked}: too many")
-    size = count if count * largest <= most else min(count, max(1, _BATCH_BYTES // max(largest, 1)))
-    file = pa.PythonFile(_Sparse(chunks, footer), mode="r")
-    opened = parquet.ParquetFile(file, metadata=meta, pre_buffer=False, page_checksum_verification=True)
-    rows, held = _Rows(first, names), 0
-    # pyarrow's own threads do not survive a fork.
-    for batch in opened.iter_batches(size, row_groups=[number], columns=[*names], use_threads=False):
-        held += batch.nbytes
-        if held > most:
-            raise Damaged(f"{packed} bytes of columns unpack to more than {most}: too many")
-        rows.add(batch)
+    views = dict[str, list[memoryview]]()
+    data = {each.start: each.data for each in chunks}
+    for name in names:
+        leaf = parsed.leaves.get(name)
+        chunk = parsed.groups[number].chunks[leaf.number] if leaf is not None else None
+        if leaf is None or chunk is None or chunk.start not in data or chunk.unpacked < _MEAN_BYTES * count:
+            continue
+        cut = byte_views(data[chunk.start], pages[chunk.start], chunk.codec, leaf.levels, count)
+        if cut is not None:
+            views[name] = cut
+    rows, held, others = _Rows(first, names, views), 0, [name for name in names if name not in views]
+    if others:
+        size = count if count * largest <= most else min(count, max(1, _BATCH_BYTES // max(largest, 1)))
+        file = pa.PythonFile(_Sparse(chunks, footer), mode="r")
+        opened = parquet.ParquetFile(file, metadata=parsed.meta, pre_buffer=False, page_checksum_verification=True)
+        # pyarrow's own threads do not survive a fork.
+        for batch in opened.iter_batches(size, row_groups=[number], columns=others, use_threads=False):
+            held += batch.nbytes
+            if held > most:
+                raise Damaged(f"{packed} bytes of columns unpack to more than {most}: too many")
+            rows.add(batch)
+    rows.finish(count)
     if rows.count != count:
         raise Damaged(f"row group {number} has {rows.count} rows, not {count}")
     return rows
@@ -377,9 +454,11 @@ def _getter(array: Any, name: str, first: int) -> Get:  # noqa: ANN401  pyarrow'
     if _is_image(kind):
         data, paths = _getter(array.field("bytes"), name, first), array.field("path")
         return lambda row: _image(array, data(row), paths, row, f"{name!r} of row {first + row}")
-    if (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)) and not array.null_count:
-        numbers = array.to_numpy(zero_copy_only=False)
-        return lambda row: numbers[row].item()
+    if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not array.null_count:
+        # pyarrow's to_numpy() would import pandas first.
+        letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
+        dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
+        return np.frombuffer(array.buffers()[1] or b"", dtype, array.offset + len(array))[array.offset :].item
     return lambda row: _plain(array[row])
 
 
