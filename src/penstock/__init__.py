@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.data.datasets.concat import concat
     from penstock.data.datasets.iterable import IterableDataset
     from penstock.data.datasets.map import MapDataset
+    from penstock.data.datasets.mix import Mix
     from penstock.data.datasets.sample import Sample
     from penstock.data.datasets.stateful import elastic_state
     from penstock.data.loading.group import GroupReport, merge_reports
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.data.order.blocks import BlockShuffle
     from penstock.data.order.lanes import Lanes
     from penstock.data.order.partition import Repeat
+    from penstock.data.order.weights import Schedule
     from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.engine.cache.tiers import Cache, open_cache
@@ -89,6 +91,7 @@ _HOMES = {
     "IterableDataset": "data.datasets.iterable",
     "Lanes": "data.order.lanes",
     "MapDataset": "data.datasets.map",
+    "Mix": "data.datasets.mix",
     "NodeOptions": "options",
     "ObjectMeta": "values",
     "Path": "interop.path",
@@ -99,6 +102,7 @@ _HOMES = {
     "RetryOptions": "options",
     "S3Options": "stores.s3.options",
     "Sample": "data.datasets.sample",
+    "Schedule": "data.order.weights",
     "StoreOptions": "options",
     "TokenDataset": "data.tokens.dataset",
     "TransportOptions": "options",
@@ -149,6 +153,7 @@ __all__ = [
     "Lanes",
     "LoaderReport",
     "MapDataset",
+    "Mix",
     "NodeOptions",
     "OSSOptions",
     "ObjectMeta",
@@ -161,6 +166,7 @@ __all__ = [
     "RetryOptions",
     "S3Options",
     "Sample",
+    "Schedule",
     "StoreOptions",
     "TokenDataset",
     "TransportOptions",

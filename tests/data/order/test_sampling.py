@@ -71,10 +71,10 @@ def test_a_negative_count_of_batches_is_refused():
 
 def test_shuffled_order_differs_per_epoch_and_catalog_order_is_constant():
     every = np.arange(100)
-    orders = [PLAN.indices(epoch)(every).tolist() for epoch in range(3)]
+    orders = [PLAN.indices(Cursor(epoch), 1)(every).tolist() for epoch in range(3)]
     assert all(sorted(order) == every.tolist() for order in orders)
     assert orders[0] != orders[1] != orders[2] != orders[0]
-    assert SamplingPlan(samples=100, batch=6).indices(5)(every).tolist() == every.tolist()
+    assert SamplingPlan(samples=100, batch=6).indices(Cursor(5), 1)(every).tolist() == every.tolist()
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"samples": -1}, {"tail": "even"}])
@@ -153,7 +153,7 @@ def test_no_other_state_is_taken_and_no_other_error_raised(state, allowed):
 )
 def test_a_state_with_anything_in_it_is_a_cursor_within_bounds_or_refused(changes):
     try:
-        epoch, position, _ = PLAN.resume({**STATE, **changes}, WORLD, CATALOG, allow_new_global_batch=True)
+        epoch, position, *_ = PLAN.resume({**STATE, **changes}, WORLD, CATALOG, allow_new_global_batch=True)
     except StateMismatch:
         return
     assert type(epoch) is type(position) is int
@@ -235,7 +235,7 @@ def test_an_order_may_draw_samples_repeatedly():
     plan = SamplingPlan(samples=10, batch=4, order=Given(lambda positions: positions % 3, positions=25))
     assert plan.total == 25
     assert len(list(plan.batches(Cursor(), Place()))) == 7
-    assert plan.indices(0)(np.arange(5)).tolist() == [0, 1, 2, 0, 1]
+    assert plan.indices(Cursor(), 1)(np.arange(5)).tolist() == [0, 1, 2, 0, 1]
     state = plan.state(plan.after(Cursor(), 5, 1), 1, CATALOG)
     assert (state["position"], state["samples"], plan.resume(state, 1, CATALOG)) == (20, 25, Cursor(0, 20))
 
@@ -253,7 +253,7 @@ def test_an_order_may_draw_samples_repeatedly():
 )
 def test_indices_that_no_sample_has_are_refused(found):
     with pytest.raises(Unusable, match="a stranger's"):
-        SamplingPlan(samples=10, batch=4, order=Given(found)).indices(0)(np.arange(10))
+        SamplingPlan(samples=10, batch=4, order=Given(found)).indices(Cursor(), 1)(np.arange(10))
 
 
 @pytest.mark.parametrize("identity", ["", "x" * 201, None, 7, "catalog", "permutation"])

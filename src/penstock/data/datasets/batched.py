@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch.distributed
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from penstock.data.datasets.reading import Reading
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
+    from penstock.data.order.weights import Weights
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span
 
     Reads = tuple[Source, Iterator[Span]]
 
-__all__ = ["BatchSampler", "BatchableDataset", "Batched", "PlannedSample", "Resumable", "planned"]
+__all__ = ["BatchSampler", "BatchableDataset", "Batched", "PlannedSample", "Resumable", "SourceShare", "planned"]
 
 
 class Resumable:
@@ -89,10 +90,15 @@ class Resumable:
         that epoch. The first call computes the catalog's digest, at about 0.1 µs per object.
         """
         latest = self._iterations.epochs.latest()
-        return self.state(latest if epoch is None else Cursor(epoch, lanes=latest.lanes), batches)
+        return self.state(latest if epoch is None else latest._replace(epoch=epoch, position=0), batches)
 
     def load_state_dict(
-        self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False, allow_rereads: bool = False
+        self,
+        state: Mapping[str, Any],
+        *,
+        allow_new_global_batch: bool = False,
+        allow_rereads: bool = False,
+        new_weights: Weights | bool | None = None,
     ) -> None:
         """Make the next iteration resume where ``state`` was taken: each remaining sample comes once.
 
@@ -101,13 +107,21 @@ class Resumable:
         ranks that cannot share the lanes of the current epoch (``penstock.Lanes``) requires ``allow_rereads``: several
         ranks then read the same blocks until that epoch ends, and a warning reports it.
 
+        Args:
+            state: The result of ``state_dict``.
+            allow_new_global_batch: Accept a different global batch.
+            allow_rereads: Accept a number of ranks that cannot share the lanes.
+            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.Schedule``; True: those of the
+                mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
+
         Raises:
             StateMismatch: The state belongs to another catalog, order, version or global batch, has lanes that the
                 ranks cannot share, or is not a state; or another rank has a different catalog or order.
+            Unusable: ``new_weights`` are invalid, or this is no mixture.
 
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
-        cursor = self._cursor(state, **allowed)
+        cursor = self._cursor(state, new_weights, **allowed)
         if why := self.plan.rereads(cursor, self._iterations.rank().world):
             warnings.warn(why, stacklevel=2)
         self._iterations.epochs.resume(cursor)
@@ -122,6 +136,14 @@ class Resumable:
         cursor, place = self._iterations.begin()
         self.plan.check_lanes(cursor, place.world)
         return cursor, place
+
+    def _check_stage(self, cursor: Cursor) -> None:
+        """Refuse an iteration whose weights this process does not know; called where torch passes errors on."""
+        if cursor.stage != self.plan.stage:
+            raise Unusable(
+                "load_state_dict has changed the weights of this mixture, and the worker processes still have the "
+                "ones from before: make the loader anew, or pass persistent_workers=False"
+            )
 
     def restart(self, state: Mapping[str, Any]) -> tuple[Cursor, Place]:
         """Restart an iteration where ``state`` was taken; the next iteration is the epoch after it.
@@ -141,10 +163,11 @@ class Resumable:
         world = self._iterations.rank().world
         return self.plan.state(self.plan.after(cursor, batches, world), world, self._digest())
 
-    def _cursor(self, state: Mapping[str, Any], **allowed: bool) -> Cursor:
-        digest = self._digest()
+    def _cursor(self, state: Mapping[str, Any], new_weights: object = None, **allowed: bool) -> Cursor:
+        digest, world = self._digest(), self._iterations.rank().world
         try:
-            cursor = self.plan.resume(state, self._iterations.rank().world, digest, **allowed)
+            plan, given = self.plan.adopted(state, world, new_weights)
+            cursor = plan.resume(given, world, digest, **allowed)
         except StateMismatch as error:
             if not (isinstance(self._catalog, Catalog) and error.message.startswith("the catalog")):
                 raise
@@ -153,6 +176,7 @@ class Resumable:
                 "differs: save the catalog once (dataset.catalog.save(url)), and open it in every run "
                 "(MapDataset.from_catalog(url))"
             ) from None
+        self.plan = plan
         self._check_ranks()
         return cursor
 
@@ -194,6 +218,11 @@ class BatchableDataset:
         """Whether making a sample costs CPU time, so that several threads are worthwhile."""
         return self.transform is not None
 
+    @property
+    def skips(self) -> bool:
+        """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
+        return False
+
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return a ``Reading`` of the samples of ``batches`` (lists of indices), one by one.
 
@@ -205,6 +234,10 @@ class BatchableDataset:
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``, or another name for reports; reads nothing."""
         return f"sample {index} of {type(self).__name__}"
+
+    def planned(self, index: int, *, repeat: bool) -> PlannedSample:
+        """Return what is known of sample ``index`` before it is read."""
+        return PlannedSample(index, self.url_of(index), repeat)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store and, in order, the byte spans that the samples of ``batches`` need; reads nothing.
@@ -233,6 +266,23 @@ class BatchableDataset:
     ) -> Batched:
         """Return this dataset's batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
         raise NotImplementedError
+
+
+class SourceShare(NamedTuple):
+    """Counts of a source of a ``ps.Mix``, over all processes of this rank, since its loader was made.
+
+    Attributes:
+        name: Name of the source.
+        wanted: Its share of the samples by the present weights, 0 to 1.
+        samples: Samples that it has delivered, those included that are ready and not yet taken.
+        waited_s: Seconds that reading waited for its bytes.
+
+    """
+
+    name: str
+    wanted: float
+    samples: int
+    waited_s: float
 
 
 class Batched(Resumable, TorchIterableDataset[Any]):
@@ -273,6 +323,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return batches
 
     def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
+        self._check_stage(cursor)
         whole, _ = self.dataset.lists(batch_indices(self.plan, cursor, place), place.workers)
         # Not map(): a StopIteration raised by collate_fn would end the epoch.
         return (self.collate_fn(samples) for samples in whole)
@@ -293,13 +344,13 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
         """
         latest, place = self._iterations.epochs.latest(), self._iterations.rank()
-        cursor = latest if epoch is None else Cursor(whole(epoch, "an epoch", 0), lanes=latest.lanes)
+        cursor = latest if epoch is None else latest._replace(epoch=whole(epoch, "an epoch", 0), position=0)
         if rank is not None:
             number = whole(rank, "a rank", 0)
             if number >= place.world:
                 raise Unusable(f"rank must be 0 to {place.world - 1}, got {number}")
             place = replace(place, rank=number)
-        return planned(self.plan, cursor, place, batch, self.dataset.url_of)
+        return planned(self.plan, cursor, place, batch, self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that the latest iteration of this object has delivered.
@@ -338,16 +389,20 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         collate = collate or self.collate_fn
         cursor, place = self.begin()
         batches = batch_indices(self.plan, cursor, place)
-        if on_error == "raise":
+        if on_error == "raise" and not self.dataset.skips:
             whole, counts = self.dataset.lists(batches, place.workers)
             return (Delivery(collate(samples), cursor, (), len(samples)) for samples in whole), counts
         reading = self.dataset.reading(batches, place.workers)
-        return _skipping(reading, cursor, collate), reading.counts
+        return _skipping(reading, cursor, collate, on_error), reading.counts
 
     def reading(self) -> tuple[Cursor, Reading]:
         """Begin the next epoch; return its cursor, and the ``Reading`` of this process's samples."""
         cursor, place = self.begin()
         return cursor, self.dataset.reading(batch_indices(self.plan, cursor, place), place.workers)
+
+    def sources(self, begun: Cursor, received: int) -> tuple[SourceShare, ...]:  # noqa: ARG002  of a mixture
+        """Return the counts of each source of a mixture, ``received`` batches after ``begun``; () for other data."""
+        return ()
 
     def reads(self) -> Iterator[Reads]:
         """Yield each store with the byte spans of this rank's next epoch: see ``BatchableDataset.reads``."""
@@ -371,8 +426,10 @@ def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
         raise
 
 
-def _skipping(reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], Any]) -> Iterator[Delivery]:
-    for made in in_lists(reading, "skip"):
+def _skipping(
+    reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], Any], on_error: OnError
+) -> Iterator[Delivery]:
+    for made in in_lists(reading, on_error):
         samples, skipped = remaining(made)
         yield Delivery(collate(samples), cursor, skipped, len(samples))
 
@@ -386,16 +443,18 @@ class PlannedSample:
         url: URL of its object, as in ``DataLoader.skipped``; for arrays, URL of the first array with the sample's
             position in it.
         repeat: Whether the sample is a repeat within this epoch that only fills up a batch.
+        source: Name of its source in a ``ps.Mix``, in whose dataset it has the number ``index``; empty otherwise.
 
     """
 
     index: int
     url: str
     repeat: bool
+    source: str = ""
 
 
 def planned(
-    plan: SamplingPlan, cursor: Cursor, rank: Place, batch: int, url_of: Callable[[int], str]
+    plan: SamplingPlan, cursor: Cursor, rank: Place, batch: int, dataset: BatchableDataset
 ) -> tuple[PlannedSample, ...]:
     """Return the samples of a rank's batch number ``batch``, counted from ``cursor``, in the order of delivery.
 
@@ -412,7 +471,7 @@ def planned(
         raise Unusable(f"batch {number} does not exist: epoch {cursor.epoch}{begins} has {count} for each rank, from 0")
     plan.check_lanes(cursor, place.world)
     indices = next(batch_indices(plan, plan.after(cursor, number, place.world), place))
-    return tuple(PlannedSample(int(index), url_of(int(index)), isinstance(index, Repeat)) for index in indices)
+    return tuple(dataset.planned(int(index), repeat=isinstance(index, Repeat)) for index in indices)
 
 
 class BatchSampler(Resumable, Sampler[list[int]]):

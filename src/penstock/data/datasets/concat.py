@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import operator
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
@@ -15,10 +12,11 @@ import numpy as np
 from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.iterable import IterableDataset, ResumableSamples
 from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.joint import JointReading, Member, shares
+from penstock.data.datasets.joined import JoinedDataset
+from penstock.data.datasets.joint import shares
 from penstock.data.datasets.map import MapDataset, Part
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.runs import block_sizes, fitted_order
@@ -32,49 +30,21 @@ from penstock.data.order.sampling import SamplingPlan
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.dataset import CatalogDataset
-    from penstock.data.datasets.iteration import Contents, PlaceLike
-    from penstock.data.datasets.reading import Reading
+    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
-    from penstock.source import Source
-    from penstock.values import Place, Span
+    from penstock.values import Place
 
-__all__ = ["ConcatIterable", "ConcatMap", "JointContents", "concat"]
-
-
-class JointContents:
-    """The identity of the data of several datasets.
-
-    Attributes:
-        root: That of the first dataset.
-        base: The same.
-
-    """
-
-    def __init__(self, parts: Sequence[Contents]) -> None:
-        """Join ``parts``, in order."""
-        self.root, self.base = parts[0].root, parts[0].base
-        self._parts = tuple(parts)
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return sum(map(len, self._parts))
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256, in hex, of the digests of all parts, in order."""
-        described = [[len(each), each.digest] for each in self._parts]
-        return hashlib.sha256(f"penstock concat 1\n{json.dumps(described)}".encode()).hexdigest()
+__all__ = ["ConcatIterable", "ConcatMap", "concat", "relabelled"]
 
 
-class _Concat(BatchableDataset):
+class _Concat(JoinedDataset):
     """Datasets end to end.
 
     Attributes:
@@ -83,69 +53,24 @@ class _Concat(BatchableDataset):
 
     """
 
+    parts: tuple[CatalogDataset, ...]
+
     def __init__(self, parts: Sequence[CatalogDataset]) -> None:
         """Join ``parts``; read nothing."""
-        self.classes, self.parts = _relabelled(parts)
-        lengths = [len(each.catalog) for each in self.parts]
-        self._bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-        self._joint = JointContents([each.catalog for each in self.parts])
+        self.classes, named = relabelled(parts)
+        self.join(named, [len(each.catalog) for each in named])
         self._mixed = False
 
-    @property
-    def contents(self) -> JointContents:
-        """The identity of all samples."""
-        return self._joint
+    def portions(self) -> list[int]:
+        """Return the ``Member.share`` of each part; in catalog order, one part reads at a time."""
+        return shares(np.diff(self._bounds).tolist()) if self._mixed else super().portions()
 
-    @property
-    def decodes(self) -> bool:
-        """Whether making a sample costs CPU time in any of the parts."""
-        return any(each.decodes for each in self.parts)
-
-    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        """Return the samples of ``batches``, each as its own part reads it."""
-        lengths = np.diff(self._bounds).tolist()
-        # In catalog order, one part reads at a time.
-        portions = shares(lengths) if self._mixed else [1] * len(lengths)
-        members = [Member(part.reading, share) for part, share in zip(self.parts, portions, strict=True)]
-        return JointReading(members, batches, self._split, workers)
-
-    def _split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the number of each sample's part, and its number in that."""
-        found = np.array(batch, dtype=np.int64)
-        numbers = np.searchsorted(self._bounds, found, side="right") - 1
-        indices: list[int] = (found - self._bounds[numbers]).tolist()
-        if Repeat in map(type, batch):
-            indices = [
-                Repeat(index) if type(given) is Repeat else index for index, given in zip(indices, batch, strict=True)
-            ]
-        return numbers.tolist(), indices
-
-    def url_of(self, index: int) -> str:
-        """Return the URL of sample ``index``."""
-        [number], [inner] = self._split([index])
-        return self.parts[number].url_of(inner)
-
-    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the byte spans that the samples need, if all parts lie in one store.
-
-        Raises:
-            Unusable: They lie in several.
-
-        """
-        kept = None if batches is None else [*batches]
-        found = [*self.reads(None if kept is None else lambda: kept)]
-        if len({id(source) for source, _ in found}) > 1 and len({source.root for source, _ in found}) > 1:
-            raise Unusable("the samples lie in several stores: reads() has the spans of each")
-        return found[0][0], chain.from_iterable(spans for _, spans in found)
-
-    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each part's stores with the spans that the samples need of them."""
-        for number, part in enumerate(self.parts):
-            yield from part.reads(None if batches is None else partial(self._inner, batches, number))
-
-    def _inner(self, batches: Callable[[], Iterable[list[int]]], part: int) -> Iterator[list[int]]:
-        for numbers, indices in map(self._split, batches()):
-            yield [index for number, index in zip(numbers, indices, strict=True) if number == part]
+    def with_parts(self, classes: tuple[str, ...], parts: Sequence[CatalogDataset]) -> Self:
+        """Return this dataset of the same ``parts`` with labels that are numbers in ``classes``."""
+        dataset = copy(self)
+        dataset.classes = classes
+        dataset.join(parts, np.diff(self._bounds).tolist())
+        return dataset
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
         """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
@@ -403,7 +328,7 @@ def _check(parts: Sequence[Any]) -> None:
                 raise Unusable(f"cannot concatenate a {type(part).__name__}: it overrides {name}")
 
 
-def _relabelled(parts: Sequence[CatalogDataset]) -> tuple[tuple[str, ...], tuple[CatalogDataset, ...]]:
+def relabelled(parts: Sequence[CatalogDataset]) -> tuple[tuple[str, ...], tuple[CatalogDataset, ...]]:
     """Return the union of the classes of all parts, and the parts with labels that are numbers in it.
 
     Raises:

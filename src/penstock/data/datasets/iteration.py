@@ -356,9 +356,9 @@ class Iterations:
 
 
 # The next cursor, the latest cursor, and the number of noted iterations.
-_HEAD = struct.Struct("qqqqqqq")
+_HEAD = struct.Struct("qqqqqqqqq")
 # An iteration: the loader's seed, the number of workers, its number in each worker; its cursor; a bit per worker in it.
-_NOTE = struct.Struct("qqqqqq64s")
+_NOTE = struct.Struct("qqqqqqq64s")
 _NOTES = 16
 _MOST_WORKERS = 512
 # The limit in both directions, so that later epochs also fit into 64 bits.
@@ -477,7 +477,7 @@ class Epochs:
     def _read(self) -> tuple[Cursor, Cursor, int]:
         """Return the next cursor, the latest cursor, and the number of noted iterations."""
         *numbers, noted = _HEAD.unpack_from(self._slot.view)
-        return Cursor(*numbers[:3]), Cursor(*numbers[3:]), noted
+        return Cursor(*numbers[:4]), Cursor(*numbers[4:]), noted
 
     def _write(self, following: Cursor, latest: Cursor, noted: int | None = None) -> None:
         _HEAD.pack_into(self._slot.view, 0, *following, *latest, self._read()[2] if noted is None else noted)
@@ -534,8 +534,8 @@ os.register_at_fork(before=_settle)
 
 
 def _start(epoch: int, run: Cursor) -> Cursor:
-    """Return the start of ``epoch``, with the lanes of the cursor ``run``."""
-    return Cursor(epoch, lanes=run.lanes)
+    """Return the start of ``epoch``, with the lanes and the stage of the cursor ``run``."""
+    return run._replace(epoch=epoch, position=0)
 
 
 def _place(number: int) -> int:

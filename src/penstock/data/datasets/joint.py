@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     Split: TypeAlias = "Callable[[list[int]], tuple[list[int], list[int]]]"
 
-__all__ = ["JointReading", "Member", "shares"]
+__all__ = ["MOST_SHARES", "JointReading", "Member", "shares"]
 
 # Samples that are known ahead of the one that is taken: enough for the windows of shards. A dataset whose next sample
 # lies farther ahead waits, so that looking for it does not draw a whole epoch.
 _AHEAD = 1 << 16
-_MOST_SHARES = 16
+MOST_SHARES = 16
 
 
 class Member(NamedTuple):
@@ -46,7 +46,7 @@ class Member(NamedTuple):
 def shares(lengths: Sequence[int]) -> list[int]:
     """Return the ``Member.share`` of datasets whose samples are mixed in proportion to ``lengths``."""
     total = sum(lengths)
-    return [max(1, min(_MOST_SHARES, total // max(each, 1))) for each in lengths]
+    return [max(1, min(MOST_SHARES, total // max(each, 1))) for each in lengths]
 
 
 class _Feed:
@@ -125,7 +125,14 @@ class _Shared:
 class JointReading(Reading):
     """The samples of batches that several datasets share."""
 
-    def __init__(self, members: Sequence[Member], batches: Iterable[list[int]], split: Split, workers: int) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        batches: Iterable[list[int]],
+        split: Split,
+        workers: int,
+        noted: Callable[[Sequence[int], Sequence[float]], None] | None = None,
+    ) -> None:
         """Prepare to read; nothing begins before the first ``next``.
 
         Args:
@@ -133,8 +140,11 @@ class JointReading(Reading):
             batches: Batches of samples.
             split: Returns, for the samples of a batch, the number of each one's dataset, and its number in that.
             workers: Number of processes that read in parallel.
+            noted: Called after each batch with the samples of each dataset, and the seconds that it was waited for.
 
         """
+        self._noted = noted
+        self._waited_s = [0.0] * len(members)
         self._feed = _Feed(batches, split, len(members))
         self._readings = [
             each.reading(self._feed.of(number), workers * each.share) for number, each in enumerate(members)
@@ -177,6 +187,8 @@ class JointReading(Reading):
 
         """
         self._count()
+        if self._noted is not None and self._numbers:
+            self._note(self._noted)
         feed = self._feed
         if not feed.turns and not feed.draw():
             for number in self._begun:
@@ -214,6 +226,14 @@ class JointReading(Reading):
     def _count(self) -> None:
         for each in fields(ReadCounts):
             setattr(self._counts, each.name, sum(getattr(reading.counts, each.name) for reading in self._readings))
+
+    def _note(self, noted: Callable[[Sequence[int], Sequence[float]], None]) -> None:
+        samples = [0] * len(self._readings)
+        for number in self._numbers:
+            samples[number] += 1
+        waited_s = [reading.counts.waiting_s for reading in self._readings]
+        noted(samples, [now - before for now, before in zip(waited_s, self._waited_s, strict=True)])
+        self._waited_s = waited_s
 
     def close(self) -> None:
         """Cancel reads in flight."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.data.shards.format import Fields
     from penstock.values import Span
 
-    _State = tuple[str, str, object, str, dict[str, Any], bool, bytes]
+    _State = tuple[str, str, object, str, dict[str, Any], bool, str, bytes]
 
 __all__ = ["FieldSample", "Sample"]
 
@@ -38,6 +38,7 @@ class Sample:
         columns: Values of the catalog's columns for this object, by name; {} without columns.
         etag: The version that was read; empty if the store or manifest gives none.
         repeat: Whether the sample is a repeat within this epoch that only fills up a batch.
+        source: Name of its source in a ``ps.Mix``; empty otherwise.
 
     Example:
         >>> sample = ps.MapDataset.from_prefix("s3://bucket/train/", labels="folder")[0]
@@ -49,7 +50,7 @@ class Sample:
     # An index into ``dataset.classes``, or any JSON value that a manifest gives.
     label: Any
 
-    __slots__ = ("_bytes", "_file", "columns", "etag", "key", "label", "repeat", "url")
+    __slots__ = ("_bytes", "_file", "columns", "etag", "key", "label", "repeat", "source", "url")
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Sample:
         self.etag = span.etag
         self.columns = {} if columns is None else columns
         self.repeat = repeat
+        self.source = ""
         self._bytes: bytes | memoryview = data
         self._file: io.BytesIO | None = None
 
@@ -215,11 +217,11 @@ class Sample:
 
     def __getstate__(self) -> _State:
         """Return the state without the position."""
-        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, bytes(self._bytes)
+        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, bytes(self._bytes)
 
     def __setstate__(self, state: _State) -> None:
         """Restore the sample, with the position at the start."""
-        self.key, self.url, self.label, self.etag, self.columns, self.repeat, self._bytes = state
+        self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, self._bytes = state
         self._file = None
 
     def _opened(self) -> io.BytesIO:
@@ -334,7 +336,7 @@ class FieldSample(Sample):
     def __getstate__(self) -> Any:  # noqa: ANN401  the state of a sample, and its fields
         """Return the state, with copies of bytes."""
         values = {name: bytes(each) if type(each) is memoryview else each for name, each in self._values.items()}
-        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, values
+        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, values
 
     def __setstate__(self, state: Any) -> None:  # noqa: ANN401  as __getstate__ returns it
         """Restore the sample."""

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 from collections import deque
+from dataclasses import replace
 from multiprocessing.context import BaseContext
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
+    from penstock.data.order.weights import Weights
     from penstock.source import Source
     from penstock.values import Span
 
@@ -307,7 +309,9 @@ class DataLoader:
 
         meter, threads = self._metering(), self._threads
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)
-        return report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
+        begun, received = (self._batches.coming(), 0) if self._began is None else (self._began, self._received)
+        found = report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
+        return replace(found, sources=self._batches.sources(begun, received))
 
     def _note(self, cursor: Cursor, received: int) -> None:
         self._began, self._received = cursor, received
@@ -328,7 +332,12 @@ class DataLoader:
         return self._batches.state(self._began, self._received)
 
     def load_state_dict(
-        self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False, allow_rereads: bool = False
+        self,
+        state: Mapping[str, Any],
+        *,
+        allow_new_global_batch: bool = False,
+        allow_rereads: bool = False,
+        new_weights: Weights | bool | None = None,
     ) -> None:
         """Make the next iteration resume where ``state`` was taken, with any number of ranks and workers.
 
@@ -339,14 +348,21 @@ class DataLoader:
             allow_rereads: Accept a number of ranks that cannot share the lanes of the current epoch
                 (``penstock.Lanes``): several ranks then read the same blocks until that epoch ends, and a warning
                 reports it.
+            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.Schedule``; True: those of the
+                mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
 
         Raises:
             StateMismatch: See ``Batched.load_state_dict``.
+            Unusable: ``new_weights`` are invalid, or the dataset is no ``ps.Mix``.
 
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
-        self._batches.load_state_dict(state, **allowed)
+        stage = self._batches.plan.stage
+        self._batches.load_state_dict(state, new_weights=new_weights, **allowed)
         self._began = None
+        if self._workers is not None and stage != self._batches.plan.stage:
+            # Persistent workers have the weights of before.
+            self._workers._iterator = None  # noqa: SLF001  torch has no public way to end them
 
 
 class _WorkerBatches(TorchIterableDataset[Any]):

@@ -81,6 +81,7 @@ def page(report: Summary) -> str:
     body = (
         _verdict(report),
         _time(report),
+        _sources(report),
         *map(_host, report.hosts),
         _rates(report) + _workers(report.workers),
         _slowest(report),
@@ -205,6 +206,7 @@ def _slowest(report: Summary) -> str:
 _WIDE: Final = 100
 _BAR: Final = 30
 _URL: Final = 60
+_NAME: Final = 30
 _KIB: Final = 1024
 
 
@@ -228,6 +230,7 @@ def _lines(report: Summary) -> Iterator[str]:
             yield f"  {cause:14}{seconds(spent):>9}  {'█' * max(1, round(spent / longest * _BAR))}"
     for host in report.hosts:
         yield from _host_text(host)
+    yield from _sources_text(report)
     if report.rates:
         yield "\nRates that the store was seen to take:"
     for bound in report.rates:
@@ -240,6 +243,34 @@ def _lines(report: Summary) -> Iterator[str]:
         url = each.url if len(each.url) <= _URL else f"…{each.url[1 - _URL :]}"
         again = f", {each.attempts} attempts" if each.attempts > 1 else ""
         yield f"  {seconds(each.elapsed_s):>9}  {size(each.size_bytes):>9}  {url}{again}"
+
+
+def _shares(report: Summary) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield each source of a mixture: its name, share wanted, share delivered, samples, and wait."""
+    total = sum(each.samples for each in report.sources) or 1
+    for each in report.sources:
+        share = each.samples / total
+        yield each.name, f"{each.wanted:.1%}", f"{share:.1%}", f"{each.samples:,}", seconds(each.waited_s)
+
+
+def _sources_text(report: Summary) -> Iterator[str]:
+    if report.sources:
+        yield f"\nSources of the mixture:{'wanted':>16}{'delivered':>11}{'samples':>12}{'waited':>10}"
+    for name, *shown in _shares(report):
+        yield f"  {name if len(name) <= _NAME else name[: _NAME - 1] + '…':31}" + "".join(
+            f"{value:>{width}}" for value, width in zip(shown, (8, 11, 12, 10), strict=True)
+        )
+
+
+def _sources(report: Summary) -> str:
+    if not report.sources:
+        return ""
+    head = "".join(f'<th class="n">{each}</th>' for each in ("wanted", "delivered", "samples", "waited"))
+    rows = ""
+    for name, *shown in _shares(report):
+        values = "".join(f'<td class="n">{each}</td>' for each in shown)
+        rows += f"<tr><td>{escape(name)}</td>{values}</tr>"
+    return f"<h2>Sources of the mixture</h2><table><tr><th></th>{head}</tr>{rows}</table>"
 
 
 def circumstances(report: Summary) -> str:

@@ -15,6 +15,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.data.datasets.batched import SourceShare
     from penstock.data.loading.stats import LoaderStats, ReaderStats
     from penstock.engine.node.member import NodeRate
     from penstock.events import HostTimings, SlowRequest
@@ -179,6 +180,7 @@ class Summary:
         rank: The rank that reports.
         world: Number of ranks.
         context: Time, machine and loader options.
+        sources: Share wanted, samples and waits of each source of a ``ps.Mix``.
 
     """
 
@@ -202,6 +204,7 @@ class Summary:
     rank: int = 0
     world: int = 1
     context: Context | None = None
+    sources: tuple[SourceShare, ...] = ()
 
     @property
     def waiting(self) -> float:
@@ -213,6 +216,7 @@ class Summary:
         """Return everything as dicts, lists, numbers and texts."""
         found = asdict(self)
         found["slowest"] = [each._asdict() for each in self.slowest]
+        found["sources"] = [each._asdict() for each in self.sources]
         found["waiting"] = self.waiting
         return found
 

@@ -27,7 +27,7 @@ _AT_ONCE = 4096  # positions looked up together: the permutation is vectorised
 def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[list[int]]:
     """Yield each batch's sample indices, with repeats as ``Repeat``; lazily, some batches ahead, in O(1) memory."""
     partition, lanes = plan.batches(cursor, place), plan.lanes(cursor, place.world)
-    source, indices = iter(partition), plan.indices(cursor.epoch, lanes)
+    source, indices = iter(partition), plan.indices(cursor, place.world)
     while chunk := list(islice(source, max(1, _AT_ONCE // plan.batch))):
         starts, stops = np.array(chunk, dtype=np.int64).T
         sizes = stops - starts
@@ -47,7 +47,7 @@ def sample_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator
     The p-th position after the cursor belongs to rank p % world, and to its worker p // world % workers. So if the
     number of ranks divides the lanes of an order, each lane is read by one rank here, too.
     """
-    indices = plan.indices(cursor.epoch, plan.lanes(cursor, place.world))
+    indices = plan.indices(cursor, place.world)
     every = place.world * place.workers
     mine = range(cursor.position + place.worker * place.world + place.rank, plan.total, every)
     for at in range(0, len(mine), _AT_ONCE):

@@ -38,12 +38,15 @@ class Cursor(NamedTuple):
         epoch: Number of the epoch, from 0.
         position: First position not yet delivered, in [0, samples]; at ``samples`` the epoch is over.
         lanes: Number of lanes in the state that the run resumed from, if its order has lanes; 0: unknown.
+        stage: Number that identifies the weights of a mixture, if they have changed during the run: see
+            ``SamplingPlan.stage``.
 
     """
 
     epoch: int = 0
     position: int = 0
     lanes: int = 0
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +100,12 @@ class SamplingPlan:
         known = [lanes for lanes in (cursor.lanes, self.order.lanes) if lanes]
         if cursor.position and known:
             return known[0]
-        return next((lanes for lanes in known if self._shared(lanes, world)), world)
+        return next((lanes for lanes in known if self.shared(lanes, world)), world)
 
     def check_lanes(self, cursor: Cursor, world: int) -> None:
         """Raise ``Unusable`` if a run begins with lanes that the order requires and ``world`` ranks cannot share."""
         asked = self.order.lanes if isinstance(self.order, LaneOrder) else None
-        if asked and not cursor.lanes and not self._shared(asked, world):
+        if asked and not cursor.lanes and not self.shared(asked, world):
             raise Unusable(
                 f"{world} ranks with batches of {self.batch} cannot share lanes={asked}: several would read the same "
                 f"blocks; the ranks have to divide the lanes, and the lanes the global batch of {self.batch * world} "
@@ -112,7 +115,7 @@ class SamplingPlan:
     def rereads(self, cursor: Cursor, world: int) -> str:
         """Return why several ranks read the same blocks in the epoch at ``cursor``; "" if they do not."""
         lanes = self.lanes(cursor, world)
-        if not lanes or cursor.position in (0, self.total) or self._shared(lanes, world):
+        if not lanes or cursor.position in (0, self.total) or self.shared(lanes, world):
             return ""
         return (
             f"{world} ranks with batches of {self.batch} cannot share the {lanes} lanes of this epoch: until it ends, "
@@ -120,17 +123,40 @@ class SamplingPlan:
             f"{self.batch * world})"
         )
 
-    def _shared(self, lanes: int, world: int) -> bool:
+    def shared(self, lanes: int, world: int) -> bool:
+        """Return whether ``world`` ranks can share ``lanes`` lanes."""
         return world == 1 or (lanes % world == 0 and self.batch * world % lanes == 0)
 
-    def indices(self, epoch: int, lanes: int = 0) -> Lookup:
-        """Return the function from positions of the epoch to samples; ``lanes`` is for an order that has lanes.
+    @property
+    def stage(self) -> int:
+        """A number that identifies what ``adopted`` has changed; 0: nothing. Processes compare it."""
+        return 0
+
+    def adopted(
+        self,
+        state: object,
+        world: int,  # noqa: ARG002  for mixtures
+        new_weights: object = None,
+    ) -> tuple[SamplingPlan, object]:
+        """Return the plan that goes on from ``state``, and the state for its ``resume``; see ``MixturePlan``.
+
+        Raises:
+            Unusable: ``new_weights`` are given, and the plan has no weights.
+
+        """
+        if new_weights is not None:
+            raise Unusable("new_weights= changes the weights of a ps.Mix, and this dataset is not one")
+        return self, state
+
+    def indices(self, cursor: Cursor, world: int) -> Lookup:
+        """Return the function from positions of the cursor's epoch to samples.
 
         The function raises ``Unusable`` if the order returns anything but sample indices: an index below 0 would read a
         wrong sample silently.
         """
+        lanes = self.lanes(cursor, world)
         order = self.order.with_lanes(lanes) if lanes and isinstance(self.order, LaneOrder) else self.order
-        lookup = order.epoch(self.samples, self.seed, epoch)
+        lookup = order.epoch(self.samples, self.seed, cursor.epoch)
         if self.order.identity in _UNNAMED:
             # A built-in order needs no check, and takes no longer than one.
             return lookup
@@ -150,7 +176,7 @@ class SamplingPlan:
         if batches < 0:
             raise Unusable(f"the number of received batches must be 0 or more, got {batches}")
         position = min(self.total, cursor.position + batches * self.batch * world)
-        return Cursor(cursor.epoch, position, self.lanes(cursor, world))
+        return Cursor(cursor.epoch, position, self.lanes(cursor, world), cursor.stage)
 
     def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
         """Return the state from which any other layout can resume at ``cursor``: a few JSON values, below 1 KB."""
@@ -201,7 +227,7 @@ class SamplingPlan:
                 ``allow_rereads``; or it is not a state.
 
         """
-        ours = self.state(Cursor(), world, catalog)
+        ours = SamplingPlan.state(self, Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
             raise StateMismatch(f"not a state of a dataset: {_shown(state)}")
         if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order", "lanes"}:
@@ -214,7 +240,7 @@ class SamplingPlan:
         whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
         if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
             raise StateMismatch(f"invalid position: {_shown(position)} of epoch {_shown(epoch)}")
-        cursor = Cursor(epoch, position, self._lanes_of(state))
+        cursor = Cursor(epoch, position, self._lanes_of(state), self.stage)
         if not allow_rereads and (why := self.rereads(cursor, world)):
             raise StateMismatch(f"{why}; pass allow_rereads=True to accept this: each sample comes once either way")
         return cursor

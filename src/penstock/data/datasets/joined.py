@@ -1,0 +1,126 @@
+"""Datasets as one by the numbers of their samples: those of the first, then those of the second, and so on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property, partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.data.datasets.batched import BatchableDataset
+from penstock.data.datasets.joint import JointReading, Member
+from penstock.data.order.partition import Repeat
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.data.datasets.batched import Reads
+    from penstock.data.datasets.iteration import Contents
+    from penstock.data.datasets.reading import Reading
+    from penstock.source import Source
+    from penstock.values import Span
+
+__all__ = ["JoinedDataset", "JointContents"]
+
+
+class JointContents:
+    """The identity of the data of several datasets.
+
+    Attributes:
+        root: That of the first dataset.
+        base: The same.
+
+    """
+
+    def __init__(self, parts: Sequence[Contents]) -> None:
+        """Join ``parts``, in order."""
+        self.root, self.base = parts[0].root, parts[0].base
+        self._parts = tuple(parts)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return sum(map(len, self._parts))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the digests of all parts, in order."""
+        described = [[len(each), each.digest] for each in self._parts]
+        return hashlib.sha256(f"penstock concat 1\n{json.dumps(described)}".encode()).hexdigest()
+
+
+class JoinedDataset(BatchableDataset):
+    """Base class of datasets whose samples are those of several others, each read by its own.
+
+    Attributes:
+        parts: The datasets, in order.
+
+    """
+
+    parts: Sequence[BatchableDataset]
+
+    def join(self, parts: Sequence[BatchableDataset], lengths: Sequence[int]) -> None:
+        """Take ``parts``, of so many samples each."""
+        self.parts = tuple(parts)
+        self._bounds = np.concatenate(([0], np.cumsum(np.array(lengths, dtype=np.int64))))
+        self._joint = JointContents([each.contents for each in parts if each.contents is not None])
+
+    @property
+    def contents(self) -> JointContents | None:
+        """The identity of all samples."""
+        return self._joint
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample costs CPU time in any of the parts."""
+        return any(each.decodes for each in self.parts)
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return the samples of ``batches``, each as its own part reads it."""
+        members = [Member(part.reading, share) for part, share in zip(self.parts, self.portions(), strict=True)]
+        return JointReading(members, batches, self.split, workers)
+
+    def portions(self) -> list[int]:
+        """Return the ``Member.share`` of each part."""
+        return [1] * len(self.parts)
+
+    def split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the number of each sample's part, and its number in that."""
+        found = np.array(batch, dtype=np.int64)
+        numbers = np.searchsorted(self._bounds, found, side="right") - 1
+        indices: list[int] = (found - self._bounds[numbers]).tolist()
+        if Repeat in map(type, batch):
+            indices = [
+                Repeat(index) if type(given) is Repeat else index for index, given in zip(indices, batch, strict=True)
+            ]
+        return numbers.tolist(), indices
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``."""
+        [number], [inner] = self.split([index])
+        return self.parts[number].url_of(inner)
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the byte spans that the samples need, if all parts lie in one store.
+
+        Raises:
+            Unusable: They lie in several.
+
+        """
+        kept = None if batches is None else [*batches]
+        found = [*self.reads(None if kept is None else lambda: kept)]
+        if len({id(source) for source, _ in found}) > 1 and len({source.root for source, _ in found}) > 1:
+            raise Unusable("the samples lie in several stores: reads() has the spans of each")
+        return found[0][0], chain.from_iterable(spans for _, spans in found)
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each part's stores with the spans that the samples need of them."""
+        for number, part in enumerate(self.parts):
+            yield from part.reads(None if batches is None else partial(self._inner, batches, number))
+
+    def _inner(self, batches: Callable[[], Iterable[list[int]]], part: int) -> Iterator[list[int]]:
+        for numbers, indices in map(self.split, batches()):
+            yield [index for number, index in zip(numbers, indices, strict=True) if number == part]

@@ -1,0 +1,498 @@
+"""``ps.Mix``: several datasets as one stream, in which each has its share, and each goes through its own samples."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import operator
+import struct
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Never, get_args
+
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
+from penstock.data.datasets.concat import ConcatIterable, ConcatMap, relabelled
+from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.iteration import Iterations
+from penstock.data.datasets.joined import JoinedDataset
+from penstock.data.datasets.joint import MOST_SHARES, JointReading, Member
+from penstock.data.datasets.map import Part
+from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
+from penstock.data.datasets.sample import Sample
+from penstock.data.order.mixture import Batches, Ends, LanedMixture, MixedSource, Mixture
+from penstock.data.order.mixture_plan import MixturePlan
+from penstock.data.order.orders import order_of
+from penstock.data.order.protocol import LaneOrder
+from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
+from penstock.data.region import Slot
+from penstock.errors import Unusable, public_url
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.data.datasets.iteration import PlaceLike
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Cursor
+    from penstock.data.order.weights import Weights
+    from penstock.engine.contracts.fetching import ReadCounts
+
+__all__ = ["Mix", "MixedBatches", "MixedDataset", "SourceCounts"]
+
+_LOG = logging.getLogger("penstock")
+_LONGEST_NAME = 100
+
+
+class Mix(BatchableDataset, TorchIterableDataset[Any]):
+    """A mixture of datasets: each batch has its share of every source, and each source goes through its own samples.
+
+    A source is any dataset of Penstock: objects, shards, groups, token files, arrays, ``ps.concat`` of some; each with
+    its own store and transform. The source of a position is computed, so a mixture of 64 sources of 10⁹ samples takes
+    as little memory, and resumes as fast, as one of two small ones.
+
+    Shares are exact. With ``batches="stratified"``, the number of samples of a source in a global batch (batch size
+    times ranks) differs from its weight times the batch by less than one, and what rounding takes from one batch it
+    gives to another. Each source has an endless order of its own: its epochs, one after the other, each a permutation
+    of all its samples. A run takes the next samples of each source in that order, none left out and none twice, also
+    across stops, other numbers of ranks and workers, and changed weights.
+
+    An epoch of a mixture is a number of samples: see ``ends``. The sources go on from one epoch to the next, except
+    with ``ends="once"``.
+
+    To change the weights of a run, load its state with ``new_weights=``. Sources may be added and removed that way,
+    too: give the ``Mix`` the new sources, and pass ``new_weights=True``. Those that stay go on where they were.
+
+    ``sample.source`` names the source of a ``ps.Sample``. The classes of all sources are one list, as in ``ps.concat``.
+
+    Args:
+        sources: The datasets by name. Map-style datasets and ``ps.TokenDataset`` are ordered by the loader's
+            ``shuffle=``; iterable ones and ``ps.ZarrDataset`` keep the order that they have.
+        weights: Weight of each source; only their proportion counts. Or a ``ps.Schedule``, with which they change
+            during the run. Default: in proportion to the number of samples.
+        temperature: Weights n ** temperature instead, for sources of n samples: 0 to 1.
+        repeats: How often sources come in an epoch instead, such as ``{"docs": 4}``; 1 for those that it does not name.
+        epoch_samples: Samples of an epoch, over all ranks; default: as ``ends`` has it.
+        ends: ``"longest"``: an epoch lasts until each source has come at least once, and smaller ones begin anew.
+            ``"shortest"``: until the first source is at its end. ``"once"``: each source once, and as one ends the
+            others go on with their weights. Default: ``"longest"``; with ``repeats``, as often as that says; without
+            any weights, ``"once"``.
+        batches: ``"stratified"``: exact shares in each global batch. ``"random"``: random ones, exact over 4,096
+            samples. ``"one-source"``: each global batch from a single source.
+        on_error: For some sources, ``"skip"`` or ``"raise"`` as for ``ps.DataLoader``, by name; default: as the loader
+            has it. ``"raise"`` does not take back the ``on_error="skip"`` of a loader.
+
+    Attributes:
+        sources: The datasets by name.
+        epoch_samples: Samples of an epoch, over all ranks.
+        weights: Weight of each source at the beginning of a run; they sum up to 1.
+        classes: The names of the classes of all sources, sorted.
+
+    Raises:
+        Unusable: There is no source, one is of another type or empty, or an argument is invalid.
+
+    Example:
+        >>> cats = ps.MapDataset.from_prefix("s3://bucket/train/3/", transform=lambda sample: sample.source)
+        >>> dogs = ps.MapDataset.from_prefix("s3://bucket/train/5/", transform=lambda sample: sample.source)
+        >>> mix = ps.Mix({"cats": cats, "dogs": dogs}, weights={"cats": 3, "dogs": 1})
+        >>> loader = ps.DataLoader(mix, 8, shuffle=True)
+        >>> sorted(next(iter(loader)))
+        ['cats', 'cats', 'cats', 'cats', 'cats', 'cats', 'dogs', 'dogs']
+
+    """
+
+    takes_order = True
+
+    def __init__(  # noqa: PLR0913  see design/0089
+        self,
+        sources: Mapping[str, BatchableDataset],
+        *,
+        weights: Weights | None = None,
+        temperature: float | None = None,
+        repeats: Mapping[str, float] | None = None,
+        epoch_samples: int | None = None,
+        ends: Ends | None = None,
+        batches: Batches = "stratified",
+        on_error: Mapping[str, OnError] | None = None,
+    ) -> None:
+        """Check the arguments; read nothing."""
+        if ends is not None and ends not in get_args(Ends):
+            raise Unusable(f"ends must be 'longest', 'shortest' or 'once', got {ends!r}")
+        if batches not in get_args(Batches):
+            raise Unusable(f"batches must be 'stratified', 'random' or 'one-source', got {batches!r}")
+        _check_sources(sources)
+        self.classes, self.sources = _named(sources)
+        self._on_error = _checked_errors(on_error, self.sources)
+        self._ends, self._batches = ends, batches
+        self._given = {"weights": weights, "temperature": temperature, "repeats": repeats}
+        self._epoch_samples = None if epoch_samples is None else whole(epoch_samples, "epoch_samples", 1)
+        # Refuses arguments that do not fit together.
+        order = self._mixture(self._batched(1, shuffle=False, seed=0, place="unsharded"))
+        self.epoch_samples = order.total
+        self.weights = dict(zip(self.sources, map(float, order.steps[0].weights), strict=True))
+
+    @property
+    def contents(self) -> None:
+        """None: a state holds the digest of each source."""
+        return
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample of any source costs CPU time."""
+        return any(source.decodes for source in self.sources.values())
+
+    def batched(
+        self,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        tail: Tail = "short",
+        place: PlaceLike = None,
+    ) -> Batched:
+        """Return this mixture as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
+            shuffle: Permute the samples of each source anew in each of its epochs; or an order for each source, such
+                as ``ps.Lanes(window_blocks=32)``: each source has a window of its own in memory.
+            seed: Seed of the order.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+            place: This process's rank, as for ``IterableDataset``.
+
+        """
+        prepared = self._batched(batch_size, shuffle=shuffle, seed=seed, place=place)
+        order = self._mixture(prepared)
+        plan = MixturePlan(samples=order.samples, batch=batch_size, order=order, seed=seed, tail=tail)
+        dataset = MixedDataset(self.sources, [each.dataset for each in prepared], order, self._on_error)
+        return MixedBatches(dataset, plan, Iterations(place), collate_fn)
+
+    def __iter__(self) -> Never:
+        """Raise ``Unusable``: shares are those of batches.
+
+        Raises:
+            Unusable: Always.
+
+        """
+        raise Unusable(
+            "a Mix is read in batches: ps.DataLoader(mix, batch_size, …), or torch's DataLoader(mix.batched(…), "
+            "batch_size=None)"
+        )
+
+    def _batched(self, batch_size: int, *, shuffle: bool | Order, seed: int, place: PlaceLike) -> list[Batched]:
+        order_of(shuffle)
+        found = []
+        for name, source in self.sources.items():
+            own: dict[str, Any] = (
+                {"shuffle": shuffle, "seed": _seed(seed, name), "place": place} if source.takes_order else {}
+            )
+            # A function of its own, so that each sample is made by itself.
+            made = source.batched(batch_size, list, **own)
+            if not made.plan.total:
+                raise Unusable(f"source {name!r} has no samples")
+            found.append(made)
+        return found
+
+    def _mixture(self, prepared: Sequence[Batched]) -> Mixture:
+        sources = []
+        for (name, dataset), batched in zip(self.sources.items(), prepared, strict=True):
+            plan = batched.plan
+            known = "" if dataset.contents is None else dataset.contents.digest
+            text = f"{known} {plan.samples} {plan.order.identity} {plan.seed}"
+            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+            sources.append(MixedSource(name, plan.samples, plan.total, plan.order, plan.seed, digest))
+        sizes = {source.name: source.positions for source in sources}
+        steps = steps_of(self._weights(sizes), [*sizes])
+        arguments: dict[str, Any] = {
+            "sources": tuple(sources),
+            "steps": steps,
+            "ends": self._ends or self._default_end(),
+            "batches": self._batches,
+            "epoch_samples": self._epoch_samples,
+        }
+        repeats = self._given["repeats"]
+        if repeats is not None:
+            arguments["epoch_samples"] = self._epoch_samples or round(sum(by_repeats(repeats, sizes).values()))
+        lanes = {source.order.lanes for source in sources if isinstance(source.order, LaneOrder)}
+        if not lanes:
+            return Mixture(**arguments)
+        asked = lanes - {None}
+        if len(asked) > 1:
+            raise Unusable(f"the sources of a mixture have the same number of lanes, got {sorted(asked)}")  # type: ignore[type-var]
+        return LanedMixture(**arguments, lanes=next(iter(asked), None))
+
+    def _default_end(self) -> Ends:
+        """Return "once" without any weights: an epoch has each sample of each source."""
+        given = [*self._given.values(), self._epoch_samples]
+        plain = all(value is None for value in given) and self._batches != "one-source"
+        return "once" if plain else "longest"
+
+    def _weights(self, sizes: Mapping[str, int]) -> object:
+        given = [name for name, value in self._given.items() if value is not None]
+        if len(given) > 1:
+            raise Unusable(f"weights, temperature and repeats exclude one another, got {' and '.join(given)}")
+        weights, temperature, repeats = self._given.values()
+        if repeats is not None and self._ends is not None:
+            raise Unusable(
+                "ends is for weights and temperature: with repeats, an epoch has as many samples as that says"
+            )
+        if self._ends == "once" and (isinstance(weights, Schedule) or self._batches == "one-source"):
+            what = "a ps.Schedule" if isinstance(weights, Schedule) else 'batches="one-source"'
+            raise Unusable(f'ends="once" does not go with {what}: an epoch could not have each sample once')
+        if self._ends is not None and self._epoch_samples is not None:
+            raise Unusable("epoch_samples is the length of an epoch, which ends would compute: pass one of the two")
+        if isinstance(weights, Schedule) and self._epoch_samples is None:
+            raise Unusable("with a ps.Schedule, pass epoch_samples=, the number of samples of an epoch over all ranks")
+        if repeats is not None:
+            return by_repeats(repeats, sizes)
+        if weights is None:
+            return by_temperature(1 if temperature is None else temperature, sizes)
+        return weights
+
+    def __repr__(self) -> str:
+        """Return the sources with their weights."""
+        shares = ", ".join(f"{name} {weight:.1%}" for name, weight in self.weights.items())
+        return f"<Mix of {shares}; epochs of {self.epoch_samples:,} samples>"
+
+
+class MixedBatches(Batched):
+    """The batches of a mixture."""
+
+    plan: MixturePlan
+    dataset: MixedDataset
+
+    def sources(self, begun: Cursor, received: int) -> tuple[SourceShare, ...]:
+        """Return the counts of each source, ``received`` batches after ``begun``."""
+        world = self._iterations.rank().world
+        weights = self.plan.weights_at(self.plan.after(begun, received, world), world)
+        rows = zip(self.dataset.names, weights, self.dataset.counts.read(), strict=True)
+        return tuple(SourceShare(name, weight, *counts) for name, weight, counts in rows)
+
+
+class MixedDataset(JoinedDataset):
+    """The sources of a mixture, prepared for batches of some size.
+
+    Attributes:
+        names: Names of the sources.
+        counts: What the sources have delivered, over all processes.
+
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, BatchableDataset],
+        prepared: Sequence[BatchableDataset],
+        order: Mixture,
+        on_error: Mapping[str, OnError],
+    ) -> None:
+        """Join ``prepared``, the ``sources`` as they read; ``order`` has their weights."""
+        self.names = tuple(sources)
+        self.counts = SourceCounts(len(self.names))
+        parts = [_tagged(each, name) for each, name in zip(prepared, sources, strict=True)]
+        self.join(parts, [source.samples for source in order.sources])
+        self._decodes = any(source.decodes for source in sources.values())
+        largest = [float(max(step.weights[number] for step in order.steps)) for number in range(len(parts))]
+        self._portions = [max(1, min(MOST_SHARES, int(1 / each))) if each else MOST_SHARES for each in largest]
+        self._lenient = [on_error.get(name) == "skip" for name in self.names]
+
+    @property
+    def contents(self) -> None:
+        """None: a state holds the digest of each source."""
+        return
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample of any source costs CPU time."""
+        return self._decodes
+
+    def portions(self) -> list[int]:
+        """Return the ``Member.share`` of each source, by weight."""
+        return self._portions
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return the samples of ``batches``, each as its own source reads it."""
+        members = [
+            Member(partial(_lenient, part) if lenient else part.reading, share)
+            for part, share, lenient in zip(self.parts, self._portions, self._lenient, strict=True)
+        ]
+        return JointReading(members, batches, self.split, workers, self.counts.add)
+
+    @property
+    def skips(self) -> bool:
+        """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
+        return any(self._lenient)
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        """Return an iterator over the batches as lists of samples, and the counts of their reads.
+
+        Samples that are left out are logged.
+        """
+        reading = self.reading(batches, workers)
+        return (_kept(made) for made in in_lists(reading)), reading.counts
+
+    def planned(self, index: int, *, repeat: bool) -> PlannedSample:
+        """Return what is known of a sample before it is read."""
+        [number], [inner] = self.split([index])
+        return PlannedSample(inner, self.parts[number].url_of(inner), repeat, self.names[number])
+
+
+class SourceCounts:
+    """Samples of each source, and seconds that reading waited for it, in memory that worker processes share."""
+
+    def __init__(self, sources: int) -> None:
+        """Begin at zero."""
+        self._format = struct.Struct("qd" * sources)
+        self._slot = Slot(self._format.size)
+
+    def add(self, samples: Sequence[int], waited_s: Sequence[float]) -> None:
+        """Add the samples of a batch, and the seconds since the last."""
+        with self._slot.locked():
+            values = self._format.unpack_from(self._slot.view)
+            more = chain.from_iterable(zip(samples, waited_s, strict=True))
+            self._format.pack_into(self._slot.view, 0, *map(operator.add, values, more))
+
+    def read(self) -> list[tuple[int, float]]:
+        """Return samples and seconds of each source, since the batches were made."""
+        with self._slot.locked():
+            values = self._format.unpack_from(self._slot.view)
+        return [*zip(values[::2], values[1::2], strict=True)]
+
+    def __getstate__(self) -> tuple[Slot, int]:
+        """Return the memory, which a spawned worker shares."""
+        return self._slot, self._format.size // struct.calcsize("qd")
+
+    def __setstate__(self, state: tuple[Slot, int]) -> None:
+        """Restore the memory."""
+        self._slot, sources = state
+        self._format = struct.Struct("qd" * sources)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """A transform that names the source of a sample first."""
+
+    name: str
+    transform: Callable[[Any], Any] | None
+
+    def __call__(self, sample: Any) -> Any:  # noqa: ANN401  the transform decides the type
+        if isinstance(sample, Sample):
+            sample.source = self.name
+        return sample if self.transform is None else self.transform(sample)
+
+
+def _tagged(dataset: BatchableDataset, name: str) -> BatchableDataset:
+    """Return ``dataset``, whose samples name their source; arrays and tensors have no such name."""
+    if isinstance(dataset, JoinedDataset):
+        joined = copy(dataset)
+        joined.parts = tuple(_tagged(part, name) for part in dataset.parts)
+        return joined
+    if not isinstance(dataset, CatalogDataset):
+        return dataset
+    tagged = copy(dataset)
+    if isinstance(dataset, Part):
+        vars(tagged)["whole"] = _tagged(dataset.whole, name)
+    tagged.transform = _Tag(name, dataset.transform)
+    return tagged
+
+
+class _Lenient(Reading):
+    """A reading whose samples are left out where they fail."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    @property
+    def counts(self) -> ReadCounts:
+        return self._reading.counts
+
+    def __next__(self) -> Item:
+        return _skipped(next(self._reading))
+
+    def begin(self) -> None:
+        self._reading.begin()
+
+    def ahead(self) -> Item | None:
+        return self._reading.ahead()
+
+    def close(self) -> None:
+        self._reading.close()
+
+
+def _lenient(part: BatchableDataset, batches: Iterable[list[int]], workers: int) -> Reading:
+    return _Lenient(part.reading(batches, workers))
+
+
+def _skipped(item: Item) -> Item:
+    return item._replace(make=partial(attempt, item, "skip")) if item.size else item
+
+
+def _kept(made: list[Any]) -> list[Any]:
+    samples, skipped = remaining(made)
+    for each in skipped:
+        _LOG.warning("left out of its batch: %s (%s)", public_url(each.url), each.error)
+    return samples
+
+
+def _seed(seed: int, name: str) -> int:
+    """Return the seed of a source's order, so that two sources of the same length have different ones."""
+    seed = whole(seed, "seed")
+    return int.from_bytes(
+        hashlib.sha256(f"penstock mix 1: {seed} {name}".encode("utf-8", "surrogatepass")).digest()[:8]
+    )
+
+
+def _check_sources(sources: object) -> None:
+    """Refuse what is not a mapping from names to datasets.
+
+    Raises:
+        Unusable: It is not; there is no source; or one is a mixture itself.
+
+    """
+    if not isinstance(sources, Mapping) or not sources:
+        raise Unusable(
+            f'sources must be a mapping from names to datasets, such as {{"web": web, "code": code}}, got {sources!r}'
+        )
+    for name, dataset in sources.items():
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+            raise Unusable(f"the name of a source must be a str of 1 to {_LONGEST_NAME} characters, got {name!r}")
+        if isinstance(dataset, Mix):
+            raise Unusable(f"source {name!r} is a Mix: give its sources to this one, with the product of their weights")
+        if not isinstance(dataset, BatchableDataset):
+            raise Unusable(f"source {name!r} must be a dataset of Penstock, got a {type(dataset).__name__}")
+
+
+def _checked_errors(on_error: object, sources: Mapping[str, Any]) -> dict[str, OnError]:
+    if on_error is None:
+        return {}
+    if not isinstance(on_error, Mapping):
+        raise Unusable(f"on_error must be a mapping from sources to 'raise' or 'skip', got {on_error!r}")
+    for name, value in on_error.items():
+        if name not in sources:
+            raise Unusable(f"on_error names {name!r}, which is no source: there are {', '.join(map(repr, sources))}")
+        if value not in ("raise", "skip"):
+            raise Unusable(f"on_error[{name!r}] must be 'raise' or 'skip', got {value!r}")
+    return dict(on_error)
+
+
+def _named(sources: Mapping[str, BatchableDataset]) -> tuple[tuple[str, ...], dict[str, BatchableDataset]]:
+    """Return the classes of all sources, and the sources with labels that are numbers in them."""
+    flat: list[Any] = []
+    for dataset in sources.values():
+        flat += dataset.parts if isinstance(dataset, JoinedDataset) else [dataset]
+    catalogs = [each for each in flat if isinstance(each, CatalogDataset)]
+    classes, named = relabelled(catalogs)
+    after = iter(named)
+    found: dict[str, BatchableDataset] = {}
+    for name, dataset in sources.items():
+        if isinstance(dataset, (ConcatMap, ConcatIterable)):
+            found[name] = dataset.with_parts(classes, [next(after) for _ in dataset.parts])
+        else:
+            found[name] = next(after) if isinstance(dataset, CatalogDataset) else dataset
+    return classes, found

@@ -1,0 +1,282 @@
+"""The sampling plan of a mixture: its state, and how a run goes on with other weights, sources or batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from penstock.data.order.draws import Draws
+from penstock.data.order.mixture import Mixture, Stage
+from penstock.data.order.protocol import LaneOrder
+from penstock.data.order.sampling import Cursor, SamplingPlan
+from penstock.data.order.weights import steps_of
+from penstock.errors import StateMismatch
+
+if TYPE_CHECKING:
+    from penstock.data.order.protocol import Lookup
+
+__all__ = ["MixturePlan"]
+
+_MOST = 1 << 62
+_HERE, _GONE = 3, 2  # values of a source in a state: that of the mixture, or no longer part of it
+
+
+class MixturePlan(SamplingPlan):
+    """The sampling plan of a mixture.
+
+    A state has, in addition to that of any plan, under ``"mixture"``: ``"weights"``, the digest of sources and weights;
+    ``"start"``, where the stage began (epoch, position, samples delivered before); ``"at"``, the epoch and position of
+    the counts; and for each source its digest, the draws before the stage, and those before ``"at"``. With the same
+    weights, a run goes on in its stage, and delivers what it would have delivered. With others, a stage begins.
+    """
+
+    order: Mixture
+
+    def __post_init__(self) -> None:
+        """Check the values as any plan does."""
+        super().__post_init__()
+
+    @cached_property
+    def stage(self) -> int:
+        """A number that identifies the stage; 0: the run's first."""
+        if self.order.stage == Stage():
+            return 0
+        text = f"{self.order.digest} {self.order.stage}"
+        return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7], "big") or 1
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, int], Draws]:
+        return {}
+
+    def draws(self, batch: int, lanes: int) -> Draws:
+        """Return the positions of draws for global batches of ``batch`` samples."""
+        key = batch, max(lanes, 1)
+        if key not in self._made:
+            self._made[key] = Draws(self.order, *key, self.seed)
+        return self._made[key]
+
+    def weights_at(self, cursor: Cursor, world: int) -> tuple[float, ...]:
+        """Return the weight of each source at a position; they sum up to 1."""
+        draws = self.draws(self.batch * world, self.lanes(cursor, world))
+        delivered = draws.delivered(cursor.epoch, cursor.position)
+        steps = [step for step in self.order.steps if step.start <= delivered]
+        return tuple(map(float, steps[-1].weights))
+
+    def indices(self, cursor: Cursor, world: int) -> Lookup:
+        """Return the function from positions of the cursor's epoch to samples."""
+        return self.draws(self.batch * world, self.lanes(cursor, world)).lookup(cursor.epoch)
+
+    def lanes(self, cursor: Cursor, world: int) -> int:
+        """Return the number of lanes, which a run keeps: sources are in the middle of their epochs at any time."""
+        if not isinstance(self.order, LaneOrder):
+            return 0
+        return cursor.lanes or self.order.lanes or world
+
+    def rereads(self, cursor: Cursor, world: int) -> str:
+        """Return why several ranks read the same blocks; "" if they do not."""
+        lanes = self.lanes(cursor, world)
+        if not lanes or self.shared(lanes, world):
+            return ""
+        return (
+            f"{world} ranks with batches of {self.batch} cannot share the {lanes} lanes of this mixture, which a run "
+            f"keeps: several read the same blocks (the ranks would have to divide {lanes}, and {lanes} the global "
+            f"batch of {self.batch * world})"
+        )
+
+    def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
+        """Return the state at ``cursor``: below 4 KB for 64 sources with names of ten characters."""
+        state, order = super().state(cursor, world, catalog), self.order
+        now = self.draws(self.batch * world, self.lanes(cursor, world)).at(cursor.epoch, cursor.position)
+        base = order.stage.draws or (0,) * len(now)
+        sources: dict[str, Any] = {name: [digest, draws] for name, digest, draws in order.stage.parked}
+        sources |= {
+            source.name: [source.digest, before, count]
+            for source, before, count in zip(order.sources, base, now, strict=True)
+        }
+        return state | {
+            "mixture": {
+                "weights": order.digest,
+                "start": [*order.stage[:3]],
+                "at": [int(cursor.epoch), int(cursor.position)],
+                "sources": sources,
+            }
+        }
+
+    def arguments(self) -> dict[str, object]:
+        """Return the arguments that the plans of all ranks have in common: also sources and weights."""
+        return super().arguments() | {"sources and weights": self.order.digest, "stage": self.stage}
+
+    def adopted(self, state: object, world: int, new_weights: object = None) -> tuple[MixturePlan, object]:
+        """Return the plan that goes on from ``state``, and the state as its ``resume`` expects it.
+
+        Args:
+            state: A state of a mixture.
+            world: Number of ranks.
+            new_weights: Weights from here on, as ``ps.Mix`` takes them, or True for those of this plan.
+
+        Raises:
+            StateMismatch: A source has other samples, the weights or sources differ without ``new_weights``, or the
+                state is not valid.
+            Unusable: ``new_weights`` are not valid weights for the sources.
+
+        """
+        plan = self
+        if new_weights is not None and new_weights is not True:
+            names = [source.name for source in self.order.sources]
+            plan = replace(self, order=replace(self.order, steps=steps_of(new_weights, names)))
+        if not isinstance(state, Mapping) or not isinstance(state.get("mixture"), Mapping):
+            return plan, state
+        found = _Found(state)
+        order = plan.order
+        for source in order.sources:
+            if source.name in found.sources and found.sources[source.name][0] != source.digest:
+                raise StateMismatch(
+                    f"source {source.name!r} has other samples, or another order, than in the state: give it the same "
+                    "catalog and shuffle=, or another name to begin it anew"
+                )
+        plain = {name: value for name, value in state.items() if name != "mixture"}
+        plain["catalog"] = plain["samples"] = None
+        if found.weights == order.digest and state.get("global_batch") == self.batch * world:
+            stage = Stage(*found.start, draws=plan._base(found, 1), parked=found.parked(order))  # noqa: SLF001  itself
+            if stage.draws == (0,) * len(stage.draws) and stage[:3] == (0, 0, 0):
+                stage = stage._replace(draws=())
+            return plan._at(stage), plain  # noqa: SLF001  itself
+        if new_weights is None and found.weights != order.digest:
+            raise StateMismatch(_difference(found, order))
+        stage = self._now(found, order)
+        plain |= {"epoch": stage.epoch, "position": stage.position}
+        return plan._at(stage), plain  # noqa: SLF001  itself
+
+    def resume(self, state: object, world: int, catalog: str, **allowed: bool) -> Cursor:
+        """Return the cursor of a state that ``adopted`` returned."""
+        if isinstance(state, Mapping) and "catalog" in state and state["catalog"] is None:
+            # Sources were compared one by one.
+            state = {**state, "catalog": catalog, "samples": self.total}
+        return super().resume(state, world, catalog, **allowed)
+
+    def _at(self, stage: Stage) -> MixturePlan:
+        return replace(self, order=self.order.begun(stage))
+
+    def _base(self, found: _Found, which: int) -> tuple[int, ...]:
+        """Return the draws of each source before the stage (1) or before the counts (2) of a state."""
+        return tuple(found.draws(source.name, which) for source in self.order.sources)
+
+    def _now(self, found: _Found, order: Mixture) -> Stage:
+        """Return the stage that begins where a state was taken, for the sources of ``order``.
+
+        Raises:
+            StateMismatch: The draws at that position are not known, or the sources of an epoch cannot change there.
+
+        """
+        epoch, position, total = found.epoch, found.position, found.total
+        begun, at, delivered = found.start
+        delivered += (epoch - begun) * total + position - at
+        counts = {name: found.draws(name, 2) for name in found.sources}
+        if (epoch, position) != found.at:
+            old = self.order
+            if found.weights != old.digest:
+                raise StateMismatch(
+                    "this state was moved to another position after it was taken (elastic_state), so that the draws of "
+                    "each source are known to the old weights only: give ps.Mix those, and load_state_dict "
+                    "new_weights="
+                )
+            stage = Stage(*found.start, draws=self._base(found, 1))
+            draws = Draws(old.begun(stage), found.batch, found.lanes, self.seed).at(epoch, position)
+            counts |= dict(zip([source.name for source in old.sources], draws, strict=True))
+        if order.once:
+            pairs = zip(order.sources, order.steps[0].weights, strict=True)
+            if 0 < position < total and position != sum(counts.get(each.name, 0) for each, weight in pairs if weight):
+                raise StateMismatch(
+                    'with ends="once", sources are removed (also by a weight of 0) between epochs only: this state is '
+                    f"in the middle of epoch {epoch}"
+                )
+            if position == total:
+                epoch, position = epoch + 1, 0
+            if position == 0:
+                counts = dict.fromkeys(counts, 0)
+        elif position >= order.total:
+            epoch, position = epoch + 1, 0
+        draws = tuple(counts.get(source.name, 0) for source in order.sources)
+        parked = tuple((name, found.sources[name][0], counts[name]) for name in found.missing(order))
+        return Stage(epoch, position, delivered, draws, parked)
+
+
+class _Found:
+    """The values of a state of a mixture, checked.
+
+    Attributes:
+        weights: Digest of sources and weights.
+        start: Where its stage began: epoch, position, samples delivered before.
+        at: Epoch and position of the counts.
+        epoch: Epoch of the state.
+        position: Position of the state.
+        total: Positions of an epoch.
+        batch: Its global batch.
+        lanes: Its lanes; 1 without.
+        sources: Digest and draws of each source, by name.
+
+    """
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        given = state["mixture"]
+        self.weights, sources = given.get("weights"), given.get("sources")
+        epoch, position, delivered = _numbers(given.get("start"), 3)
+        self.start, self.at = (epoch, position, delivered), _numbers(given.get("at"), 2)
+        numbers = [state.get(name) for name in ("epoch", "position", "samples", "global_batch")]
+        self.epoch, self.position, self.total, self.batch = _numbers(numbers, len(numbers))
+        [self.lanes] = _numbers([state.get("lanes", 1)], 1)
+        valid = isinstance(self.weights, str) and isinstance(sources, Mapping) and self.position <= self.total
+        if not (valid and self.lanes and self.batch and self.total and (self.epoch, self.position) >= self.start[:2]):
+            raise _invalid()
+        self.sources: dict[str, list[Any]] = {}
+        for name, values in sources.items():
+            listed = isinstance(values, (list, tuple)) and len(values) in (_HERE, _GONE)
+            if not (isinstance(name, str) and listed and isinstance(values[0], str)):
+                raise _invalid()
+            self.sources[name] = [values[0], *_numbers(values[1:], len(values) - 1)]
+
+    @property
+    def here(self) -> list[str]:
+        """The names of the sources that the mixture had."""
+        return [name for name, values in self.sources.items() if len(values) == _HERE]
+
+    def draws(self, name: str, which: int) -> int:
+        """Return the draws of a source before the stage (1) or before the counts (2)."""
+        values = self.sources.get(name, [])
+        return 0 if not values else values[min(which, len(values) - 1)]
+
+    def missing(self, order: Mixture) -> list[str]:
+        """Return the names of the sources that ``order`` does not have."""
+        names = {source.name for source in order.sources}
+        return [name for name in self.sources if name not in names]
+
+    def parked(self, order: Mixture) -> tuple[tuple[str, str, int], ...]:
+        """Return digest and draws of the sources that ``order`` does not have."""
+        return tuple((name, self.sources[name][0], self.sources[name][-1]) for name in self.missing(order))
+
+
+def _numbers(values: object, count: int) -> tuple[int, ...]:
+    if not isinstance(values, (list, tuple)) or len(values) != count:
+        raise _invalid()
+    if not all(type(each) is int and 0 <= each < _MOST for each in values):
+        raise _invalid()
+    return tuple(values)
+
+
+def _invalid() -> StateMismatch:
+    return StateMismatch("this state has a mixture with invalid values")
+
+
+def _difference(found: _Found, order: Mixture) -> str:
+    names = {source.name for source in order.sources}
+    added, removed = [*names - {*found.here}], [*{*found.here} - names]
+    what = "the weights, the order of the sources, or the length of an epoch differ"
+    if added or removed:
+        told = [f"added {name!r}" for name in sorted(added)] + [f"removed {name!r}" for name in sorted(removed)]
+        what = f"the sources differ ({', '.join(told)})"
+    return (
+        f"{what}: pass new_weights={{…}} to go on with others from here, or new_weights=True for those of this mixture"
+    )

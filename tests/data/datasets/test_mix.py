@@ -1,0 +1,390 @@
+"""Mixtures of real sources: shares, stores, workers, errors, states; wrong arguments are refused by name."""
+
+import collections
+import itertools
+import logging
+import random
+import uuid
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+
+import penstock as ps
+from penstock.errors import Damaged, StateMismatch, Unusable
+from penstock.testing.restarts import Counted, check_restarts
+from penstock.values import Place
+from tests.data.shards.archives import tar
+
+SIZES = {"objects": 40, "shards": 30, "files": 25}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Make objects in a store, shards in a folder, and files in another."""
+    folder, draw = tmp_path_factory.mktemp("sources"), random.Random(0)
+    url = f"memory://sources-{uuid.uuid4().hex}/x/"
+    for number in range(SIZES["objects"]):
+        with ps.open(f"{url}{number:03}.bin", "wb") as file:
+            file.write(b"object %d" % number)
+    for name in ("shards", "files"):
+        (folder / name).mkdir()
+    for shard in range(3):
+        members = [(f"{shard}{at:03}.bin", draw.randbytes(2000)) for at in range(10)]
+        (folder / "shards" / f"{shard}.tar").write_bytes(tar(members))
+    for number in range(SIZES["files"]):
+        (folder / "files" / f"{number:03}.txt").write_bytes(b"file %d" % number)
+    return {"objects": url, "shards": f"{folder}/shards/", "files": f"{folder}/files/"}
+
+
+def name(sample):
+    return sample.source, sample.key.rpartition("/")[2]
+
+
+@pytest.fixture
+def sources(places):
+    return {
+        "objects": ps.MapDataset.from_prefix(places["objects"], transform=name),
+        "shards": ps.MapDataset.from_shards(places["shards"], transform=name),
+        "files": ps.IterableDataset.from_prefix(places["files"], transform=name, shuffle=True, seed=3),
+    }
+
+
+WEIGHTS = {"objects": 4, "shards": 2, "files": 2}
+
+
+def loader_of(sources, batch=8, **options):
+    arguments = {"weights": WEIGHTS} | options.pop("mix", {})
+    return ps.DataLoader(ps.Mix(sources, **arguments), batch, collate_fn=list, **({"shuffle": True} | options))
+
+
+def counted(batches):
+    return collections.Counter(source for batch in batches for source, _ in batch)
+
+
+def test_each_batch_has_its_share_of_every_source(sources):
+    batches = [*loader_of(sources)]
+    assert len(batches) == 15
+    for batch in batches:
+        assert counted([batch]) == WEIGHTS
+
+
+def test_without_weights_each_sample_comes_once_an_epoch(sources):
+    loader = loader_of(sources, mix={"weights": None})
+    for _ in range(2):
+        assert counted(loader) == SIZES
+        samples = [*itertools.chain.from_iterable(loader)]
+        assert len(samples) == len({*samples}) == 95
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"temperature": 1}, SIZES),
+        ({"temperature": 0, "epoch_samples": 60}, {"objects": 20, "shards": 20, "files": 20}),
+        ({"repeats": {"files": 2}}, {"objects": 40, "shards": 30, "files": 50}),
+        (
+            {"weights": {"objects": 2, "shards": 1, "files": 1}, "ends": "shortest"},
+            {"objects": 40, "shards": 20, "files": 20},
+        ),
+        ({"weights": {"objects": 1, "shards": 1, "files": 0}}, {"objects": 40, "shards": 40}),
+        ({"weights": {"objects": 9, "shards": 1, "files": 1}, "ends": "once"}, SIZES),
+    ],
+)
+def test_epochs_have_the_samples_that_are_asked_for(sources, arguments, expected):
+    loader = loader_of(sources, mix={"weights": None} | arguments)
+    found = counted(loader)
+    assert found.total() == loader.dataset.epoch_samples == sum(expected.values())
+    for source, count in expected.items():
+        assert abs(found[source] - count) <= 2
+
+
+def test_random_batches_have_other_shares_and_one_source_batches_are_pure(sources):
+    shares = {tuple(sorted(counted([batch]).items())) for batch in loader_of(sources, mix={"batches": "random"})}
+    assert len(shares) > 5
+    batches = [*loader_of(sources, mix={"batches": "one-source"})]
+    assert {len(counted([batch])) for batch in batches} == {1}
+    assert {source for batch in batches for source, _ in batch} == {*SIZES}
+
+
+@pytest.mark.parametrize("shuffle", [True, False, ps.Lanes(), ps.BlockShuffle(4, 2)])
+@pytest.mark.parametrize("arguments", [{}, {"batches": "random"}, {"batches": "one-source"}, {"weights": None}])
+def test_a_mixture_resumes_after_any_batch(sources, shuffle, arguments):
+    check_restarts(lambda: loader_of(sources, mix=arguments, shuffle=shuffle))
+
+
+def test_a_mixture_resumes_under_torchs_loader(sources):
+    def make():
+        batches = ps.Mix(sources, weights=WEIGHTS).batched(8, list, shuffle=True)
+        return Counted(TorchDataLoader(batches, batch_size=None), batches)
+
+    check_restarts(make)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes_make_the_same_batches(sources, method):
+    # A process that was spawned has no memory:// of this one.
+    sources, mix = {key: sources[key] for key in ("shards", "files")}, {"weights": {"shards": 1, "files": 3}}
+    expected = [*loader_of(sources, mix=mix)]
+    loader = loader_of(sources, mix=mix, num_workers=2, multiprocessing_context=method)
+    assert [*loader] == expected
+    delivered = loader.report().sources
+    assert {each.name: each.samples for each in delivered} == dict(counted(expected))
+
+
+def test_global_batches_are_the_same_for_any_ranks(sources):
+    whole = [sorted(batch) for batch in loader_of(sources)]
+    for world in (2, 4):
+        ranks = [[*loader_of(sources, 8 // world, place=Place(rank, world))] for rank in range(world)]
+        assert [sorted(sum(parts, [])) for parts in zip(*ranks, strict=True)] == whole
+
+
+def test_lanes_are_read_by_one_rank_each(sources):
+    order = ps.Lanes(5, lanes=2)
+    sources = {"a": sources["shards"], "b": sources["shards"][:20]}
+    arguments = {"weights": {"a": 2, "b": 1}}
+    ranks = [[*loader_of(sources, 6, mix=arguments, shuffle=order, place=Place(rank, 2))] for rank in range(2)]
+    seen = [{sample for batch in rank[:3] for sample in batch if sample[0] == "a"} for rank in ranks]
+    assert [*map(len, seen)] == [12, 12]
+    # Only a block at the border of the two lanes is read by both.
+    blocks = [{(key[0], int(key[1:]) // 5) for _, key in rank} for rank in seen]
+    assert len(blocks[0] & blocks[1]) <= 1
+
+
+def test_weights_change_where_a_state_is_loaded_and_no_sample_is_lost(sources):
+    loader, seen = loader_of(sources), []
+    for batch in itertools.islice(loader, 7):
+        seen += batch
+    state = loader.state_dict()
+    new = {"objects": 1, "shards": 1, "files": 6}
+    other = loader_of(sources, num_workers=2)
+    other.load_state_dict(state, new_weights=new)
+    for batch in itertools.islice(other, 4):
+        assert counted([batch]) == new
+        seen += batch
+    counts = collections.Counter(seen)
+    for source, size in SIZES.items():
+        repeats = [count for (own, _), count in counts.items() if own == source]
+        assert max(repeats) - min(repeats) <= (len(repeats) == size)
+    with pytest.raises(StateMismatch, match="pass new_weights="):
+        loader_of(sources, mix={"weights": new}).load_state_dict(state)
+    loader_of(sources, mix={"weights": new}).load_state_dict(state, new_weights=True)
+
+
+def test_persistent_workers_take_new_weights(sources):
+    loader = loader_of(sources, num_workers=1, persistent_workers=True)
+    state = loader.state_dict()
+    first = [*loader]
+    new = {"objects": 1, "shards": 6, "files": 1}
+    loader.load_state_dict(state, new_weights=new)
+    assert [counted([batch]) for batch in itertools.islice(loader, 3)] == [new] * 3
+    assert counted([first[0]]) == WEIGHTS
+
+
+def test_persistent_workers_of_torch_refuse_weights_that_they_do_not_know(sources):
+    batches = ps.Mix(sources, weights=WEIGHTS).batched(8, list)
+    state = batches.state_dict()
+    loader = TorchDataLoader(batches, batch_size=None, num_workers=1, persistent_workers=True)
+    assert len([*loader]) == 15
+    batches.load_state_dict(state, new_weights={"objects": 1, "shards": 6, "files": 1})
+    with pytest.raises(Unusable, match="worker processes still have the ones from before"):
+        next(iter(loader))
+
+
+def test_a_schedule_moves_the_shares_during_the_run(sources):
+    schedule = ps.Schedule([(0, WEIGHTS), (80, {"objects": 0, "shards": 8, "files": 0})])
+    loader = loader_of(sources, mix={"weights": schedule, "epoch_samples": 160})
+    shares = [counted([batch])["shards"] for batch in loader]
+    assert shares[0] == 2
+    assert all(later >= share - 1 for share, later in itertools.pairwise(shares))
+    assert shares[10:] == [8] * 10
+    check_restarts(lambda: loader_of(sources, mix={"weights": schedule, "epoch_samples": 160}))
+
+
+def test_arrays_and_tokens_are_sources_too(sources, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(f"{tmp_path}/a.zarr", shape=(12, 4), chunks=(3, 4), dtype="int64")
+    array[:] = np.arange(48).reshape(12, 4)
+    np.arange(1000, 1040).astype("uint16").tofile(tmp_path / "t.bin")
+    mix = ps.Mix(
+        {
+            "zarr": ps.ZarrDataset(f"{tmp_path}/a.zarr", shuffle=True),
+            "tokens": ps.TokenDataset.from_shards(f"{tmp_path}/t.bin", length=4, dtype="uint16"),
+            "both": ps.concat(sources["objects"], sources["shards"]),
+        },
+        weights={"zarr": 1, "tokens": 1, "both": 2},
+    )
+    loader = ps.DataLoader(mix, 4, shuffle=True, collate_fn=list)
+    batches = [*loader]
+    assert {sum(isinstance(each, tuple) for each in batch) for batch in batches} == {2}
+    arrays = torch.stack([torch.as_tensor(each) for batch in batches for each in batch if not isinstance(each, tuple)])
+    assert arrays.shape == (len(batches) * 2, 4)
+    assert (arrays[:, 0] >= 1000).sum() == (arrays[:, 0] < 1000).sum() == len(batches)
+    assert {source for batch in batches for source, *_ in [each for each in batch if isinstance(each, tuple)]} == {
+        "both"
+    }
+
+
+def broken(sample):
+    if sample.key.endswith("3.bin"):
+        raise ValueError("three")
+    return name(sample)
+
+
+class TestErrors:
+    def sources(self, places):
+        return {
+            "objects": ps.MapDataset.from_prefix(places["objects"], transform=broken),
+            "files": ps.MapDataset.from_prefix(places["files"], transform=name),
+        }
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_a_source_may_skip_what_fails(self, places, workers, caplog):
+        caplog.set_level(logging.WARNING, "penstock")
+        mix = ps.Mix(self.sources(places), on_error={"objects": "skip"})
+        loader = ps.DataLoader(mix, 13, collate_fn=list, shuffle=True, num_workers=workers)
+        assert counted(loader) == {"objects": 36, "files": 25}
+        assert loader.skipped_count == 4
+        assert {each.url[-7:] for each in loader.skipped} == {f"{ten}3.bin" for ten in ("00", "01", "02", "03")}
+
+    def test_torchs_loader_logs_what_is_left_out(self, places, caplog):
+        mix = ps.Mix(self.sources(places), on_error={"objects": "skip"})
+        assert counted(TorchDataLoader(mix.batched(13, list), batch_size=None)) == {"objects": 36, "files": 25}
+        assert sum("left out of its batch" in each.message for each in caplog.records) == 4
+
+    def test_other_sources_raise(self, places):
+        for on_error in (None, {"files": "skip"}, {"objects": "raise"}):
+            with pytest.raises(ValueError, match="three"):
+                [*ps.DataLoader(ps.Mix(self.sources(places), on_error=on_error), 13, collate_fn=list)]
+
+    def test_a_batch_without_a_sample_left_is_damaged(self, places):
+        def fails(sample):
+            raise ValueError(sample.key)
+
+        mix = ps.Mix(
+            {"objects": ps.MapDataset.from_prefix(places["objects"], transform=fails)}, on_error={"objects": "skip"}
+        )
+        with pytest.raises(Damaged, match="no sample of a batch"):
+            [*ps.DataLoader(mix, 4)]
+
+
+def test_bare_samples_name_their_source_also_in_other_processes(places):
+    mix = ps.Mix({key: ps.MapDataset.from_prefix(places[key]) for key in ("objects", "files")})
+    for workers in (0, 1):
+        [batch, *_] = ps.DataLoader(mix, 8, num_workers=workers)
+        assert {sample.source for sample in batch} == {"objects", "files"}
+    assert ps.MapDataset.from_prefix(places["files"])[0].source == ""
+
+
+def test_labels_of_all_sources_are_numbers_of_one_list(tmp_path):
+    for source, classes in (("one", "bc"), ("two", "ab")):
+        for each in classes:
+            (tmp_path / source / each).mkdir(parents=True)
+            (tmp_path / source / each / "x").write_bytes(b"")
+    parts = {
+        source: ps.MapDataset.from_prefix(
+            f"{tmp_path}/{source}/", labels="folder", transform=lambda s: (s.label, s.key)
+        )
+        for source in ("one", "two")
+    }
+    mix = ps.Mix(parts)
+    assert mix.classes == ("a", "b", "c")
+    for label, key in itertools.chain.from_iterable(ps.DataLoader(mix, 4, collate_fn=list)):
+        assert key.split("/")[-2] == mix.classes[label]
+    joined = ps.Mix({"both": ps.concat(parts["one"]), "two": parts["two"]})
+    for label, key in itertools.chain.from_iterable(ps.DataLoader(joined, 4, collate_fn=list)):
+        assert key.split("/")[-2] == joined.classes[label]
+
+
+def test_inspect_and_plan_tell_the_sources(sources):
+    loader = loader_of(sources)
+    planned = loader.inspect(2)
+    batch = next(itertools.islice(iter(loader), 2, None))
+    assert [each.source for each in planned] == [source for source, _ in batch]
+    shown = next(each for each in planned if each.source == "objects")
+    assert sources["objects"].url_of(shown.index) == shown.url
+    urls = sum(len([*spans]) for _, spans in loader_of(sources).reads())
+    assert urls == 120
+
+
+def test_the_report_tells_shares_and_waits(sources):
+    loader = loader_of(sources)
+    found = counted(loader)
+    report = loader.report()
+    told = {each.name: each for each in report.sources}
+    assert {each: told[each].samples for each in told} == dict(found)
+    assert told["objects"].wanted == 0.5
+    assert all(each.waited_s >= 0 for each in report.sources)
+    assert "objects" in str(report)
+    assert "objects" in report.html()
+    assert report.values()["sources"][0]["name"] == "objects"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ({"weights": {"objects": 1}}, "weights lacks the source"),
+            ({"weights": WEIGHTS | {"x": 1}}, "names 'x'"),
+            ({"weights": [1, 2, 3]}, "weights must be a mapping"),
+            ({"weights": WEIGHTS, "temperature": 1}, "exclude one another, got weights and temperature"),
+            ({"repeats": {"x": 1}}, "repeats names 'x'"),
+            ({"repeats": {"files": 2}, "ends": "longest"}, "ends is for weights"),
+            ({"temperature": 2}, "temperature must be"),
+            ({"ends": "never"}, "ends must be"),
+            ({"batches": "mixed"}, "batches must be"),
+            ({"epoch_samples": 0}, "epoch_samples"),
+            ({"epoch_samples": 1.5}, "epoch_samples"),
+            ({"epoch_samples": 10, "ends": "once"}, "pass one of the two"),
+            ({"ends": "once", "batches": "one-source"}, "does not go with"),
+            ({"weights": ps.Schedule([(0, WEIGHTS)])}, "pass epoch_samples="),
+            ({"weights": ps.Schedule([(0, WEIGHTS)]), "ends": "once"}, "does not go with"),
+            ({"weights": ps.Schedule([(0, {"x": 1})]), "epoch_samples": 9}, "lacks the source"),
+            ({"on_error": "skip"}, "on_error must be a mapping"),
+            ({"on_error": {"x": "skip"}}, "on_error names 'x'"),
+            ({"on_error": {"files": "drop"}}, "must be 'raise' or 'skip'"),
+        ],
+    )
+    def test_arguments(self, sources, arguments, words):
+        with pytest.raises(Unusable, match=words):
+            ps.Mix(sources, **arguments)
+
+    def test_sources(self, sources):
+        mix = ps.Mix(sources)
+        for wrong, words in (
+            ({}, "must be a mapping from names"),
+            ([sources["files"]], "must be a mapping from names"),
+            ({"": sources["files"]}, "name of a source"),
+            ({1: sources["files"]}, "name of a source"),
+            ({"a": mix}, "is a Mix"),
+            ({"a": [1, 2]}, "must be a dataset of Penstock, got a list"),
+            ({"a": sources["objects"][:0]}, "has no samples"),
+        ):
+            with pytest.raises(Unusable, match=words):
+                ps.Mix(wrong)
+
+    def test_iteration_without_batches(self, sources):
+        with pytest.raises(Unusable, match="a Mix is read in batches"):
+            iter(ps.Mix(sources))
+        with pytest.raises(Unusable, match="a Mix is read in batches"):
+            next(iter(TorchDataLoader(ps.Mix(sources), batch_size=4)))
+
+    def test_a_mixture_in_concat_and_in_a_batch_sampler(self, sources):
+        with pytest.raises(Unusable, match="got a Mix"):
+            ps.concat(ps.Mix(sources))
+        with pytest.raises(Unusable, match="has no samples by index"):
+            ps.BatchSampler(ps.Mix(sources), 4)
+
+    def test_new_weights_of_a_plain_dataset(self, sources):
+        loader = ps.DataLoader(sources["objects"], 4)
+        with pytest.raises(Unusable, match=r"new_weights= changes the weights of a ps\.Mix"):
+            loader.load_state_dict(loader.state_dict(), new_weights=WEIGHTS)
+
+    def test_lanes_that_differ(self, places):
+        shards = {
+            "a": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.Lanes(4, lanes=2)),
+            "b": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.Lanes(4, lanes=4)),
+        }
+        with pytest.raises(Unusable, match="same number of lanes"):
+            ps.Mix(shards)

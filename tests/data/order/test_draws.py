@@ -1,0 +1,176 @@
+"""Draws of a mixture: at any batch, the first draws of each source have come, each once, and shares are exact."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.data.order.draws import Draws
+from penstock.data.order.mixture import MixedSource, Mixture, Stage
+from penstock.data.order.orders import FullShuffle
+from penstock.data.order.weights import steps_of
+from penstock.errors import Unusable
+from tests.amounts import examples
+from tests.data.order.mixtures import borders, endless, mixtures, source_of, weights
+
+EPOCHS = 3
+
+
+def epochs_of(draws, mixture, first=0, position=0, count=EPOCHS):
+    return [
+        draws.lookup(epoch)(np.arange(position if epoch == first else 0, mixture.total))
+        for epoch in range(first, first + count)
+    ]
+
+
+def assert_first_draws(mixture, lanes, samples):
+    """Assert that ``samples`` are the first draws of every source, in any order."""
+    sources = source_of(mixture, samples)
+    for number, source in enumerate(mixture.sources):
+        mine = samples[sources == number] - borders(mixture)[number]
+        assert sorted(mine.tolist()) == sorted(endless(source, lanes, len(mine)))
+
+
+@given(made=mixtures(), units=st.integers(1, 12), seed=st.integers(0, 9))
+@settings(max_examples=examples(80), deadline=None)
+def test_before_each_batch_the_counts_are_those_of_what_was_delivered(made, units, seed):
+    mixture, lanes = made
+    batch, draws = lanes * units, Draws(mixture, lanes * units, lanes, seed)
+    before = np.zeros(len(mixture.sources), dtype=np.int64)
+    for epoch, samples in enumerate(epochs_of(draws, mixture)):
+        sources = source_of(mixture, samples)
+        for position in range(0, mixture.total, batch):
+            counted = np.bincount(sources[:position], minlength=len(before))
+            assert draws.at(epoch, position) == tuple((counted + (0 if mixture.once else before)).tolist())
+        before += np.bincount(sources, minlength=len(before))
+
+
+@given(made=mixtures(), units=st.integers(1, 12), seed=st.integers(0, 9))
+@settings(max_examples=examples(80), deadline=None)
+def test_every_source_goes_through_its_own_order(made, units, seed):
+    mixture, lanes = made
+    found = epochs_of(Draws(mixture, lanes * units, lanes, seed), mixture)
+    if not mixture.once:
+        for count in range(1, EPOCHS + 1):
+            assert_first_draws(mixture, lanes, np.concatenate(found[:count]))
+        return
+    sizes = zip(borders(mixture), borders(mixture)[1:], mixture.steps[0].weights, strict=False)
+    every = [sample for start, stop, weight in sizes if weight for sample in range(start, stop)]
+    assert all(sorted(samples.tolist()) == every for samples in found)
+
+
+@given(made=mixtures(("stratified",), scheduled=False, laned=False), batch=st.integers(1, 64))
+@settings(max_examples=examples(80), deadline=None)
+def test_a_stratified_batch_has_each_share_to_less_than_one_sample(made, batch):
+    mixture, _ = made
+    shares = np.array([float(weight) for weight in mixture.steps[0].weights])
+    for samples in epochs_of(Draws(mixture, batch, 1, 0), mixture):
+        sources, left = source_of(mixture, samples), np.array([source.samples for source in mixture.sources])
+        for position in range(0, mixture.total, batch):
+            some = sources[position : position + batch]
+            counts = np.bincount(some, minlength=len(shares))
+            left = left - counts
+            if mixture.once and (left[shares > 0] < batch).any():
+                break
+            assert (np.abs(counts - shares * len(some)) < 1 + 1e-9).all()
+
+
+@given(made=mixtures(("one-source",)), units=st.integers(1, 12))
+@settings(max_examples=examples(60), deadline=None)
+def test_a_batch_of_one_source_is_pure(made, units):
+    mixture, lanes = made
+    batch = lanes * units
+    for samples in epochs_of(Draws(mixture, batch, lanes, 0), mixture):
+        sources = source_of(mixture, samples)
+        for position in range(0, mixture.total, batch):
+            assert len(set(sources[position : position + batch].tolist())) == 1
+
+
+@given(made=mixtures(("random",), scheduled=False, laned=False))
+@settings(max_examples=examples(30), deadline=None)
+def test_random_batches_hold_the_draws_of_each_source_in_order(made):
+    mixture, _ = made
+    if mixture.once:
+        return
+    [samples] = epochs_of(Draws(mixture, 1, 1, 0), mixture, count=1)
+    for number, source in enumerate(mixture.sources):
+        mine = samples[source_of(mixture, samples) == number] - borders(mixture)[number]
+        assert mine.tolist() == endless(source, 1, len(mine))
+
+
+@given(made=mixtures(), data=st.data())
+@settings(max_examples=examples(80), deadline=None)
+def test_a_stage_with_other_weights_and_batches_goes_on_where_each_source_was(made, data):
+    mixture, lanes = made
+    batch = lanes * data.draw(st.integers(1, 12))
+    draws = Draws(mixture, batch, lanes, 1)
+    epoch = data.draw(st.integers(0, EPOCHS - 1))
+    position = data.draw(st.sampled_from(range(0, mixture.total, batch)))
+    before = [samples for number, samples in enumerate(epochs_of(draws, mixture)) if number < epoch]
+    before.append(epochs_of(draws, mixture)[epoch][:position])
+    stage = Stage(epoch, position, draws.delivered(epoch, position), draws.at(epoch, position))
+    assert stage.delivered == sum(map(len, before))
+    names = [source.name for source in mixture.sources]
+    changed = data.draw(weights(names))
+    if mixture.once:
+        changed = {
+            name: max(changed[name], 1) * bool(old) for name, old in zip(names, mixture.steps[0].weights, strict=True)
+        }
+    values = {name: getattr(mixture, name) for name in ("sources", "batches", "ends")}
+    length = {} if mixture.once else {"epoch_samples": mixture.total}
+    after = type(mixture)(**values, **length, steps=steps_of(changed, names), stage=stage)
+    other = Draws(after, lanes * data.draw(st.integers(1, 12)), lanes, 1)
+    found = epochs_of(other, after, epoch, position)
+    if mixture.once:
+        whole = np.concatenate([before[-1], found[0]])
+        assert sorted(whole.tolist()) == sorted(epochs_of(draws, mixture, count=1)[0].tolist())
+        return
+    assert_first_draws(mixture, lanes, np.concatenate([*before, *found]))
+
+
+def test_shares_of_ranks_are_alike():
+    sources = tuple(MixedSource(f"s{number}", 1000, 1000, FullShuffle(), number, "") for number in range(3))
+    mixture = Mixture(sources=sources, steps=steps_of({"s0": 8, "s1": 4, "s2": 4}, ["s0", "s1", "s2"]))
+    found = source_of(mixture, Draws(mixture, 256, 1, 0).lookup(0)(np.arange(256)))
+    for part in found.reshape(4, 64):
+        assert np.abs(np.bincount(part, minlength=3) - [32, 16, 16]).max() <= 2
+
+
+def test_a_source_of_weight_zero_is_never_drawn_and_needs_no_samples_of_its_epoch():
+    sources = tuple(MixedSource(f"s{number}", 10, 10, FullShuffle(), number, "") for number in range(3))
+    mixture = Mixture(sources=sources, steps=steps_of({"s0": 1, "s1": 0, "s2": 1}, ["s0", "s1", "s2"]))
+    assert mixture.total == 20
+    assert set(source_of(mixture, Draws(mixture, 8, 1, 0).lookup(5)(np.arange(20))).tolist()) == {0, 2}
+
+
+def test_an_epoch_before_the_present_stage_is_refused():
+    source = MixedSource("s0", 10, 10, FullShuffle(), 0, "")
+    mixture = Mixture(sources=(source,), steps=steps_of({"s0": 1}, ["s0"]), stage=Stage(3, 0, 30, (30,)))
+    draws = Draws(mixture, 2, 1, 0)
+    assert draws.at(3, 0) == (30,)
+    with pytest.raises(Unusable, match="epoch 2 lies before the present weights"):
+        draws.lookup(2)
+
+
+def test_lanes_that_do_not_divide_the_batch_are_refused():
+    source = MixedSource("s0", 10, 10, FullShuffle(), 0, "")
+    mixture = Mixture(sources=(source,), steps=steps_of({"s0": 1}, ["s0"]))
+    with pytest.raises(Unusable, match="3 lanes must divide the global batch of 8"):
+        Draws(mixture, 8, 3, 0)
+
+
+class _Wrong:
+    identity = "wrong"
+
+    def positions(self, samples):
+        return samples
+
+    def epoch(self, samples, _seed, _epoch):
+        return lambda positions: positions + samples
+
+
+def test_an_order_of_a_source_that_returns_samples_of_another_is_refused():
+    sources = (MixedSource("s0", 10, 10, _Wrong(), 0, ""), MixedSource("s1", 10, 10, FullShuffle(), 0, ""))
+    mixture = Mixture(sources=sources, steps=steps_of({"s0": 1, "s1": 1}, ["s0", "s1"]))
+    with pytest.raises(Unusable, match="outside"):
+        Draws(mixture, 4, 1, 0).lookup(0)(np.arange(8))
