@@ -136,6 +136,7 @@ MIRRORS |= {
 }  # design/0020
 MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
 MIRRORS |= {("penstock.data.tokens.dataset", "from_shards")}  # design/0020
+MIRRORS |= {("penstock.data.datasets.mix", "__init__")}  # design/0089
 # Drop-ins have the signatures of the library whose name they have: design/0037.
 MIRRORS |= {
     ("penstock.compat.osstorchconnector.datasets", f"from_{each}")

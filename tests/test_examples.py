@@ -119,6 +119,14 @@ def test_shards_are_trained_on_and_continued(variables):
     assert found == [[("0", "12")], [("1", "24")]]
 
 
+def test_a_mixture_is_trained_on_and_continued_with_other_weights(variables):
+    words = [EXAMPLES / "mixture.py", URL, "s3://bucket/shards/", "--run", "s3://bucket/runs/11/"]
+    first = printed(program(*words, "--epochs", "1", **variables))
+    second = printed(program(*words, "--epochs", "2", "--weights", "1", "3", **variables))
+    found = [re.findall(r"epoch (\d): loss \d+\.\d+ after (\d+) steps", each) for each in (first, second)]
+    assert found == [[("0", "12")], [("1", "24")]]
+
+
 def test_tokens_continues_after_the_last_saved_step(variables):
     words = [EXAMPLES / "tokens.py", "s3://bucket/tokens/", "--run", "s3://bucket/runs/10/", "--vocabulary", "1024"]
     words += ["--batch-size", "8", "--save-every", "6"]  # 17 steps, of which the twelfth is the last saved

@@ -91,7 +91,15 @@ found |= {name: outcome(lambda: importlib.import_module(name)) for name in sys.a
 found |= {name: outcome(verb) for name, verb in verbs.items()}
 print(json.dumps(found))
 """
-TORCH = {"ps.BatchSampler", "ps.DataLoader", "ps.IterableDataset", "ps.MapDataset", "ps.ZarrDataset", "ps.concat"}
+TORCH = {
+    "ps.BatchSampler",
+    "ps.DataLoader",
+    "ps.IterableDataset",
+    "ps.MapDataset",
+    "ps.Mix",
+    "ps.ZarrDataset",
+    "ps.concat",
+}
 TORCH |= {"ps.save", "ps.load", "ps.save_safetensors", "ps.TokenDataset"}
 
 

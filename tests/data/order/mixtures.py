@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import LanedMixture, MixedSource, Mixture
+from penstock.data.order.mixture import MixedSource
+from penstock.data.order.mixture_plan import LanedMixture, Mixture
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.weights import Schedule, steps_of
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import MixedSource, Mixture, Stage
+from penstock.data.order.mixture import MixedSource, Stage
+from penstock.data.order.mixture_plan import Mixture
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.weights import steps_of
 from penstock.errors import Unusable

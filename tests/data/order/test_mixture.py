@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.data.order.mixture import LanedMixture, MixedSource, Mixture, Stage
+from penstock.data.order.mixture import MixedSource, Stage
+from penstock.data.order.mixture_plan import LanedMixture, Mixture
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.protocol import LaneOrder, Order
 from penstock.data.order.weights import steps_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import LanedMixture, MixedSource, Mixture, Stage
-from penstock.data.order.mixture_plan import MixturePlan
+from penstock.data.order.mixture import MixedSource, Stage
+from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.sampling import Cursor
 from penstock.data.order.weights import steps_of

@@ -24,8 +24,8 @@ from penstock.data.datasets.joint import MOST_SHARES, JointReading, Member
 from penstock.data.datasets.map import Part
 from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
 from penstock.data.datasets.sample import Sample
-from penstock.data.order.mixture import Batches, Ends, LanedMixture, MixedSource, Mixture
-from penstock.data.order.mixture_plan import MixturePlan
+from penstock.data.order.mixture import Batches, Ends, MixedSource
+from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import order_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of

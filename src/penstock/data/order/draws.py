@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.order.mixture import MixedSource, Mixture
+    from penstock.data.order.mixture import MixedSource, MixtureSpec
     from penstock.data.order.protocol import Lookup
 
 __all__ = ["Draws"]
@@ -96,7 +96,7 @@ class Draws:
     Building one costs some milliseconds, a lookup 1 to 3 µs a position in blocks of some thousand.
     """
 
-    def __init__(self, mixture: Mixture, batch: int, lanes: int, seed: int) -> None:
+    def __init__(self, mixture: MixtureSpec, batch: int, lanes: int, seed: int) -> None:
         """Compute with global batches of ``batch`` samples; ``seed`` is for what is permuted within blocks."""
         if batch % lanes:
             raise Unusable(f"{lanes} lanes must divide the global batch of {batch}")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.data.order.draws import Draws
-from penstock.errors import Bug
-
 if TYPE_CHECKING:
-    from penstock.data.order.protocol import Lookup, Order
+    from penstock.data.order.protocol import Order
     from penstock.data.order.weights import Step
 
-__all__ = ["Batches", "Ends", "LanedMixture", "MixedSource", "Mixture", "Stage"]
+__all__ = ["Batches", "Ends", "MixedSource", "MixtureSpec", "Stage"]
 
 Batches = Literal["stratified", "random", "one-source"]
 Ends = Literal["longest", "shortest", "once"]
@@ -62,8 +59,8 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """The arguments of a mixture; ``Draws`` computes with them. A sample's number counts through all sources in order.
+class MixtureSpec:
+    """The arguments of a mixture, with which ``Draws`` computes. A sample's number counts through all sources in order.
 
     Attributes:
         sources: The sources.
@@ -122,29 +119,3 @@ class Mixture:
     def positions(self, samples: int) -> int:  # noqa: ARG002  part of the contract of orders
         """Return the positions of an epoch."""
         return self.total
-
-    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        """Return the order of an epoch whose global batches are one sample each."""
-        if samples != self.samples:
-            raise Bug(f"a mixture of {self.samples} samples was asked for {samples}")
-        return Draws(self, 1, 1, seed).lookup(epoch)
-
-    def begun(self, stage: Stage) -> Mixture:
-        """Return the same mixture, whose blocks begin at ``stage``."""
-        return replace(self, stage=stage)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanedMixture(Mixture):
-    """A mixture of sources whose orders have lanes: ``lanes`` neighbouring positions are draws of the same source.
-
-    Attributes:
-        lanes: Number of lanes; None: one for each rank of the first run.
-
-    """
-
-    lanes: int | None = None
-
-    def with_lanes(self, lanes: int) -> LanedMixture:
-        """Return the same mixture with ``lanes`` lanes."""
-        return replace(self, lanes=lanes)

@@ -4,24 +4,55 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import Mixture, Stage
+from penstock.data.order.mixture import MixtureSpec, Stage
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.sampling import Cursor, SamplingPlan
 from penstock.data.order.weights import steps_of
-from penstock.errors import StateMismatch
+from penstock.errors import Bug, StateMismatch
 
 if TYPE_CHECKING:
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["MixturePlan"]
+__all__ = ["LanedMixture", "Mixture", "MixturePlan"]
 
 _MOST = 1 << 62
 _HERE, _GONE = 3, 2  # values of a source in a state: that of the mixture, or no longer part of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture(MixtureSpec):
+    """A mixture as an order; its plan says where global batches end."""
+
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
+        """Return the order of an epoch whose global batches are one sample each."""
+        if samples != self.samples:
+            raise Bug(f"a mixture of {self.samples} samples was asked for {samples}")
+        return Draws(self, 1, 1, seed).lookup(epoch)
+
+    def begun(self, stage: Stage) -> Self:
+        """Return the same mixture, whose blocks begin at ``stage``."""
+        return replace(self, stage=stage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanedMixture(Mixture):
+    """A mixture of sources whose orders have lanes: ``lanes`` neighbouring positions are draws of the same source.
+
+    Attributes:
+        lanes: Number of lanes; None: one for each rank of the first run.
+
+    """
+
+    lanes: int | None = None
+
+    def with_lanes(self, lanes: int) -> LanedMixture:
+        """Return the same mixture with ``lanes`` lanes."""
+        return replace(self, lanes=lanes)
 
 
 class MixturePlan(SamplingPlan):
