@@ -73,20 +73,44 @@ def _shards(condition: str) -> list[Bar]:
             rate / max(each) for rate, *each in zip(ours.rate, *(table[other].rate for other in others), strict=True)
         ]
 
-    def wire(ours: Row, _: Table) -> Values:
-        return [each / whole for each, whole in zip(ours["wire_bytes"], ours["bytes"], strict=True)]
-
     without_disk = beside("webdataset_shards", "s3torchconnector_shards")
     return [
         Bar(condition, blocks, "samples/s beside the best peer without a local disk", without_disk, 4, at_least=True),
         Bar(condition, blocks, "samples/s beside LitData", beside("litdata_shards"), 2.5, at_least=True),
         Bar(condition, blocks, "CPU per sample beside raw sockets'", _cpu_by("floor_shards"), 2.2),
         Bar(condition, blocks, "first batch, s", lambda ours, _: ours["first_s"], 0.25, unit="s"),
-        Bar(condition, blocks, "bytes read beside those of the samples", wire, 1.03),
+        _wire(condition, blocks),
         Bar(condition, blocks, "peak RSS", lambda ours, _: ours.peak_mib, 668, unit="MiB"),
         Bar(condition, single, "samples/s beside the same bytes as objects", rate_by_theirs, 0.95, at_least=True),
         Bar(condition, single, "CPU per sample beside the same", _cpu_by_theirs, 1.1),
     ]
+
+
+def _wire(condition: str, script: str) -> Bar:
+    def measure(ours: Row, _: Table) -> Values:
+        return [each / whole for each, whole in zip(ours["wire_bytes"], ours["bytes"], strict=True)]
+
+    return Bar(condition, script, "bytes read beside those of the samples", measure, 1.03)
+
+
+def _rows(condition: str) -> list[Bar]:
+    """Rows of Parquet files: beside pyarrow on a local file in the same order, and beside datasets in another."""
+    mixed, theirs = "penstock_rows", "datasets_rows"
+    bars = [
+        Bar(condition, mixed, "rows/s beside datasets' streaming", rate_by_theirs, 5, at_least=True),
+        Bar(
+            condition,
+            mixed,
+            "peak RSS beside datasets'",
+            lambda ours, table: ratio(ours.peak_mib, table[theirs].peak_mib),
+            1 / 3,
+        ),
+        _wire(condition, mixed),
+    ]
+    if not condition.endswith("-late"):
+        words = "rows/s in order beside pyarrow's of a local file"
+        bars.append(Bar(condition, "penstock_rows_in_order", words, rate_by_theirs, 0.9, at_least=True))
+    return bars
 
 
 def _paired(condition: str) -> Bar:
@@ -360,6 +384,8 @@ BARS = (
     *_shards("shards"),
     *_shards("shards-late"),
     Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),
+    *_rows("parquet"),
+    *_rows("parquet-late"),
     _paired("pairs"),
     _paired("pairs-late"),
     *_hedged(),

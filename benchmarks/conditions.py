@@ -83,6 +83,7 @@ LOADS = (
     Load("fields-shards", 180 * 360 * 4, 2_000, fields=(1, 32)),
     Load("shards", 70_000, 10_000, shards=500),
     Load("shards-tiny", 10_000, 40_000, shards=4000),
+    Load("parquet", 70_000, 10_000, rows=2500),
     Load("pairs", 100 << 10, 20_000, beside=1 << 10),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
@@ -235,6 +236,13 @@ _SHARDS = (
     Run("s3torchconnector_shards", CONNECTOR),
     Run("litdata_shards", _LITDATA),
 )
+_DATASETS = "datasets==5.2.0 aiohttp==3.14.5 pyarrow==26.0.1"
+_PARQUET = (
+    Run("penstock_rows", beside="datasets_rows"),
+    Run("penstock_rows_in_order", beside="pyarrow_rows"),
+    Run("pyarrow_rows", f"{_ARROW} numpy==2.4.6"),
+    Run("datasets_rows", _DATASETS),
+)
 _PAIRS = (Run("penstock_pairs", beside="penstock_singles"), Run("penstock_singles"))
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
@@ -364,6 +372,8 @@ CONDITIONS = (
     Condition(
         "shards-tiny", "samples of 4 to 16 KB in tar files of 4,000", "shards-tiny", "plain", _SHARDS[:4], rounds=3
     ),
+    Condition("parquet", "rows of 30 to 110 KB in Parquet files of 2,500", "parquet", "plain", _PARQUET, rounds=3),
+    Condition("parquet-late", "the same, 30 ms to the first byte", "parquet", "late", _PARQUET, rounds=3),
     Condition("pairs", "samples of two objects, 100 KiB and 1 KiB", "pairs", "plain", _PAIRS, rounds=3),
     Condition("pairs-late", "the same, 30 ms to the first byte", "pairs", "late", _PAIRS, rounds=3),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),

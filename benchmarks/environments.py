@@ -39,6 +39,8 @@ _TOLD = (
         "zarr-torch-dataset",
         "zarrs",
         "safetensors",
+        "datasets",
+        "pyarrow",
         "matplotlib",
     ),
 )

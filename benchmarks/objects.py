@@ -35,8 +35,9 @@ class Load:
     Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or samples of one, ``fields``
     being how many of them a chunk has, and a shard (0: no shards); or one state of tensors of
     ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file. Or objects of about ``size``
-    bytes, which are also in tar files of ``shards`` samples each (``peers/shards.py``). Or pairs of an object of
-    ``size`` bytes and one of ``beside``; ``count`` are the objects of both kinds.
+    bytes, which are also in tar files of ``shards`` samples each (``peers/shards.py``), or in rows of Parquet
+    files of ``rows`` each (``peers/rows.py``). Or pairs of an object of ``size`` bytes and one of ``beside``; ``count``
+    are the objects of both kinds.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Load:
     table: bool = False
     fields: tuple[int, int] = (0, 0)
     shards: int = 0
+    rows: int = 0
     beside: int = 0
 
     def is_sample(self, number: int) -> bool:
@@ -76,7 +78,7 @@ def fill(folder: Path, loads: list[Load]) -> None:
         if load.fields[0]:
             _fill_fields(folder, load)
             continue
-        if load.shards:
+        if load.shards or load.rows:
             _fill_shards(folder, load)
             continue
         digests = {}
@@ -118,8 +120,9 @@ def _fill_fields(folder: Path, load: Load) -> None:
 
 def _fill_shards(folder: Path, load: Load) -> None:
     place = folder / "data" / BUCKET
-    task = [str(place), load.name, str(load.size), str(load.count), str(load.shards)]
-    sizes = answer(OURS, "shards", task, f"writing {load.name}")
+    script, each = ("rows", load.rows) if load.rows else ("shards", load.shards)
+    task = [str(place), load.name, str(load.size), str(load.count), str(each)]
+    sizes = answer(OURS, script, task, f"writing {load.name}")
     digests = {
         key: zlib.crc32((place / key).read_bytes()) for number, key in enumerate(load.keys) if load.is_sample(number)
     }

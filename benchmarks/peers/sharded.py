@@ -8,11 +8,11 @@ from ours import ready
 import penstock as ps
 
 
-def shards(meter):
-    """Return the folder of the load, and a dataset of the samples in its tar files."""
+def shards(meter, kind="tar"):
+    """Return the folder of the load, and a dataset of the samples in its tar or Parquet files."""
     prefix = meter.keys[0].rpartition("/")[0]
-    names = sorted(each.name for each in meter.path(f"{prefix}/tar").glob("*.tar"))
-    urls = [f"s3://{BUCKET}/{prefix}/tar/{name}" for name in names]
+    names = sorted(each.name for each in meter.path(f"{prefix}/{kind}").glob(f"*.{kind}"))
+    urls = [f"s3://{BUCKET}/{prefix}/{kind}/{name}" for name in names]
     return prefix, ps.MapDataset.from_shards(urls, store=ready(meter))
 
 
@@ -25,6 +25,8 @@ def train(meter, prefix, loader):
             if "json" in sample:
                 for each in map(sample.__getitem__, sample.fields):
                     meter.check(each.key, each.data)
+            elif "image" in sample:
+                meter.check(f"{prefix}/{sample['number']:06d}.bin", sample["image"].data)
             elif sample.fields:
                 meter.check(f"{prefix}/{sample.key}.bin", sample["bin"].data)
             else:

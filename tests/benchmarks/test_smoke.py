@@ -46,6 +46,7 @@ PARTS = {
     "epochs": (["fields-4", "fields-shards"], 2),
     "shards": (["shards", "shards-tiny"], 7),
     "pairs": (["pairs"], 1),
+    "parquet": (["parquet"], 1),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another
 
@@ -325,7 +326,7 @@ def _sized(only, load):
         assert only["beyond"] < only["peak_rss"]
     elif load["beside"]:
         assert size == (load["size"] + load["beside"]) / 2
-    elif load["shards"]:
+    elif load["shards"] or load["rows"]:
         assert load["size"] * 0.9 < size < load["size"] * 1.1
     elif load["array"]:
         assert load["size"] * 0.3 < size < load["size"] * 0.9
