@@ -82,7 +82,7 @@ HOMES = {
     "upath": ("interop",),
     "webdataset": ("compat.webdataset",),
     "xarray": ("compat", "data.zarr"),
-    "xxhash": ("engine.cache", "checkpoint"),
+    "xxhash": ("engine.cache", "checkpoint", "data.shards.mds_index"),
     "yaml": ("stores.profiles.files", "compat.multistorageclient"),
     "zarr": ("data.zarr", "interop", "compat"),
 }

@@ -16,17 +16,18 @@ from penstock.data.catalog.column import Strings, encode
 from penstock.data.catalog.journal import Beyond, Walked
 from penstock.data.catalog.labels import classified
 from penstock.data.catalog.scan import Listing, absent, listed
+from penstock.data.catalog.stated import INDEX, check_strays, named_files, read_stated, stated_files
 from penstock.data.catalog.table import Table, gathered, ranges_of
 from penstock.data.catalog.units import units_of
 from penstock.data.shards.format import Extents, Units
-from penstock.data.shards.registry import format_by, is_shard, suffixes
+from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import PAUSE, Span
+from penstock.values import PAUSE, Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.data.catalog.labels import Rule
     from penstock.data.catalog.units import UnitTable
     from penstock.data.shards.format import Ask, ShardFormat
+    from penstock.data.shards.mds import MdsFormat
+    from penstock.data.shards.mds_index import Stated
     from penstock.data.shards.tar import TarFormat
     from penstock.options import StoreOptions
     from penstock.source import Source
@@ -77,6 +80,7 @@ class Shards(NamedTuple):
         format: Their format.
         side: Kind of the side indexes that are read in place of walks; empty: none.
         counts: Samples of each shard by its name, which are compared with those found; None: nothing is compared.
+        stated: What an index.json of MDS states of each shard, by its key; None: there is none.
 
     """
 
@@ -86,6 +90,7 @@ class Shards(NamedTuple):
     format: ShardFormat
     side: str = ""
     counts: Mapping[str, int] | None = None
+    stated: Mapping[str, Stated] | None = None
 
     def sided(self, side: str | None, store: StoreOptions | str | None, *, labels: bool) -> Shards:
         """Return these shards with side indexes, or with the counts of a wids JSON file.
@@ -109,7 +114,13 @@ class Shards(NamedTuple):
         return self._replace(side=side)
 
     def check_count(self, shard: Shard, samples: int) -> None:
-        """Raise ``Damaged`` if a shard has another number of samples than a wids JSON file says."""
+        """Raise ``Damaged`` if a shard has another number of samples than a wids JSON file, or index.json, says."""
+        if self.stated is not None and self.stated[shard.key].samples != samples:
+            raise Damaged(
+                f"{INDEX} states {self.stated[shard.key].samples:,} samples, and the shard has {samples:,}: write the "
+                "index again, or pass the URLs of the shards",
+                url=self.source.url(shard.key),
+            )
         if self.counts is None:
             return
         wanted = self.counts.get(shard.key.rpartition("/")[2])
@@ -125,7 +136,23 @@ class Shards(NamedTuple):
         if self.side:
             data = yield Span(side_key(self.side, shard.key))
             return (yield from side_walk(self.side, cast("TarFormat", self.format), bytes(data), shard.size))
+        if self.stated is not None:
+            return (yield from cast("MdsFormat", self.format).stated_walk(shard.size, self.stated[shard.key]))
         return (yield from self.format.walk(shard.size))
+
+    def named(self, folder: str, stated: Sequence[Stated]) -> Shards:
+        """Return those of these shards that the index.json of a folder names, in its order.
+
+        Raises:
+            NotFound: A shard is not there.
+            Damaged: A shard has other bytes than the index states.
+            Unusable: Some shards are compressed, and some are not.
+
+        """
+        there = {each.key: each for each in self.found}
+        files = stated_files(self.source, folder, stated, {each.key: each.size for each in self.found})
+        found = [there[key] for key in files]
+        return self._replace(found=found, stated=files, format=settled(self.format, [*files]))
 
 
 def expanded(pattern: str) -> list[str]:
@@ -186,9 +213,13 @@ def find_shards(
     patterns = [parse(urls).url] if single else [parse(each).url for each in urls]  # type: ignore[arg-type,union-attr]
     if single and not _BRACES.search(patterns[0]):
         source, key = open_source(patterns[0], store)
+        if (form is None or form.name == "mds") and f"/{key}".endswith(f"/{INDEX}"):
+            return _named(source, key, cast("MdsFormat", form or format_by("mds", (), arguments)))
         if _WILD.search(key) or not is_shard(key, form):
             base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
-            return Shards(source, base, found, form or format_by(None, [each.key for each in found], arguments))
+            keys = [each.key for each in found]
+            form = form or format_by(None, keys, arguments)
+            return _indexed(Shards(source, base, found, form), key)
     places = [parse(each) for pattern in patterns for each in expanded(pattern)]
     if not places:
         raise NotFound("the list of shards is empty")
@@ -198,7 +229,7 @@ def find_shards(
     if len(set(keys)) < len(keys):
         twice = next(key for at, key in enumerate(keys) if key in keys[:at])
         raise InvalidURL("the shard is named twice", url=places[0].at(twice).url)
-    form = form or format_by(None, keys, arguments)
+    form = settled(form or format_by(None, keys, arguments), keys)
     for key in keys:
         is_shard(key, form)
     source, _ = open_source(places[0].root, store)
@@ -216,7 +247,42 @@ def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> S
     if _BRACES.search(key):
         raise Unusable("braces name no further shards: pass their prefix, or a glob", url=source.url(key))
     base, _, found = _chosen(source, key, form, after)
-    return Shards(source, base, found, form)
+    return _indexed(Shards(source, base, found, form), key, after)
+
+
+def _named(source: Source, key: str, form: MdsFormat) -> Shards:
+    """Return the shards that an index.json of MDS names: a HEAD for each."""
+    stated = read_stated(source, key)
+    if stated is None:
+        raise NotFound(f"there is no such {INDEX}", url=source.url(key))
+    folder = key.removesuffix(INDEX)
+    names = dict.fromkeys((*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)))
+    found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_existing([*names]) if meta is not None]
+    return Shards(source, folder, found, form).named(folder, stated)
+
+
+def _indexed(shards: Shards, key: str, after: bytes = b"") -> Shards:
+    """Return the shards below the prefix ``key`` that its index.json names, if they are MDS and there is one.
+
+    Args:
+        shards: The shards that were listed.
+        key: The prefix, or a glob, whose shards need no index.
+        after: Only shards whose keys sort after it were listed.
+
+    Raises:
+        Damaged: The index and the shards do not belong together.
+
+    """
+    if shards.format.name not in ("mds", "mds.zst"):
+        return shards
+    folder, keys = as_folder(key), [each.key for each in shards.found]
+    if not _WILD.search(key) and any(each.startswith(folder) for each in keys):
+        stated = read_stated(shards.source, folder + INDEX)
+        if stated is not None:
+            check_strays(shards.source, folder, stated, keys)
+            files = zip(stated, named_files(folder, stated, packed=False), strict=True)
+            return shards.named(folder, [each for each, name in files if encode(name) > after])
+    return shards._replace(format=settled(shards.format, keys))
 
 
 def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> tuple[str, list[Shard]]:

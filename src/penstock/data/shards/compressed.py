@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Fields, Piece, Walk
 
-__all__ = ["CompressedJsonlFormat"]
+__all__ = ["CompressedJsonlFormat", "inflated"]
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES = 8 << 20  # inflated at a time, before they are counted
@@ -76,18 +76,18 @@ class CompressedJsonlFormat(UnitFormat):
         if size > _MOST_BYTES:
             raise Unsupported(f"the compressed file has {size} bytes: decompress it once, and its lines have places")
         data = (yield Ask(0, size)) if size else memoryview(b"")
-        inflated = _inflated(data)
-        found = self._walked(inflated)
+        raw = inflated(data)
+        found = self._walked(raw)
         count = len(found.offsets)
-        one = [[0], [len(inflated)], [1], [0], [size]] if count else [[]] * 5
+        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
         return Extents(np.arange(count, dtype=np.int64), found.sizes, units=units)
 
     def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the lines of a file: see ``UnitFormat.decode``."""
-        inflated = _inflated(pieces[0].data)
-        found = self._walked(inflated)
-        return _Lines(inflated, found.offsets.data, (found.offsets + found.sizes).data)
+        raw = inflated(pieces[0].data)
+        found = self._walked(raw)
+        return _Lines(raw, found.offsets.data, (found.offsets + found.sizes).data)
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Lines``
         """Return line ``number`` of a file: see ``UnitFormat.row``."""
@@ -104,8 +104,8 @@ class CompressedJsonlFormat(UnitFormat):
             return found
 
 
-def _inflated(data: memoryview) -> memoryview:
-    """Return the inflated bytes of a file.
+def inflated(data: memoryview, most: int | None = None) -> memoryview:
+    """Return the inflated bytes of a file, which must not have more than ``most``.
 
     Raises:
         Damaged: The file is cut off, damaged, or inflates to more than is plausible.
@@ -121,13 +121,14 @@ def _inflated(data: memoryview) -> memoryview:
         return data
     else:
         raise Unsupported("the file is compressed neither with gzip nor with zstd")
-    most = min(_MOST_BYTES, _FREE_BYTES + _RATIO * len(data))
-    inflated = bytearray()
+    plausible = min(_MOST_BYTES, _FREE_BYTES + _RATIO * len(data))
+    most = plausible if most is None else min(most, plausible)
+    found = bytearray()
     for block in blocks:
-        inflated += block
-        if len(inflated) > most:
+        found += block
+        if len(found) > most:
             raise Damaged(f"{len(data)} compressed bytes inflate to more than {most}: too many")
-    return memoryview(inflated).toreadonly()
+    return memoryview(found).toreadonly()
 
 
 def _gzip(data: memoryview) -> Iterator[bytes]:

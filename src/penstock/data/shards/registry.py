@@ -13,9 +13,9 @@ from penstock.data.shards.format import ShardFormat
 from penstock.errors import Unsupported, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-__all__ = ["FORMATS", "format_by", "format_of", "is_shard", "suffixes"]
+__all__ = ["FORMATS", "format_by", "format_of", "is_shard", "settled", "suffixes"]
 
 # Module and class of each format: a module is imported when its format is first used.
 FORMATS = {
@@ -25,7 +25,11 @@ FORMATS = {
     "tfrecord": "tfrecord:TFRecordFormat",
     "parquet": "parquet:ParquetFormat",
     "jsonl.gz": "compressed:CompressedJsonlFormat",
+    "mds": "mds:MdsFormat",
+    "mds.zst": "mds:CompressedMdsFormat",
 }
+# Formats of which another is a compressed form, which the same name asks for.
+_COMPRESSED = {"mds": "mds.zst"}
 
 # What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.
 _NUMBER = re.compile(r"-\d+-of-\d+(?=$|\.(gz|zst)$)")
@@ -46,6 +50,10 @@ _REFUSED = {
     "tfrecord": (
         (".tfrecord.gz", ".tfrecords.gz"),
         "a compressed file has no record that can be read by its place: decompress it once",
+    ),
+    "mds": (
+        (".mds.br", ".mds.bz2", ".mds.snappy"),
+        'this compression is not read: write the shards with compression="zstd", or without',
     ),
 }
 
@@ -77,7 +85,10 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
         asked = name != "jsonl" if form is None else form.name == name
         if asked and lower.endswith(ends):
             raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
-    return lower.endswith(tuple(suffixes() if form is None else form.suffixes))
+    if form is None:
+        return lower.endswith(tuple(suffixes()))
+    packed = _COMPRESSED.get(form.name)
+    return lower.endswith(form.suffixes if packed is None else (*form.suffixes, *_class(packed).suffixes))
 
 
 def _unnumbered(key: str) -> str:
@@ -111,9 +122,32 @@ def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: M
     return kind(**passed)
 
 
+def settled(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
+    """Return the format of the shards ``keys`` that ``form`` stands for: the compressed one, if they are compressed.
+
+    Raises:
+        Unusable: Some are compressed, and some are not.
+
+    """
+    if form.name not in _COMPRESSED:
+        return form
+    kind = _class(_COMPRESSED[form.name])
+    packed = [key for key in keys if _unnumbered(key).endswith(kind.suffixes)]
+    if not packed:
+        return form
+    if len(packed) < len(keys):
+        raise Unusable(
+            f"{packed[0]!r} is compressed, and other shards are not: make a dataset of each kind, by the URLs of its "
+            "shards, and join them with ps.concat"
+        )
+    return kind(**{each.name: getattr(form, each.name) for each in fields(form)})
+
+
 def _named(keys: Iterable[str]) -> str:
-    """Return the name of the only format that the ends of ``keys`` stand for."""
-    known, found = suffixes(), dict[str, str]()
+    """Return the name of the only format that the ends of ``keys`` stand for; of compressed ones see ``settled``."""
+    plain = {packed: name for name, packed in _COMPRESSED.items()}
+    known = {suffix: plain.get(name, name) for suffix, name in suffixes().items()}
+    found = dict[str, str]()
     for key in keys:
         lower = _unnumbered(key)
         name = next((known[suffix] for suffix in known if lower.endswith(suffix)), "")

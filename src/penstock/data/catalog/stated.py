@@ -1,0 +1,107 @@
+"""Shards that an index.json of MDS names: the file that is read of each, compared with the objects that are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.data.shards.mds_index import stated_shards
+from penstock.errors import Damaged, NotFound, PenstockError, Unusable
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.data.shards.mds_index import Stated
+    from penstock.source import Source
+
+__all__ = ["INDEX", "check_strays", "named_files", "read_stated", "stated_files"]
+
+INDEX = "index.json"
+_MOST_BYTES = 256 << 20  # of an index.json: that of a million shards
+
+
+def read_stated(source: Source, key: str) -> list[Stated] | None:
+    """Return what the index.json ``key`` states of its shards; None if it is not there: a HEAD, and a GET.
+
+    Raises:
+        Damaged: It is not such a file.
+        Unsupported: The shards cannot be read.
+        NotFound: It names no shard.
+
+    """
+    (meta,) = source.stat_existing([key])
+    if meta is None:
+        return None
+    if meta.size > _MOST_BYTES:
+        raise Damaged(f"{INDEX} has {meta.size} bytes: too many", url=source.url(key))
+    try:
+        found = stated_shards(source.read(Span(key, 0, meta.size, meta.etag)) if meta.size else b"")
+    except PenstockError as error:
+        error.url = error.url or source.url(key)
+        raise
+    if not found:
+        raise NotFound(f"{INDEX} names no shard", url=source.url(key))
+    return found
+
+
+def named_files(folder: str, stated: Sequence[Stated], *, packed: bool) -> list[str]:
+    """Return the keys of the shards below ``folder``: of the compressed files, or of the others."""
+    return [folder + (each.packed if packed and each.packed else each.raw).name for each in stated]
+
+
+def stated_files(source: Source, folder: str, stated: Sequence[Stated], sizes: Mapping[str, int]) -> dict[str, Stated]:
+    """Return the shards that are to be read, by their keys, in the order of the index.
+
+    Args:
+        source: Their store.
+        folder: Key of the folder of the index.
+        stated: What the index states.
+        sizes: Bytes of the objects that are there, by key.
+
+    Raises:
+        NotFound: A shard is not there.
+        Damaged: A shard has other bytes than the index states.
+        Unusable: Some shards are compressed, and some are not.
+
+    """
+    keys = named_files(folder, stated, packed=True)
+    if not all(key in sizes for key in keys):
+        # A folder that Mosaic has read from has the files that it has decompressed.
+        raw = named_files(folder, stated, packed=False)
+        keys = raw if all(key in sizes for key in raw) else keys
+    for key, each in zip(keys, stated, strict=True):
+        if key not in sizes:
+            raise NotFound(f"{INDEX} names the shard, which is not there", url=source.url(key))
+        file = each.raw if key == folder + each.raw.name else each.packed
+        if file is not None and sizes[key] != file.size:
+            raise Damaged(
+                f"{INDEX} states {file.size} bytes, and the shard has {sizes[key]}: one of them is older; write the "
+                "index again, or pass the URLs of the shards",
+                url=source.url(key),
+            )
+    kinds = {each.packed is not None for each in stated}
+    if len(kinds) > 1 and keys == named_files(folder, stated, packed=True):
+        raise Unusable(
+            f"{INDEX} names compressed shards and others: make a dataset of each kind, by the URLs of its shards, and "
+            "join them with ps.concat",
+            url=source.url(folder + INDEX),
+        )
+    return dict(zip(keys, stated, strict=True))
+
+
+def check_strays(source: Source, folder: str, stated: Sequence[Stated], keys: Sequence[str]) -> None:
+    """Refuse shards that lie beside those of an index.json which does not name them.
+
+    Raises:
+        Damaged: There is such a shard.
+
+    """
+    known = {*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)}
+    folders = {key.rpartition("/")[0] for key in known}
+    stray = next((key for key in keys if key not in known and key.rpartition("/")[0] in folders), None)
+    if stray is not None:
+        raise Damaged(
+            f"{source.url(folder + INDEX)} does not name this shard: write the index again "
+            f"(streaming.base.util.merge_index), or pass the URL of {INDEX} to read only what it names",
+            url=source.url(stray),
+        )

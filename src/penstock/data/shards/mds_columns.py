@@ -1,0 +1,260 @@
+"""Columns of MDS samples: the encodings of mosaicml-streaming, from bytes to values and back. Pure.
+
+Format: ``streaming/base/format/mds/encodings.py`` of mosaicml-streaming 0.13. A sample is the sizes of the values of
+variable size, a uint32 each, and then all values, both in the order of the columns. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from functools import lru_cache
+from json import loads
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.errors import Damaged, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Decode = Callable[[memoryview], Any]
+
+__all__ = ["Column", "decoded", "fixed_size", "is_bytes", "is_text", "refusal"]
+
+_ERRORS = (ValueError, ArithmeticError, IndexError, KeyError, TypeError, RecursionError, struct.error)
+_SCALARS = {f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
+# Numbers of element types in front of arrays of any type.
+_TYPES = {bits + at: f"{kind}{bits}" for bits in (8, 16, 32, 64) for at, kind in enumerate(("uint", "int"))}
+_TYPES |= {18: "float16", 34: "float32", 66: "float64"}
+_SIZES = ("<u1", "<u2", "<u4", "<u8")
+# Element type and bands of Pillow's modes; those of "1" are bits.
+_MODES = {
+    "1": ("u1", 1),
+    "L": ("u1", 1),
+    "P": ("u1", 1),
+    "I": ("<i4", 1),
+    "F": ("<f4", 1),
+    "I;16": ("<u2", 1),
+    "I;16L": ("<u2", 1),
+    "I;16B": (">u2", 1),
+    **dict.fromkeys(("LA", "La", "PA"), ("u1", 2)),
+    **dict.fromkeys(("RGB", "YCbCr", "LAB", "HSV"), ("u1", 3)),
+    **dict.fromkeys(("RGBA", "RGBa", "RGBX", "CMYK"), ("u1", 4)),
+}
+
+
+class Column(NamedTuple):
+    """A column of the samples of a shard.
+
+    Attributes:
+        name: Its name.
+        encoding: Name of its encoding, with its arguments: ``"ndarray:float32:3,4"``.
+        size: Bytes of each value; None if they differ.
+
+    """
+
+    name: str
+    encoding: str
+    size: int | None
+
+
+class _Layout(NamedTuple):
+    """Columns of which some are decoded: name, encoding, size, and the function for those that are wanted."""
+
+    sizes: struct.Struct
+    columns: tuple[tuple[str, str, int | None, Decode | None], ...]
+
+
+def _view(data: memoryview) -> memoryview:
+    return data
+
+
+def _text(data: memoryview) -> str:
+    return str(data, "utf-8")
+
+
+def _int(data: memoryview) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _image(data: memoryview) -> NDArray[Any]:
+    """Return the pixels of an image of Pillow: shape (height, width), or (height, width, bands)."""
+    width, height, length = struct.unpack_from("<III", data)
+    mode, pixels = str(data[12 : 12 + length], "ascii"), data[12 + length :]
+    if mode not in _MODES:
+        raise Unsupported(f"the image has the mode {mode!r}, which has no array: leave its column out (fields=…)")
+    kind, bands = _MODES[mode]
+    if mode == "1":
+        row = -(-width // 8)
+        _check_count(row * height, len(pixels))
+        bits = np.unpackbits(np.frombuffer(pixels, np.uint8).reshape(height, row), axis=1, count=width)
+        return bits.astype(bool)
+    found = np.frombuffer(pixels, kind)
+    _check_count(width * height * bands, found.size)
+    return found.reshape((height, width, bands) if bands > 1 else (height, width)).copy()
+
+
+def _check_count(stated: int, there: int) -> None:
+    if stated != there:
+        raise Damaged(f"its header states {stated} elements, and {there} are there")
+
+
+def _parts(data: memoryview, start: int) -> list[memoryview]:
+    """Return the parts of a list: their number at byte ``start``, the bytes of each, and all parts."""
+    (count,) = struct.unpack_from("<I", data, start)
+    at = start + 4 + 4 * count
+    if at > len(data):
+        raise Damaged(f"it states {count} elements in {len(data)} bytes")
+    ends = np.cumsum(np.frombuffer(data[start + 4 : at], "<u4"), dtype=np.int64) + at
+    if (ends[-1] if count else at) != len(data):
+        raise Damaged(f"the sizes of its {count} elements are not those of its {len(data)} bytes")
+    found = []
+    for stop in ends.tolist():
+        found.append(data[at:stop])
+        at = stop
+    return found
+
+
+class _Array(NamedTuple):
+    """The encoding of arrays, with the element type and the shape that all have, if they do."""
+
+    kind: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int | None:
+        return prod(self.shape) * np.dtype(self.kind).itemsize if self.kind and self.shape else None
+
+    def decode(self, data: memoryview) -> NDArray[Any]:
+        kind, shape, at = self.kind, self.shape, 0
+        if not kind:
+            kind, at = _TYPES[data[0]], 1
+        if not shape:
+            axes, width = data[at] >> 2, 1 << (data[at] & 3)
+            at += 1 + axes * width
+            if at > len(data):
+                raise Damaged(f"it states {axes} axes in {len(data)} bytes")
+            shape = tuple(np.frombuffer(data[at - axes * width : at], _SIZES[width.bit_length() - 1]).tolist())
+        found = np.frombuffer(data[at:], f"<{np.dtype(kind).str[1:]}")
+        _check_count(prod(shape), found.size)
+        # A copy may be written to, is aligned, and does not keep the block that was read.
+        return found.reshape(shape).copy()
+
+
+_DECODE: dict[str, Decode] = {
+    "bytes": _view,
+    "jpeg": _view,
+    "png": _view,
+    "str": _text,
+    "int": _int,
+    "str_int": lambda data: int(_text(data)),
+    "str_float": lambda data: float(_text(data)),
+    "str_decimal": lambda data: Decimal(_text(data)),
+    "json": lambda data: loads(_text(data)),
+    "pil": _image,
+    "jpeg_array": lambda data: [bytes(each) for each in _parts(data, 0)],
+    "jpegarray": lambda data: [bytes(each) for each in _parts(data, 0)],
+    # Four bytes are reserved.
+    "list[jpeg]": lambda data: [bytes(each) for each in _parts(data, 4)],
+    "list[png]": lambda data: [bytes(each) for each in _parts(data, 4)],
+    "list[pil]": lambda data: [_image(each) for each in _parts(data, 4)],
+}
+
+
+@lru_cache(maxsize=256)
+def _coder(encoding: str) -> tuple[Decode, int | None]:
+    """Return the function that decodes values of an encoding, and their bytes, None if these differ.
+
+    Raises:
+        Unsupported: The encoding is unknown, or runs code.
+
+    """
+    if encoding == "int":
+        return _int, 8
+    if encoding in _DECODE:
+        return _DECODE[encoding], None
+    if encoding in _SCALARS:
+        scalar = np.dtype(encoding).newbyteorder("<")
+        return lambda data: np.frombuffer(data, scalar)[0], scalar.itemsize
+    name, _, rest = encoding.partition(":")
+    if name == "ndarray":
+        kind, _, shape = rest.partition(":")
+        sizes = shape.split(",") if shape else []
+        if (not kind or kind in _SCALARS) and all(each.isdecimal() and len(each) < 20 and int(each) for each in sizes):  # noqa: PLR2004  digits of 64 bits
+            array = _Array(kind, tuple(map(int, sizes)))
+            return array.decode, array.size
+    if name == "pkl":
+        raise Unsupported("is a pickle, which can run any code when it is read")
+    raise Unsupported(f"has the encoding {encoding!r}, which is unknown")
+
+
+def refusal(encoding: str) -> str:
+    """Return why values of an encoding cannot be read, as the end of a sentence; empty if they can be."""
+    try:
+        _coder(encoding)
+    except Unsupported as error:
+        return error.message
+    return ""
+
+
+def fixed_size(encoding: str) -> int | None:
+    """Return the bytes of each value of an encoding that can be read; None if these differ."""
+    return _coder(encoding)[1]
+
+
+def is_bytes(encoding: str) -> bool:
+    """Return whether values are bytes, such as an encoded image."""
+    return _DECODE.get(encoding) is _view
+
+
+def is_text(encoding: str) -> bool:
+    """Return whether values are texts."""
+    return _DECODE.get(encoding) is _text
+
+
+@lru_cache(maxsize=256)
+def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...]) -> _Layout:
+    names = {*wanted}
+    return _Layout(
+        struct.Struct(f"<{sum(each.size is None for each in columns)}I"),
+        tuple((*each, _coder(each.encoding)[0] if not names or each.name in names else None) for each in columns),
+    )
+
+
+def decoded(data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of the wanted columns of a sample, in their order; none wanted: of all columns.
+
+    Bytes are views of ``data``.
+
+    Raises:
+        Damaged: The bytes are not those of a sample with these columns.
+
+    """
+    layout = _layout(columns, wanted)
+    at = layout.sizes.size
+    if at > len(data):
+        raise Damaged(f"{len(data)} bytes are fewer than the sizes of its columns")
+    sizes = iter(layout.sizes.unpack_from(data))
+    values = dict[str, Any]()
+    for name, encoding, size, decode in layout.columns:
+        start = at
+        at += next(sizes) if size is None else size
+        if decode is None:
+            continue
+        if at > len(data):
+            raise Damaged(f"the column {name!r} ends at byte {at} of a sample of {len(data)}")
+        try:
+            values[name] = decode(data[start:at])
+        except Damaged as error:
+            error.message = f"the column {name!r} ({encoding}) is damaged: {error.message}"
+            raise
+        except _ERRORS as error:
+            raise Damaged(f"the column {name!r} ({encoding}) is damaged: {error!r}") from error
+    if at != len(data):
+        raise Damaged(f"the columns of a sample of {len(data)} bytes end at byte {at}")
+    return {name: values[name] for name in wanted} if wanted else values

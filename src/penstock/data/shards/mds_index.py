@@ -1,0 +1,153 @@
+"""The index.json of MDS shards, which names them and states their columns, sizes and hashes. Pure.
+
+Format: ``streaming/base/format/base/writer.py`` of mosaicml-streaming 0.13, version 2. Each shard has the same
+description of its columns in its own header. Nothing in the file is trusted: names cannot leave its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+import xxhash
+
+from penstock.data.shards.mds_columns import Column, fixed_size, refusal
+from penstock.errors import ChecksumMismatch, Damaged, Unsupported
+
+__all__ = ["Stated", "StatedFile", "check_hashes", "columns_of", "stated_shards"]
+
+_VERSION = 2
+_INFLATED = ("zstd", "gz")
+_MOST_NAME = 1 << 12
+
+
+class StatedFile(NamedTuple):
+    """A file that index.json names: its key below the folder, its bytes, and its hashes by their algorithm."""
+
+    name: str
+    size: int
+    hashes: dict[str, str]
+
+
+class Stated(NamedTuple):
+    """A shard as index.json describes it.
+
+    Attributes:
+        raw: The file that is not compressed, which may not be there.
+        packed: The compressed file; None if shards are not compressed.
+        samples: Number of samples.
+        columns: Columns of the samples.
+
+    """
+
+    raw: StatedFile
+    packed: StatedFile | None
+    samples: int
+    columns: tuple[Column, ...]
+
+
+def stated_shards(data: bytes) -> list[Stated]:
+    """Return the shards that an index.json describes, in order.
+
+    Raises:
+        Damaged: The file is not an index of MDS shards, or names files elsewhere.
+        Unsupported: The shards have another format, or a compression that is not read.
+
+    """
+    try:
+        index = json.loads(data)
+        if index["version"] != _VERSION:
+            raise Unsupported(f"index.json has the version {index['version']!r}, not {_VERSION}")
+        found = [_shard(each) for each in index["shards"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Damaged(f"this is not an index.json of MDS shards ({error!r})") from None
+    names = [file.name for each in found for file in (each.raw, each.packed) if file is not None]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise Damaged(f"index.json names {twice!r} twice")
+    return found
+
+
+def _shard(given: dict[str, Any]) -> Stated:
+    columns = columns_of(given)
+    compression = str(given["compression"] or "").partition(":")[0]
+    packed = given["zip_data"] or None
+    if packed and compression not in _INFLATED:
+        raise Unsupported(
+            f"the shards are compressed with {compression or 'nothing known'}, which is not read: write them with "
+            'compression="zstd", or without'
+        )
+    return Stated(_file(given["raw_data"]), packed and _file(packed), _count(given["samples"]), columns)
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.40} is not a number of samples or bytes")
+    return value
+
+
+def _file(given: dict[str, Any]) -> StatedFile:
+    name, hashes = given["basename"], given["hashes"] or {}
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) < _MOST_NAME
+        or "\0" in name
+        or any(part in ("", ".", "..") for part in name.split("/"))
+    ):
+        raise Damaged(f"index.json names {name!r:.200}, which cannot be a file below its folder")
+    if not isinstance(hashes, dict) or not all(isinstance(each, str) for each in hashes.values()):
+        raise ValueError(f"{hashes!r:.40} is not a mapping of hashes")
+    return StatedFile(name, _count(given["bytes"]), hashes)
+
+
+def columns_of(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  JSON
+    """Return the columns that a shard's header, or its entry in index.json, describes.
+
+    Raises:
+        Damaged: Names occur twice, or sizes are not those of the encodings.
+        Unsupported: The shard has another format.
+        ValueError, TypeError, KeyError: This is not a description of columns.
+
+    """
+    if given["format"] != "mds" or given["version"] != _VERSION:
+        raise Unsupported(
+            f"the shards have the format {given['format']!r} in version {given['version']!r}, not 'mds' in {_VERSION}: "
+            "write them again with MDSWriter"
+        )
+    every = zip(given["column_names"], given["column_encodings"], given["column_sizes"], strict=True)
+    # A size of 0 stands for none.
+    columns = tuple(Column(name, encoding, size or None) for name, encoding, size in every)
+    given_columns: Any = columns
+    for name, encoding, size in given_columns:
+        if not isinstance(name, str) or not isinstance(encoding, str) or (size is not None and _count(size) < 1):
+            raise ValueError(f"{(name, encoding, size)!r:.80} is not a column")
+        if not refusal(encoding) and size != fixed_size(encoding):
+            raise Damaged(
+                f"the column {name!r} ({encoding}) is stated to have {size} bytes, not {fixed_size(encoding)}"
+            )
+    if len({each.name for each in columns}) < len(columns) or not columns:
+        raise Damaged(f"the columns have no names of their own: {[each.name for each in columns]!r:.200}")
+    return columns
+
+
+def check_hashes(data: memoryview, file: StatedFile) -> None:
+    """Compare a file with all hashes that index.json states of it.
+
+    Raises:
+        ChecksumMismatch: The file is another one.
+        Unsupported: A hash is unknown.
+
+    """
+    for name, stated in file.hashes.items():
+        if name in xxhash.algorithms_available:
+            found = getattr(xxhash, name)(data).hexdigest()
+        elif name in hashlib.algorithms_available and not name.startswith("shake_"):
+            found = hashlib.new(name, data, usedforsecurity=False).hexdigest()
+        else:
+            raise Unsupported(f"index.json states the hash {name!r} of {file.name!r}, which is unknown")
+        if found != stated.lower():
+            raise ChecksumMismatch(
+                f"index.json states the {name} {stated} of {file.name!r}, which has {found}: the file was damaged or "
+                "replaced"
+            )

@@ -1,0 +1,214 @@
+"""Samples of MDS shards are those that mosaicml-streaming has written; hostile shards are refused by name, bounded."""
+
+import gzip
+import json
+import random
+from struct import pack
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+from penstock.data.shards.format import Piece
+from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
+from penstock.data.shards.mds_columns import Column
+from penstock.errors import Damaged, MissingExtra, PenstockError, Unsupported, Unusable
+from tests.data.shards.archives import plain, walked
+from tests.data.shards.mosaic import COLUMNS, FLOATS, GOLDEN, INTEGERS, MODES, SAMPLES, encoded, sample, shard, small
+from tests.data.shards.test_compressed import zstd
+
+SAFE = sorted(COLUMNS.keys() - {"pkl"})
+ONE = {"x": ("bytes", None), "n": ("int", 8)}
+COMPRESS = {"gz": gzip.compress, "zstd": zstd}
+
+
+def rows(*values):
+    return [{"x": each, "n": pack("<q", len(each))} for each in values]
+
+
+def samples(form, data):
+    """Return the samples of a shard that is not compressed."""
+    found, _ = walked(form, data)
+    form = form.having(found.schema)
+    places = zip(found.offsets.tolist(), found.sizes.tolist(), strict=True)
+    return [plain(form.sample(memoryview(data)[start : start + size]))[1] for start, size in places]
+
+
+def unpacked(form, data):
+    """Return the samples of a compressed shard."""
+    found, asks = walked(form, data)
+    assert len(asks) <= 1
+    form = form.having(found.schema)
+    unit = form.decode([Piece(0, memoryview(data))], 0)
+    return [plain(form.row(unit, number))[1] for number in range(len(found.offsets))]
+
+
+def test_every_safe_encoding_is_read_as_mosaic_wrote_it():
+    dataset = ps.MapDataset.from_shards(GOLDEN / "every", format="mds", fields=SAFE)
+    assert len(dataset) == SAMPLES
+    for number in range(SAMPLES):
+        given, found = sample(number), dataset[number]
+        assert found.fields == (*SAFE,)
+        for name in ("str", "int", "json", "str_int", "str_float", "str_decimal", "jpegarray", "jpeg_array"):
+            assert found[name] == given[name]
+            assert type(found[name]) is type(given[name])
+        for name in INTEGERS + FLOATS:
+            assert found[name] == given[name]
+            assert found[name].dtype == name
+        for name in ("array", "array_typed", "array_shaped"):
+            assert found[name].dtype == given[name].dtype
+            np.testing.assert_array_equal(found[name], given[name], strict=True)
+        assert found["bytes"].read() == given["bytes"]
+        np.testing.assert_array_equal(found["pil"], np.asarray(given["pil"]), strict=True)
+        np.testing.assert_array_equal(np.asarray(Image.open(found["png"])), np.asarray(given["png"]))
+        assert Image.open(found["jpeg"]).size == given["jpeg"].size
+        assert found["list_png"] == [encoded("PNG", each) for each in given["list_png"]]
+        assert len(found["list_jpeg"]) == len(given["list_jpeg"])
+        for one, other in zip(found["list_pil"], given["list_pil"], strict=True):
+            np.testing.assert_array_equal(one, np.asarray(other), strict=True)
+    assert {each.mode for each in (sample(number)["pil"] for number in range(SAMPLES))} == {*MODES}
+
+
+def test_pickles_are_refused_unless_left_out():
+    with pytest.raises(Unsupported, match=r"'pkl' is a pickle, which can run any code.*leave it out, fields="):
+        ps.MapDataset.from_shards(GOLDEN / "every")
+    with pytest.raises(Unsupported, match="pickle"):
+        ps.MapDataset.from_shards(GOLDEN / "every", fields="pkl")
+    assert ps.MapDataset.from_shards(GOLDEN / "every", fields=("int",))[1]["int"] == -64
+
+
+def test_a_single_field_is_bytes_or_text():
+    dataset = ps.MapDataset.from_shards(GOLDEN / "plain", fields="text")
+    assert dataset[3].read() == b"text 3"
+    assert ps.MapDataset.from_shards(GOLDEN / "plain", fields="image")[3].read() == b"\3\3\3"
+    with pytest.raises(Unusable, match=r"'label' has the encoding int, neither bytes nor texts: pass fields="):
+        ps.MapDataset.from_shards(GOLDEN / "plain", fields="label")
+    with pytest.raises(Unusable, match="there is no column 'lable', only image, label, text"):
+        ps.MapDataset.from_shards(GOLDEN / "plain", fields=("lable",))
+    with pytest.raises(Unusable, match="mds shards take no key="):
+        ps.MapDataset.from_shards(GOLDEN / "plain", format="mds", key="last-dot")
+
+
+@pytest.mark.parametrize("kind", ["plain", "zstd", "merged"])
+@pytest.mark.parametrize("order", [True, False, ps.Lanes(), ps.BlockShuffle(block_bytes=100, window_blocks=2)])
+def test_all_samples_come_once_in_every_order(kind, order):
+    dataset = ps.MapDataset.from_shards(
+        GOLDEN / kind, transform=lambda each: (each["text"], each["label"], each["image"].read())
+    )
+    expected = sorted(tuple(small(number).values()) for number in range(20))
+    if kind == "zstd" and order is True:
+        with pytest.raises(Unusable, match=r"ps\.Lanes"):
+            ps.DataLoader(dataset, 4, shuffle=order)
+        return
+    loader = ps.DataLoader(dataset, 4, shuffle=order, collate_fn=list, num_workers=0)
+    assert sorted(each for batch in loader for each in batch) == expected
+    if kind == "zstd":
+        assert loader.stats().total.requests == 3  # a shard is read once
+
+
+def test_catalogs_are_saved_and_opened(tmp_path):
+    for kind in ("plain", "zstd"):
+        catalog = ps.index(GOLDEN / kind, tmp_path / kind, format="mds", fields=("text", "label"))
+        opened = ps.Catalog.open(tmp_path / kind)
+        assert opened.digest == catalog.digest
+        assert opened.format == catalog.format
+        found = ps.MapDataset(opened)
+        assert [found[at]["label"] for at in range(20)] == [-at for at in range(20)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 5000])
+def test_samples_are_those_written(count, seed):
+    draw = random.Random(seed)
+    given = [draw.randbytes(draw.randrange(30)) for _ in range(count)]
+    data = shard(ONE, rows(*given))
+    assert [each["x"] for each in samples(MdsFormat(), data)] == given
+    found, asks = walked(MdsFormat(), data)
+    assert sum(ask.stop - ask.start for ask in asks) <= max(16 << 10, 4 * count + (8 << 10))
+    assert len(found.offsets) == count
+    for pack_ in COMPRESS.values():
+        if count:
+            assert unpacked(CompressedMdsFormat(), pack_(data)) == samples(MdsFormat(), data)
+
+
+def test_hostile_shards_are_refused():
+    data = shard(ONE, rows(b"ab", b"c"))
+    for short in (b"", data[:7]):
+        with pytest.raises(Damaged, match="not an MDS shard"):
+            walked(MdsFormat(), short)
+    with pytest.raises(Damaged, match="cannot have 4294967295 samples"):
+        walked(MdsFormat(), b"\xff" * 4 + data[4:])
+    for other in (data[:-1], data + b"x", data[:8] + bytes(4) + data[12:], data[:4] + pack("<I", 9) + data[8:]):
+        with pytest.raises(Damaged, match="do not ascend"):
+            walked(MdsFormat(), other)
+    for config, why in [
+        (shard(ONE, rows(b"a"), column_sizes=[8, 5]), "stated to have 5"),
+        (shard(ONE, rows(b"a"), column_names=["a", "a"]), "names of their own"),
+        (data.replace(b'{"', b"{{"), "is damaged"),
+        (data.replace(b"column_names", b"\xff" * 12), "is damaged"),
+    ]:
+        with pytest.raises(Damaged, match=why):
+            walked(MdsFormat(), config)
+    for key, value in (("format", "csv"), ("version", 3)):
+        with pytest.raises(Unsupported, match="write them again with MDSWriter"):
+            walked(MdsFormat(), shard(ONE, rows(b"a"), **{key: value}))
+    with pytest.raises(Unsupported, match=r"no description of its columns: pass the URL of the folder"):
+        walked(MdsFormat(), shard(ONE, rows(b"a"), config=None))
+    huge = pack("<II", 0, (17 << 20) + 8) + bytes(17 << 20)
+    with pytest.raises(Damaged, match="description of the columns would have"):
+        walked(MdsFormat(), huge)
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_bombs_and_other_compressed_shards_are_refused(kind):
+    compress = COMPRESS[kind]
+    with pytest.raises(Damaged, match="inflate to more than"):
+        walked(CompressedMdsFormat(), compress(bytes(200 << 20)))
+    data = compress(shard(ONE, rows(b"ab", b"c")))
+    for stop in (5, len(data) // 2, len(data) - 1):
+        with pytest.raises(Damaged, match="cut off"):
+            walked(CompressedMdsFormat(), data[:stop])
+    with pytest.raises(Damaged, match="not an MDS shard"):
+        walked(CompressedMdsFormat(), b"")
+    with pytest.raises(Unsupported, match="neither with gzip nor with zstd"):
+        walked(CompressedMdsFormat(), shard(ONE, rows(b"a")))
+    with pytest.raises(Unsupported, match="without compression"):
+        next(CompressedMdsFormat().walk(3 << 30))
+
+
+def test_columns_that_differ_by_shard_are_refused_with_what_to_do(tmp_path):
+    (tmp_path / "a.mds").write_bytes(shard(ONE, rows(b"a")))
+    (tmp_path / "b.mds").write_bytes(shard({"x": ("bytes", None), "n": ("int32", 4)}, [{"x": b"", "n": bytes(4)}]))
+    with pytest.raises(Unusable, match=r"n: int32, x: bytes are others.*n: int, x: bytes.*ps\.concat") as caught:
+        ps.MapDataset.from_shards(tmp_path)
+    assert caught.value.url.endswith("b.mds")
+    both = ps.concat(*(ps.MapDataset.from_shards([tmp_path / name]) for name in ("a.mds", "b.mds")))
+    assert [each["n"] for each in (both[0], both[1])] == [1, 0]
+
+
+def test_damage_is_an_error_of_ours_or_other_samples(seed):
+    draw = random.Random(seed)
+    data = shard(ONE, rows(*(draw.randbytes(9) for _ in range(20))))
+    for _ in range(500):
+        damaged = bytearray(data)
+        damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        for form, found in ((MdsFormat(), damaged), (CompressedMdsFormat(), gzip.compress(damaged))):
+            try:
+                (samples if form.name == "mds" else unpacked)(form, bytes(found))
+            except PenstockError as error:
+                assert error.message  # noqa: PT017  any error of ours will do
+
+
+def test_arguments_from_a_file_are_checked():
+    for columns in (5, [5], [["a", "int"]], [["a", 5, None]], [["a", "int", "x"]], [["a", "int", True]]):
+        with pytest.raises(Unusable, match="columns must be triples"):
+            MdsFormat(columns=columns)
+    form = MdsFormat(fields=("x",), columns=[["x", "int", 8]])
+    assert form.columns == (Column("x", "int", 8),)
+    assert json.dumps(form.described())
+
+
+def test_zstd_names_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"penstock\[parquet\]"):
+        walked(CompressedMdsFormat(), (GOLDEN / "zstd" / "shard.00000.mds.zstd").read_bytes())
