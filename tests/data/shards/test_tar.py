@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.data.shards.tar import TarFormat
 from penstock.errors import Damaged, Unsupported, Unusable
 from tests.amounts import examples
-from tests.data.shards.archives import samples, tar, walked
+from tests.data.shards.archives import plain, samples, tar, walked
 
 FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 PAIRS = [("a.jpg", b"JPEG"), ("a.cls", b"1"), ("b.jpg", b"x" * 1000), ("b.cls", b"")]
@@ -56,6 +56,39 @@ def test_samples_are_those_that_tarfile_reads(drawn, form):
         assert (f"{folder}/" if folder else "") + base.split(".", 1)[0] == key
         assert base.split(".", 1)[1].lower() == field
         assert got == value == expected[name]
+
+
+PIECES = st.sampled_from(["a", "b", "B", ".", ".", "/", "_", "__", "é", "\udcff", "9" * 47])
+
+
+@given(
+    st.lists(st.lists(PIECES, min_size=1, max_size=5).map("".join), min_size=1, max_size=3),
+    st.sampled_from(["", "a", "a.", "9" * 98]),
+    st.sampled_from([(), ("b", "b.a")]),
+)
+@settings(max_examples=examples(400))
+def test_bytes_of_members_have_the_key_and_fields_of_their_names(ends, beginning, fields):
+    form = TarFormat(fields=fields, missing="none")
+    members = [(beginning + end, b"%d" % number) for number, end in enumerate(ends)]
+    data = tar(members, tarfile.GNU_FORMAT)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        extent = memoryview(data)[: archive.getmembers()[-1].offset_data + 512]
+    key, values, wrong = "", {}, False
+    for name, content in members:
+        try:
+            split = form.split(name, 0)
+        except Damaged:
+            split, wrong = None, True
+        if split is not None:
+            wrong = wrong or (bool(values) and split[0] != key)
+            key = split[0]
+            if not fields or split[1] in fields:
+                values[split[1]] = content
+    if wrong:
+        with pytest.raises(Damaged):
+            form.sample(extent)
+    else:
+        assert plain(form.sample(extent)) == (key, {each: values.get(each) for each in fields or values})
 
 
 def test_large_members_are_not_read_to_find_the_next_header():

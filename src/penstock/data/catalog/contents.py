@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Contents"]
 
 _new = tuple.__new__
+_TEXTS = 1 << 12  # objects whose texts are kept
 
 
 class Contents:
@@ -106,8 +107,11 @@ class Contents:
         """
         return span_of(self._table, self._rows[index])
 
-    def spans(self, indices: Iterable[int]) -> Iterator[Span]:
-        """Yield ``span`` of each entry; the columns are looked up only once."""
+    def spans(self, indices: Iterable[int], texts: dict[int, tuple[str, str]] | None = None) -> Iterator[Span]:
+        """Yield ``span`` of each entry; the columns are looked up only once.
+
+        ``texts`` keeps keys and ETags of ranged objects from one call to the next.
+        """
         rows, table = self._rows, self._table
         sizes, key, etag = table.sizes.view, table.keys.text, table.etags.text
         if table.units is not None:
@@ -115,13 +119,19 @@ class Contents:
             return
         if table.ranges is not None:
             objects, offsets = table.ranges.objects.view, table.ranges.offsets.view
+            texts = {} if texts is None else texts
             for index in indices:
                 row = rows[index]
-                start, of, size = offsets[row], objects[row], sizes[row]
+                start, of = offsets[row], objects[row]
                 if start < 0:
                     yield self.span(index)
-                else:
-                    yield _new(Span, (key(of), start, start + size, etag(of), False, 0, None))
+                    continue
+                found = texts.get(of)
+                if found is None:
+                    if len(texts) >= _TEXTS:
+                        texts.clear()
+                    found = texts[of] = key(of), etag(of)
+                yield _new(Span, (found[0], start, start + sizes[row], found[1], False, 0, None))
             return
         for index in indices:
             row = rows[index]
@@ -158,7 +168,7 @@ class Contents:
         """Whether the entries are bare, and objects or plain bytes of these."""
         return self.bare and self._table.format is None
 
-    @property
+    @cached_property
     def format(self) -> ShardFormat | None:
         """The format of the shards that hold the samples; None if each entry is an object, or plain bytes of one."""
         return self._table.format

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.labels import Rule
     from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import Iterations
+    from penstock.data.datasets.objects import Shared
     from penstock.data.datasets.reading import Reading
     from penstock.data.datasets.runs import Runs
     from penstock.data.order.protocol import Order
@@ -637,7 +638,12 @@ class CatalogDataset(BatchableDataset):
         if catalog.plain:
             sample = Sample(catalog.root, span, data, repeat=repeat)
         else:
-            sample = _rich_sample(catalog, index, span, data)
+            label, columns = (None, {}) if catalog.unlabelled else (catalog.label(index), catalog.row(index))
+            shared = label, columns, repeat
+            if type(data) is list:
+                sample = _grouped(catalog, span, data, shared)
+            else:
+                sample = made_sample(catalog.root, catalog.format, span, data, shared)
         if self.transform is None:
             return sample
         try:
@@ -652,21 +658,18 @@ class CatalogDataset(BatchableDataset):
             raise
 
 
-def _rich_sample(catalog: Catalog, index: int, span: Any, data: Any) -> Sample:  # noqa: ANN401  of a group, lists
-    """Return a sample with its label, columns and, in a shard or of several objects, fields."""
-    repeat = isinstance(index, Repeat)
-    label, columns = (None, {}) if catalog.unlabelled else (catalog.label(index), catalog.row(index))
-    if type(data) is not list:
-        return made_sample(catalog.root, catalog.format, span, data, (label, columns, repeat))
+def _grouped(catalog: Catalog, spans: Any, data: list[Any], shared: Shared) -> Sample:  # noqa: ANN401  a tuple
+    """Return a sample of several objects."""
+    label, columns, repeat = shared
     values: dict[str, Sample | None] = {}
     first: Any = None
-    for (field, root, form), mine, body in zip(catalog.homes, span, data, strict=True):
+    for (field, root, form), mine, body in zip(catalog.homes, spans, data, strict=True):
         if mine is None:
             values[field] = None
         elif form is None:
             values[field] = Sample(root, mine, body, label, columns=columns, repeat=repeat)
         else:
-            values[field] = made_sample(root, form, mine, body, (label, columns, repeat))
+            values[field] = made_sample(root, form, mine, body, shared)
         first = first or (mine and (root, mine))
     root, mine = first
     fields = Fields(catalog.group_key(mine.key), values)

@@ -117,6 +117,7 @@ class ObjectReading(Reading):
         self._dataset = dataset
         self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
         self._together = Together()
+        self._texts: dict[int, tuple[str, str]] = {}  # see Contents.spans
         self._own = _own(dataset, batches) if dataset.overrides else None
         drawn = iter(()) if dataset.overrides else self._draw(batches)
         self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
@@ -128,7 +129,7 @@ class ObjectReading(Reading):
                 yield PAUSE
                 continue
             number += 1
-            spans = self._dataset.catalog.spans(batch)
+            spans = self._dataset.catalog.spans(batch, self._texts)
             for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
                 self._drawn.append((number, slot, len(batch), index, span))
                 yield span

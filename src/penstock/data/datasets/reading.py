@@ -13,7 +13,7 @@ from penstock.engine.waiting import Wakeup
 from penstock.errors import Bug, Cancelled, Damaged, DatasetChanged, NoSpace, Unusable, public_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from penstock.data.order.sampling import Cursor
@@ -117,9 +117,11 @@ def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
         Damaged: No sample is left. Without this batch, this rank would be out of step with the others.
 
     """
+    if made and Skipped not in map(type, made):
+        return made, ()
     skipped = tuple(each for each in made if isinstance(each, Skipped))
     if len(skipped) < len(made):
-        return ([each for each in made if not isinstance(each, Skipped)] if skipped else made), skipped
+        return [each for each in made if not isinstance(each, Skipped)], skipped
     named = "; ".join(f"{public_url(url)} ({error})" for url, error in skipped[:_NAMED])
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
     raise Damaged(f"no sample of a batch could be read: {named}{more}")
@@ -205,7 +207,7 @@ class Together:
         self._learn(perf_counter() - began)
         return found
 
-    def make(self, made: Callable[..., Any], names: Callable[[int], str], *columns: Sequence[Any]) -> list[Any]:
+    def make(self, made: Callable[..., Any], names: Callable[[int], str], *columns: Iterable[Any]) -> list[Any]:
         """Return ``made`` of each row of ``columns``; a ``Failed``, named by its first value, where that raises."""
         found: list[Any] = []
         began = perf_counter()

@@ -293,6 +293,7 @@ class RunReading(ChunkReading[Any]):
         """Read ``batches`` of samples; ``made`` makes a sample of its index, span and bytes."""
         self._runs, self._made, self._root = runs, made, runs.catalog.root
         self._together = Together()
+        self._texts: dict[int, tuple[str, str]] = {}  # see Contents.spans
         self._numbers: deque[int] = deque()  # runs of the scheduled samples, in order
         world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
         super().__init__(source, batches, workers, runs.bounds(world, lanes))
@@ -328,7 +329,8 @@ class RunReading(ChunkReading[Any]):
     def _make(self, samples: list[int], numbers: list[int]) -> list[Any]:
         """Return the samples; a ``Failed`` for each that cannot be read or made."""
         try:
-            return self._together.make(self._cut, self._name, samples, numbers, [*self._runs.catalog.spans(samples)])
+            spans = self._runs.catalog.spans(samples, self._texts)
+            return self._together.make(self._cut, self._name, samples, numbers, spans)
         finally:
             self._release(Counter(numbers), len(samples))
 

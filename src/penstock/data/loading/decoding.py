@@ -284,9 +284,8 @@ class _Shared:
         self._filled.set()
 
     def _finished(self, made: list[Any]) -> Delivery | BaseException:
-        failure = next((each for each in made if isinstance(each, _Failure)), None)
-        if failure is not None:
-            return failure.error
+        if _Failure in map(type, made):
+            return next(each for each in made if isinstance(each, _Failure)).error
         try:
             samples, skipped = remaining(made)
             return Delivery(self.options.finish(samples), self.cursor, skipped, len(samples))

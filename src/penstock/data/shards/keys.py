@@ -19,7 +19,9 @@ __all__ = ["ArchiveFormat", "Grouping", "KeyRule", "Missing", "rule_of"]
 KeyRule: TypeAlias = "str | Callable[[str], tuple[str, str] | None]"
 Missing: TypeAlias = Literal["error", "drop", "none"]
 
+
 # Members such as `__meta__/…`, which WebDataset leaves out.
+_new = tuple.__new__
 _META = re.compile(r"__[^/]*__(/|$)")
 
 
@@ -142,7 +144,7 @@ class ArchiveFormat(ShardFormat):
             if self.missing != "none" and (absent := [each for each in self.fields if each not in values]):
                 raise Damaged(f"the sample {key!r} has no field {absent[0]!r} any more")
             values = {each: values.get(each) for each in self.fields}
-        return Fields(key, values)
+        return _new(Fields, (key, values))
 
 
 @dataclass

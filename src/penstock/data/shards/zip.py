@@ -114,7 +114,8 @@ class ZipFormat(ArchiveFormat):
 
     def sample(self, data: memoryview) -> Fields | memoryview:
         """Return the fields of the sample in ``data``; those of stored members are views of it."""
-        key, values = "", dict[str, Any]()
+        key = ""
+        values: dict[str, Any] = {}
         at, size, wanted = 0, len(data), self.wanted
         stated = None
         most = 0  # bytes that may be left behind the member, which `_stops` could not tell from a longer descriptor

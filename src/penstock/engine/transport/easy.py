@@ -137,7 +137,8 @@ def _picked(lines: bytes, lower: bytes, wants: tuple[str, ...], headers: dict[st
     ``lower`` is ``lines`` in lower case. Of several headers with one name, the first counts, as in libcurl.
     """
     for beginning, names in _sought(wants):
-        if beginning in lower:
+        # `in` would first try whether the text is a number, and drop the error.
+        if lower.find(beginning) >= 0:
             for name, mark in names:
                 at = lower.find(mark)
                 if at >= 0:
