@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.data.order.blocks import BlockShuffle
     from penstock.data.order.lanes import Lanes
     from penstock.data.order.partition import Repeat
+    from penstock.data.order.weighted import WeightedShuffle
     from penstock.data.order.weights import Schedule
     from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
@@ -106,6 +107,7 @@ _HOMES = {
     "StoreOptions": "options",
     "TokenDataset": "data.tokens.dataset",
     "TransportOptions": "options",
+    "WeightedShuffle": "data.order.weighted",
     "WriteOptions": "options",
     "ZarrDataset": "data.zarr.dataset",
     "concat": "data.datasets.concat",
@@ -170,6 +172,7 @@ __all__ = [
     "StoreOptions",
     "TokenDataset",
     "TransportOptions",
+    "WeightedShuffle",
     "WriteOptions",
     "ZarrDataset",
     "concat",

@@ -388,3 +388,36 @@ class TestRefusals:
         }
         with pytest.raises(Unusable, match="same number of lanes"):
             ps.Mix(shards)
+
+
+class TestParts:
+    """One dataset, mixed by the values of a column."""
+
+    def dataset(self, places):
+        dataset = ps.MapDataset.from_prefix(places["objects"], transform=lambda sample: sample.columns["shape"])
+        shapes = [("wide", "tall", "square")[number % 7 % 3] for number in range(SIZES["objects"])]
+        dataset.catalog = dataset.catalog.with_columns(shape=shapes, size=[*map(len, shapes)])
+        return dataset
+
+    def test_batches_are_of_one_value(self, places):
+        mix = ps.Mix.by("shape", self.dataset(places), batches="one-source")
+        assert [*mix.sources] == ["square", "tall", "wide"]
+        for batch in ps.DataLoader(mix, 6, shuffle=True, collate_fn=list):
+            assert len({*batch}) == 1
+
+    def test_values_of_a_column_of_numbers_are_names_as_text(self, places):
+        mix = ps.Mix.by("size", self.dataset(places), weights={"4": 1, "6": 3})
+        for batch in ps.DataLoader(mix, 4, collate_fn=list):
+            assert collections.Counter(map(len, batch)) == {4: 1, 6: 3}
+
+    def test_columns_that_do_not_fit_are_refused(self, places):
+        dataset = self.dataset(places)
+        with pytest.raises(Unusable, match="no column 'colour'; its columns are 'shape', 'size'"):
+            ps.Mix.by("colour", dataset)
+        with pytest.raises(Unusable, match="no classes"):
+            ps.Mix.by("label", dataset)
+        with pytest.raises(Unusable, match="takes a MapDataset, got a str"):
+            ps.Mix.by(dataset, "shape")
+        dataset.catalog = dataset.catalog[[0] * 300].with_columns(number=[*range(300)])
+        with pytest.raises(Unusable, match="300 values"):
+            ps.Mix.by("number", dataset)

@@ -1,6 +1,7 @@
 """Neighbours in shards are read together, each byte once; the samples are those of any other way to read them."""
 
 import random
+from collections import Counter
 from zipfile import ZIP_DEFLATED
 
 import numpy as np
@@ -215,3 +216,50 @@ def test_runs_of_more_samples_than_are_known_ahead_are_read_once(tmp_path, order
     for _ in loader:
         pass
     assert loader.stats().total.size_bytes == 6_000_000
+
+
+class TestWeightedShuffles:
+    """Classes of a weighted shuffle are labels, or values of a column, of the dataset that is given the order."""
+
+    @pytest.fixture
+    def dataset(self, tmp_path):
+        for name, count in (("a", 30), ("b", 6), ("c", 12)):
+            (tmp_path / name).mkdir()
+            for number in range(count):
+                (tmp_path / name / f"{number:03}").write_bytes(b"")
+        return ps.MapDataset.from_prefix(f"{tmp_path}/", labels="folder", transform=lambda sample: sample.key[-5:])
+
+    @pytest.mark.parametrize("iterable", [False, True])
+    def test_all_classes_come_equally_often(self, dataset, iterable):
+        order, options = ps.WeightedShuffle(epoch_samples=60), {"collate_fn": list}
+        if iterable:
+            again = ps.IterableDataset(dataset.catalog, transform=dataset.transform, shuffle=order)
+            loader = ps.DataLoader(again, 20, **options)
+        else:
+            loader = ps.DataLoader(dataset, 20, shuffle=order, num_workers=1, **options)
+        found = Counter(name[0] for batch in loader for name in batch)
+        assert found == {"a": 20, "b": 20, "c": 20}
+        check_restarts(lambda: ps.DataLoader(dataset, 7, shuffle=order, **options))
+
+    def test_a_concatenation_has_the_classes_of_all_parts(self, dataset):
+        both = ps.concat(dataset[:33], dataset[33:])
+        loader = ps.DataLoader(both, 20, shuffle=ps.WeightedShuffle({"a": 0, "b": 1, "c": 3}), collate_fn=list)
+        found = Counter(name[0] for batch in loader for name in batch)
+        assert found == {"b": 12, "c": 36}
+
+    def test_a_column_has_classes_too(self, dataset):
+        dataset.catalog = dataset.catalog.with_columns(even=[number % 2 == 0 for number in range(48)])
+        order = ps.WeightedShuffle({"True": 1, "False": 0}, by="even")
+        sampler = ps.BatchSampler(dataset, 8, shuffle=order)
+        assert {index % 2 for batch in sampler for index in batch} == {0}
+        with pytest.raises(Unusable, match="no column 'odd'"):
+            ps.DataLoader(dataset, 8, shuffle=ps.WeightedShuffle(by="odd"))
+
+    def test_a_dataset_without_classes_is_refused(self, dataset):
+        plain = ps.MapDataset.from_prefix(dataset.catalog.root + dataset.catalog.base)
+        with pytest.raises(Unusable, match="no classes"):
+            ps.DataLoader(plain, 8, shuffle=ps.WeightedShuffle())
+        with pytest.raises(Unusable, match="for a dataset with a catalog"):
+            ps.BatchSampler(range(10), 2, shuffle=ps.WeightedShuffle())
+        by_sample = ps.WeightedShuffle([1] * 9 + [0])
+        assert sorted(sum(ps.BatchSampler(range(10), 2, shuffle=by_sample), [])) == [*range(9)]

@@ -19,7 +19,7 @@ from penstock.data.datasets.joined import JoinedDataset
 from penstock.data.datasets.joint import shares
 from penstock.data.datasets.map import MapDataset, Part
 from penstock.data.datasets.reading import in_lists
-from penstock.data.datasets.runs import block_sizes, fitted_order
+from penstock.data.datasets.runs import block_sizes, classes_of, fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.indices import sample_indices
@@ -27,6 +27,7 @@ from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import SamplingPlan
+from penstock.data.order.weighted import WeightedShuffle
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class _Concat(JoinedDataset):
         order = order_of(shuffle)
         # Refuses orders that would decode a unit again and again.
         limits = [fitted_order(order, part.catalog) for part in self.parts if part.catalog.units is not None]
+        if isinstance(order, WeightedShuffle) and order.needs_classes:
+            return order.fitted(*classes_of([part.catalog for part in self.parts], order.by))
         if not isinstance(order, (BlockShuffle, Lanes)):
             return order
         fitted = order.fitted(self._block_sizes)

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Never, get_args
 
+import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
@@ -21,8 +22,9 @@ from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
 from penstock.data.datasets.joint import MOST_SHARES, JointReading, Member
-from penstock.data.datasets.map import Part
+from penstock.data.datasets.map import MapDataset, Part, part_of
 from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
+from penstock.data.datasets.runs import classes_of
 from penstock.data.datasets.sample import Sample
 from penstock.data.order.mixture import Batches, Ends, MixedSource
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
@@ -47,6 +49,7 @@ __all__ = ["Mix", "MixedBatches", "MixedDataset", "SourceCounts"]
 
 _LOG = logging.getLogger("penstock")
 _LONGEST_NAME = 100
+_MOST_PARTS = 256
 
 
 class Mix(BatchableDataset, TorchIterableDataset[Any]):
@@ -135,6 +138,43 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         order = self._mixture(self._batched(1, shuffle=False, seed=0, place="unsharded"))
         self.epoch_samples = order.total
         self.weights = dict(zip(self.sources, map(float, order.steps[0].weights), strict=True))
+
+    @classmethod
+    def by(cls, column: str, dataset: MapDataset, **options: Any) -> Mix:  # noqa: ANN401  those of the class
+        """Make a mixture of the parts of one dataset that have the same value in a column of its catalog, or label.
+
+        ``Mix.by("aspect", images, batches="one-source")`` makes batches of images of one shape. Makes no request.
+
+        Args:
+            column: Name of the column, or "label". At most 256 values; to give many classes weights of their own, pass
+                ``shuffle=ps.WeightedShuffle(…)`` to the loader.
+            dataset: The dataset.
+            **options: Arguments of the class other than ``sources``; weights are by the values, as text.
+
+        Returns:
+            The mixture, whose sources have the values as names, sorted.
+
+        Raises:
+            Unusable: There is no such column, it has too many values, or an argument is invalid.
+
+        Example:
+            >>> images = ps.MapDataset.from_prefix("s3://bucket/train/", labels="folder", transform=lambda s: s.label)
+            >>> mix = ps.Mix.by("label", images, batches="one-source")
+            >>> sorted(len(set(batch.tolist())) for batch in ps.DataLoader(mix, 20, shuffle=True))[-1]
+            1
+
+        """
+        if not isinstance(dataset, MapDataset):
+            raise Unusable(f"Mix.by takes a MapDataset, got a {type(dataset).__name__}")
+        numbers, names = classes_of([dataset.catalog], column)
+        there = np.unique(numbers).tolist()
+        if len(there) > _MOST_PARTS:
+            raise Unusable(
+                f"{column!r} has {len(there)} values, and a mixture at most {_MOST_PARTS} such parts: for weights of "
+                "classes, pass shuffle=ps.WeightedShuffle(…) to the loader"
+            )
+        parts = {names[number]: part_of(dataset, np.flatnonzero(numbers == number)) for number in there}
+        return cls(parts, **options)
 
     @property
     def contents(self) -> None:

@@ -19,6 +19,7 @@ from penstock.data.datasets.reading import Item, Together
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
+from penstock.data.order.weighted import WeightedShuffle
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     # Of a sample, its span, and its bytes; or its unit and its number in that.
     Made = Callable[[int, Span, Any], Any]
 
-__all__ = ["RunReading", "Runs", "UnitRuns", "block_sizes", "fitted_order", "merged_spans", "runs_of"]
+__all__ = ["RunReading", "Runs", "UnitRuns", "block_sizes", "classes_of", "fitted_order", "merged_spans", "runs_of"]
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -120,6 +121,8 @@ def fitted_order(shuffle: object, catalog: Catalog) -> Order:
     order = order_of(shuffle)
     if catalog.units is not None:
         return _unit_order(order, catalog)
+    if isinstance(order, WeightedShuffle):
+        return order.fitted(*classes_of([catalog], order.by)) if order.needs_classes else order
     return order.fitted(partial(block_sizes, catalog)) if isinstance(order, (BlockShuffle, Lanes)) else order
 
 
@@ -130,10 +133,10 @@ def _unit_order(order: Order, catalog: Catalog) -> Order:
         Unusable: The order would decode a unit again and again.
 
     """
-    if isinstance(order, FullShuffle):
+    if isinstance(order, (FullShuffle, WeightedShuffle)):
         raise Unusable(
-            "shuffle=True would read and decode a whole unit (a row group, a compressed shard) for each sample: pass "
-            "shuffle=ps.Lanes(), which mixes the samples of several units and reads each once"
+            "shuffle=True would read and decode a whole unit (a row group, a compressed shard) for each sample, and so "
+            "would ps.WeightedShuffle: pass shuffle=ps.Lanes(), which mixes several units and reads each once"
         )
     if not isinstance(order, (BlockShuffle, Lanes)):
         return order
@@ -152,6 +155,28 @@ def _unit_order(order: Order, catalog: Catalog) -> Order:
                 "whole unit: leave it out, and each block is one unit, or several small ones"
             )
     return order
+
+
+def classes_of(catalogs: Sequence[Catalog], by: str) -> tuple[NDArray[np.int64], Sequence[str]]:
+    """Return the number of the class of each entry, and the names of the classes.
+
+    Args:
+        catalogs: The entries; all have the same classes.
+        by: "label", or the name of a column, whose values are the classes.
+
+    Raises:
+        Unusable: A catalog has no classes, or no such column.
+
+    """
+    if by == "label":
+        return np.concatenate([catalog.labels for catalog in catalogs]), catalogs[0].classes
+    for catalog in catalogs:
+        if by not in catalog.columns:
+            known = ", ".join(map(repr, catalog.columns)) or "none: with_columns(…) adds some"
+            raise Unusable(f"the catalog has no column {by!r}; its columns are {known}")
+    values = np.concatenate([np.asarray(catalog.columns[by]) for catalog in catalogs])
+    found, numbers = np.unique(values, return_inverse=True)
+    return numbers.astype(np.int64), [str(value) for value in found.tolist()]
 
 
 def block_sizes(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:

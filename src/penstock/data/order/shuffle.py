@@ -15,7 +15,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST", "EpochOrder", "Permutation"]
+__all__ = ["MOST", "EpochOrder", "Permutation", "mixed"]
 
 MOST = 1 << 62  # samples of an order
 _SMALL = 1 << 16
@@ -119,16 +119,16 @@ class Permutation(EpochOrder):
 
     @cached_property
     def _sorted(self) -> NDArray[np.int64]:
-        hashes = _mixed(np.arange(1, self.n + 1, dtype=np.uint64) * _GAMMA + self._keys[0])
+        hashes = mixed(np.arange(1, self.n + 1, dtype=np.uint64) * _GAMMA + self._keys[0])
         # Ties are impossible (mixing is a bijection), but "stable" also fixes the sort algorithm on every platform.
-        return np.argsort(_mixed(hashes ^ self._keys[1]), kind="stable").astype(np.int64)
+        return np.argsort(mixed(hashes ^ self._keys[1]), kind="stable").astype(np.int64)
 
     def _feistel(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         left, right = np.divmod(values, self._width)
         size, other = self._height, self._width
         for key in self._keys[:_ROUNDS]:
             # Halve the hash so that the sum does not wrap around 2^64: otherwise two values could collide.
-            left, right = right, (left + (_mixed(right ^ key) >> _ONE)) % size
+            left, right = right, (left + (mixed(right ^ key) >> _ONE)) % size
             size, other = other, size
         return left * self._width + right
 
@@ -137,12 +137,12 @@ class Permutation(EpochOrder):
         left, right = divmod(value, int(self._width))
         for turn in reversed(range(_ROUNDS)):
             size = int(self._width if turn % 2 else self._height)
-            hashed = int(_mixed(np.array([left], dtype=np.uint64) ^ self._keys[turn])[0]) >> 1
+            hashed = int(mixed(np.array([left], dtype=np.uint64) ^ self._keys[turn])[0]) >> 1
             left, right = (right - hashed) % size, left
         return left * int(self._width) + right
 
 
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return splitmix64's finaliser of each value: a bijection of 64 bits; each input bit flips half of the output."""
     mixed = values.copy()
     for shift, factor in _MIX:

@@ -120,8 +120,8 @@ class Schedule:
             yield Step(first.start + length * piece // pieces, weights)
 
 
-def steps_of(weights: object, names: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps of ``weights``, a mapping or a ``Schedule``, for the sources ``names``.
+def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tuple[Step, ...]:
+    """Return the steps of ``weights``, a mapping or a ``Schedule``, for ``names``, which errors call ``kind``.
 
     Raises:
         Unusable: ``weights`` is something else, or does not have a valid weight for each source, or has others.
@@ -131,7 +131,7 @@ def steps_of(weights: object, names: Sequence[str]) -> tuple[Step, ...]:
         return weights.steps(names)
     if not isinstance(weights, Mapping):
         raise Unusable(f"weights must be a mapping from sources to weights, or a ps.Schedule, got {weights!r}")
-    return (Step(0, _checked(weights, names)),)
+    return (Step(0, _checked(weights, names, kind)),)
 
 
 def by_temperature(temperature: object, sizes: Mapping[str, int]) -> dict[str, float]:
@@ -160,7 +160,7 @@ def by_repeats(repeats: object, sizes: Mapping[str, int]) -> dict[str, Any]:
     return {name: size * _number(name, repeats.get(name, 1), "repeats") for name, size in sizes.items()}
 
 
-def _checked(weights: Mapping[str, float], names: Sequence[str]) -> tuple[Fraction, ...]:
+def _checked(weights: Mapping[str, float], names: Sequence[str], kind: str = "source") -> tuple[Fraction, ...]:
     """Return the weight of each source, divided by the sum.
 
     Raises:
@@ -169,10 +169,10 @@ def _checked(weights: Mapping[str, float], names: Sequence[str]) -> tuple[Fracti
     """
     for name in names:
         if name not in weights:
-            raise Unusable(f"weights lacks the source {name!r}: give each source one, 0 to leave it out")
+            raise Unusable(f"weights lacks the {kind} {name!r}: give each {kind} one, 0 to leave it out")
     for name in weights:
         if name not in names:
-            raise Unusable(f"weights names {name!r}, which is no source: there are {', '.join(map(repr, names))}")
+            raise Unusable(f"weights names {name!r}, which is no {kind}: there are {', '.join(map(repr, names))}")
     found = [_number(name, weights[name], "weights") for name in names]
     if not (total := sum(found)):
         raise Unusable("weights must not all be 0")

@@ -1,0 +1,248 @@
+"""Weighted shuffles of one dataset: classes with shares of their own, or a weight for each sample."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.data.order.draws import Draws
+from penstock.data.order.mixture import MixedSource, MixtureSpec
+from penstock.data.order.orders import FullShuffle
+from penstock.data.order.shuffle import mixed
+from penstock.data.order.weights import by_temperature, steps_of
+from penstock.errors import Bug, Unusable
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from penstock.data.order.protocol import Lookup
+
+__all__ = ["WeightedShuffle"]
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FRACTION_BITS = 53
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedShuffle:
+    """Samples in random order with shares by class, or with a weight for each sample; for ``shuffle=``.
+
+    Without arguments, all classes come equally often: ``ps.DataLoader(dataset, 256, shuffle=ps.WeightedShuffle())`` of
+    a dataset with labels. Small classes begin anew within an epoch, and large ones go on in the next: each class goes
+    through all its samples, permuted anew each time, before one of them comes again. Shares are exact over 4,096
+    samples.
+
+    With ``replacement=True``, each draw is independent of the ones before, as in torch's ``WeightedRandomSampler``.
+
+    Samples come one by one from the whole dataset, each in a request of its own: it is not for rows of Parquet files
+    and compressed shards. To weigh several datasets, use ``ps.Mix``.
+
+    Attributes:
+        weights: Weight of each class by name, of which only the proportion counts; or a sequence or array with the
+            weight of each sample. Default: by ``temperature``.
+        by: "label", or the name of a column of the catalog, whose values are the classes.
+        temperature: Weights n ** temperature for classes of n samples, without ``weights``: 0 makes all classes alike,
+            1 is in proportion.
+        replacement: Whether a sample may come again before others of its class have come. With a weight for each
+            sample and False, no sample comes twice in an epoch.
+        epoch_samples: Samples of an epoch, over all ranks; default: as many as the dataset has. With a weight for each
+            sample and without replacement: as many as have a weight above 0.
+
+    Raises:
+        Unusable: An argument is invalid; or, when a dataset is given the order, it has no such classes, or another
+            number of samples.
+
+    Example:
+        >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", labels="folder", transform=lambda s: s.label)
+        >>> rare = ps.WeightedShuffle({name: 5 if name == "7" else 1 for name in dataset.classes})
+        >>> batch = next(iter(ps.DataLoader(dataset, 280, shuffle=rare)))
+        >>> int((batch == 7).sum()) > 70
+        True
+
+    """
+
+    weights: Mapping[str, float] | Sequence[float] | NDArray[np.float64] | None = None
+    by: str = "label"
+    temperature: float | None = None
+    replacement: bool = False
+    epoch_samples: int | None = None
+    # The samples sorted by class, and the number of them in each class; None: not fitted, or weights by sample.
+    _members: NDArray[np.int64] | NDArray[np.uint32] | None = field(default=None, init=False, repr=False)
+    _sizes: tuple[int, ...] = field(default=(), init=False, repr=False)
+    identity: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the arguments, and make them immutable."""
+        if self.replacement not in (True, False):
+            raise Unusable(f"replacement must be True or False, got {self.replacement!r}")
+        if not isinstance(self.by, str):
+            raise Unusable(f'by must be "label" or the name of a column, got {self.by!r}')
+        if self.epoch_samples is not None:
+            whole(self.epoch_samples, "epoch_samples", 1)
+        if self.weights is not None and self.temperature is not None:
+            raise Unusable("weights and temperature exclude one another")
+        if isinstance(self.weights, Mapping):
+            object.__setattr__(self, "weights", dict(self.weights))
+        elif self.weights is not None:
+            object.__setattr__(self, "weights", _by_sample(self.weights))
+        if self.temperature is not None:
+            by_temperature(self.temperature, {})
+        object.__setattr__(self, "identity", f"weighted 1: {self._digest()}")
+
+    def _digest(self) -> str:
+        """Return sixteen hexadecimal digits that identify the arguments, and classes once they are known."""
+        weights = self.weights
+        shown = weights.tobytes() if isinstance(weights, np.ndarray) else repr(weights).encode("utf-8", "surrogatepass")
+        rest = f"{self.by} {self.temperature} {self.replacement} {self.epoch_samples} {self._sizes}"
+        members = b"" if self._members is None else self._members.tobytes()
+        return hashlib.sha256(b"\n".join((shown, rest.encode("utf-8", "surrogatepass"), members))).hexdigest()[:16]
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether a dataset has to give the classes of its samples."""
+        return not isinstance(self.weights, np.ndarray) and self._members is None
+
+    def fitted(self, classes: NDArray[np.int64], names: Sequence[str]) -> WeightedShuffle:
+        """Return the same order for samples of known classes.
+
+        Args:
+            classes: Number of the class of each sample; int64, shape (samples,).
+            names: Names of the classes.
+
+        Raises:
+            Unusable: ``weights`` lacks a class that has samples, or names another.
+
+        """
+        counts = np.bincount(classes, minlength=len(names)).tolist()
+        there = [number for number, count in enumerate(counts) if count]
+        if not there:
+            raise Unusable("a weighted shuffle of no samples")
+        sizes = {names[number]: counts[number] for number in there}
+        given = self.weights
+        if isinstance(given, Mapping):
+            if unknown := [name for name in given if name not in names]:
+                raise Unusable(f"weights names {unknown[0]!r}, which is no class: there are {', '.join(names[:20])}")
+            weights = {name: given[name] for name in sizes if name in given}
+        else:
+            weights = by_temperature(self.temperature or 0, sizes)
+        # Refuses weights that lack a class, or are no numbers.
+        steps_of(weights, [*sizes], "class")
+        order = replace(self, weights=weights, temperature=None)
+        members = np.argsort(classes, kind="stable")
+        small = len(classes) < 1 << 32
+        object.__setattr__(order, "_members", members.astype(np.uint32) if small else members)
+        object.__setattr__(order, "_sizes", tuple(sizes.values()))
+        object.__setattr__(order, "identity", f"weighted 1: {order._digest()}")  # noqa: SLF001  itself
+        return order
+
+    def positions(self, samples: int) -> int:
+        """Return the number of samples of an epoch."""
+        known = len(self.weights) if isinstance(self.weights, np.ndarray) else sum(self._sizes)
+        if self.needs_classes:
+            raise Unusable(
+                "a WeightedShuffle of classes is for a dataset with a catalog: MapDataset, IterableDataset, ps.concat "
+                "of them; give other datasets a weight for each sample"
+            )
+        if known != samples:
+            raise Unusable(f"there are weights of {known} samples, and the dataset has {samples}")
+        if isinstance(self.weights, np.ndarray) and not self.replacement:
+            able = int(np.count_nonzero(self.weights))
+            if (self.epoch_samples or 0) > able:
+                raise Unusable(f"epoch_samples={self.epoch_samples}: only {able} samples have a weight above 0")
+            return self.epoch_samples or able
+        return self.epoch_samples or samples
+
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
+        """Return the function from positions of an epoch to samples."""
+        total = self.positions(samples)
+        if isinstance(self.weights, np.ndarray):
+            key = _key(seed, f"epoch {epoch}")
+            if self.replacement:
+                return partial(_independent, np.cumsum(self.weights), key)
+            return partial(np.take, _without_replacement(self.weights, key, total))
+        inner = _Independent() if self.replacement else FullShuffle()
+        names = [*self.weights] if isinstance(self.weights, Mapping) else []
+        sources = tuple(
+            MixedSource(name, size, size, inner, int(_key(seed, name)), "")
+            for name, size in zip(names, self._sizes, strict=True)
+        )
+        steps = steps_of(self.weights, names)
+        spec = MixtureSpec(sources=sources, steps=steps, batches="random", epoch_samples=total)
+        return partial(_of_members, self._members, Draws(spec, 1, 1, seed).lookup(epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class _Independent:
+    """Draws that do not depend on one another."""
+
+    identity: str = "independent"
+
+    def positions(self, samples: int) -> int:
+        return samples
+
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
+        key = _key(seed, f"epoch {epoch}")
+        return lambda positions: (_fractions(positions, key) * samples).astype(np.int64)
+
+
+def _of_members(members: NDArray[Any] | None, lookup: Lookup, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    if members is None:
+        raise Bug("a weighted shuffle that was not fitted")
+    found: NDArray[np.int64] = members[lookup(positions)].astype(np.int64)
+    return found
+
+
+def _by_sample(weights: ArrayLike) -> NDArray[np.float64]:
+    """Return the weight of each sample.
+
+    Raises:
+        Unusable: They are no numbers that are 0 or more, or all of them are 0.
+
+    """
+    try:
+        found = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros((0, 0))
+    if found.ndim != 1 or isinstance(weights, (str, bytes)):
+        raise Unusable("weights must be a mapping from classes to weights, or one weight for each sample")
+    if not np.isfinite(found).all() or (found < 0).any() or not found.any():
+        raise Unusable("weights of samples must be finite, 0 or more, and not all 0")
+    found.setflags(write=False)
+    return found
+
+
+def _key(seed: int, scope: str) -> np.uint64:
+    text = f"penstock weighted 1: {seed} {scope}".encode("utf-8", "surrogatepass")
+    return np.uint64(int.from_bytes(hashlib.sha256(text).digest()[:8], "little"))
+
+
+def _fractions(positions: NDArray[np.int64], key: np.uint64) -> NDArray[np.float64]:
+    """Return a number in [0, 1) for each position, as independent of one another as a hash makes them."""
+    hashes = mixed(mixed((positions.astype(np.uint64) + np.uint64(1)) * _GAMMA + key) ^ key)
+    return (hashes >> np.uint64(64 - _FRACTION_BITS)).astype(np.float64) * 2.0**-_FRACTION_BITS
+
+
+def _independent(running: NDArray[np.float64], key: np.uint64, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sample in whose part of the running total each position's number falls."""
+    found: NDArray[np.int64] = np.searchsorted(running, _fractions(positions, key) * running[-1], side="right")
+    return found
+
+
+def _without_replacement(weights: NDArray[np.float64], key: np.uint64, count: int) -> NDArray[np.int64]:
+    """Return ``count`` samples, each drawn by its weight among those that are left.
+
+    The samples with the largest u ** (1 / weight), in descending order, for numbers u in (0, 1): Efraimidis and
+    Spirakis 2006.
+    """
+    there = np.flatnonzero(weights)
+    numbers = 1 - _fractions(there, key)
+    found: NDArray[np.int64] = there[np.argsort(-np.log(numbers) / weights[there], kind="stable")[:count]]
+    return found

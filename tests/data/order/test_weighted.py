@@ -1,0 +1,156 @@
+"""Weighted shuffles: shares by class, each class through all its samples, or a weight for each sample."""
+
+import pickle
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.data.order.protocol import Order
+from penstock.data.order.sampling import SamplingPlan
+from penstock.errors import Unusable
+from tests.amounts import examples
+
+CLASSES = np.array([0] * 60 + [2] * 30 + [1] * 10)[np.random.default_rng(0).permutation(100)]
+NAMES = ["a", "b", "c"]
+
+
+def epoch_of(order, epoch=0, samples=100, seed=3):
+    return order.epoch(samples, seed, epoch)(np.arange(order.positions(samples)))
+
+
+def shares(order, epochs=1):
+    found = Counter(CLASSES[np.concatenate([epoch_of(order, epoch) for epoch in range(epochs)])].tolist())
+    return [found[number] for number in range(3)]
+
+
+def fitted(*arguments, **options):
+    return ps.WeightedShuffle(*arguments, **options).fitted(CLASSES, NAMES)
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, [100, 100, 100]),
+        ({"temperature": 1}, [180, 30, 90]),
+        ({"weights": {"a": 1, "b": 4, "c": 1}}, [50, 200, 50]),
+        ({"weights": {"a": 0, "b": 1, "c": 1}}, [0, 150, 150]),
+    ],
+)
+def test_classes_have_their_shares(arguments, expected, replacement):
+    found = shares(fitted(**arguments, replacement=replacement, epoch_samples=300))
+    assert np.abs(np.array(found) - expected).max() <= 1
+
+
+def test_a_class_goes_through_all_its_samples_before_one_comes_again():
+    order = fitted(epoch_samples=45)
+    counts = Counter(np.concatenate([epoch_of(order, epoch) for epoch in range(8)]).tolist())
+    for number in range(3):
+        members = np.flatnonzero(number == CLASSES).tolist()
+        found = [counts[member] for member in members]
+        assert max(found) - min(found) <= 1
+
+
+def test_draws_with_replacement_are_as_independent_as_chance():
+    counts = Counter(epoch_of(fitted(replacement=True, epoch_samples=30_000)).tolist())
+    of_b = [counts[sample] for sample in np.flatnonzero(CLASSES == 1).tolist()]
+    # Ten samples of which each is drawn 1,000 times, give or take 31.
+    assert sum(of_b) == pytest.approx(10_000, abs=10)
+    assert 900 < min(of_b) < 990
+    assert 1010 < max(of_b) < 1100
+
+
+@given(
+    weights=st.lists(st.one_of(st.just(0.0), st.floats(0.01, 10)), min_size=1, max_size=50).filter(any),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=examples(60))
+def test_without_replacement_no_sample_comes_twice_and_none_of_weight_zero(weights, seed):
+    order = ps.WeightedShuffle(weights)
+    found = epoch_of(order, samples=len(weights), seed=seed).tolist()
+    assert sorted(found) == np.flatnonzero(weights).tolist()
+    if len(found) > 1:
+        some = ps.WeightedShuffle(weights, epoch_samples=len(found) - 1)
+        assert epoch_of(some, samples=len(weights), seed=seed).tolist() == found[:-1]
+
+
+def test_heavy_samples_come_first_without_replacement_and_often_with_it():
+    weights = np.r_[np.full(50, 9.0), np.full(50, 1.0)]
+    first = np.concatenate([epoch_of(ps.WeightedShuffle(weights, epoch_samples=20), epoch) for epoch in range(50)])
+    assert 0.80 < (first < 50).mean() < 0.92
+    often = epoch_of(ps.WeightedShuffle(weights, replacement=True, epoch_samples=10_000))
+    assert 0.88 < (often < 50).mean() < 0.92
+    assert len(set(often.tolist())) == 100
+
+
+def test_epochs_and_seeds_differ_and_the_same_ones_are_the_same():
+    by_sample = [ps.WeightedShuffle([1] * 100, replacement=each) for each in (False, True)]
+    for order in (fitted(), fitted(replacement=True), *by_sample):
+        assert isinstance(order, Order)
+        again = pickle.loads(pickle.dumps(order))
+        assert again.identity == order.identity
+        assert epoch_of(order, 4).tolist() == epoch_of(again, 4).tolist()
+        assert epoch_of(order, 4).tolist() != epoch_of(order, 5).tolist()
+        assert epoch_of(order, 4).tolist() != epoch_of(order, 4, seed=4).tolist()
+        some = np.array([7, 3, 50])
+        assert order.epoch(100, 3, 1)(some).tolist() == epoch_of(order, 1)[some].tolist()
+
+
+def test_identities_tell_arguments_and_classes_apart():
+    options = ({}, {"temperature": 0.5}, {"replacement": True}, {"epoch_samples": 50})
+    orders = [fitted(**each) for each in options]
+    orders += [fitted({"a": 1, "b": 2, "c": 1}), ps.WeightedShuffle().fitted(CLASSES[::-1], NAMES)]
+    orders += [ps.WeightedShuffle(np.full(100, each)) for each in (1, 2)]
+    assert len({order.identity for order in orders}) == len(orders)
+
+
+def test_a_class_without_samples_needs_no_weight():
+    order = ps.WeightedShuffle({"a": 1, "c": 3}).fitted(np.array([0, 0, 2]), NAMES)
+    assert set(epoch_of(order, samples=3).tolist()) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"replacement": 2}, "replacement must be"),
+        ({"by": 3}, "by must be"),
+        ({"epoch_samples": 0}, "epoch_samples"),
+        ({"weights": "abc"}, "weights must be a mapping"),
+        ({"weights": [[1, 2]]}, "weights must be a mapping"),
+        ({"weights": 3}, "weights must be a mapping"),
+        ({"weights": [1, -1]}, "finite, 0 or more"),
+        ({"weights": [0, 0]}, "not all 0"),
+        ({"weights": [1, float("nan")]}, "finite"),
+        ({"weights": {"a": 1}, "temperature": 0}, "exclude one another"),
+        ({"temperature": 3}, "temperature must be"),
+    ],
+)
+def test_invalid_arguments_are_refused(arguments, words):
+    with pytest.raises(Unusable, match=words):
+        ps.WeightedShuffle(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({"a": 1, "b": 1}, "lacks the class 'c'"),
+        ({"a": 1, "b": 1, "c": 1, "x": 1}, "names 'x', which is no class"),
+        ({"a": 0, "b": 0, "c": 0}, "not all be 0"),
+    ],
+)
+def test_weights_that_do_not_fit_the_classes_are_refused(weights, words):
+    with pytest.raises(Unusable, match=words):
+        fitted(weights)
+
+
+def test_an_order_that_no_dataset_has_fitted_is_refused():
+    with pytest.raises(Unusable, match="for a dataset with a catalog"):
+        SamplingPlan(samples=10, batch=2, order=ps.WeightedShuffle())
+    with pytest.raises(Unusable, match="weights of 3 samples, and the dataset has 10"):
+        SamplingPlan(samples=10, batch=2, order=ps.WeightedShuffle([1, 2, 3]))
+    with pytest.raises(Unusable, match="only 2 samples have a weight above 0"):
+        SamplingPlan(samples=3, batch=2, order=ps.WeightedShuffle([1, 0, 3], epoch_samples=3))
