@@ -108,6 +108,14 @@ def test_random_batches_have_other_shares_and_one_source_batches_are_pure(source
     assert {source for batch in batches for source, _ in batch} == {*SIZES}
 
 
+@pytest.mark.parametrize("tail", ["short", "pad", "drop"])
+def test_incomplete_last_batches_are_as_for_other_data(sources, tail):
+    mix = {"epoch_samples": 30}
+    batches = [*loader_of(sources, mix=mix, tail=tail)]
+    assert [*map(len, batches)] == [8, 8, 8] + {"short": [6], "pad": [8], "drop": []}[tail]
+    check_restarts(lambda: loader_of(sources, mix=mix, tail=tail))
+
+
 @pytest.mark.parametrize("shuffle", [True, False, ps.Lanes(), ps.BlockShuffle(4, 2)])
 @pytest.mark.parametrize("arguments", [{}, {"batches": "random"}, {"batches": "one-source"}, {"weights": None}])
 def test_a_mixture_resumes_after_any_batch(sources, shuffle, arguments):
@@ -380,6 +388,18 @@ class TestRefusals:
         loader = ps.DataLoader(sources["objects"], 4)
         with pytest.raises(Unusable, match=r"new_weights= changes the weights of a ps\.Mix"):
             loader.load_state_dict(loader.state_dict(), new_weights=WEIGHTS)
+
+    def test_functions_that_cannot_be_sent_to_workers(self, places):
+        sources = {"a": ps.MapDataset.from_prefix(places["files"], transform=lambda sample: sample.key)}
+        for dataset in (ps.Mix(sources), ps.concat(sources["a"])):
+            with pytest.raises(Unusable, match=r"transform of (a|dataset 0)=.*cannot be sent"):
+                ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn")
+
+    def test_epochs_beyond_counting(self, sources):
+        loader = loader_of(sources)
+        loader.set_epoch(1 << 61)
+        with pytest.raises(Unusable, match=r"2\^62 samples are most"):
+            next(iter(loader))
 
     def test_lanes_that_differ(self, places):
         shards = {

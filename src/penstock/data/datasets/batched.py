@@ -214,6 +214,11 @@ class BatchableDataset:
         return None
 
     @property
+    def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
+        """The functions that worker processes need, by the name that errors give them."""
+        return {"transform": self.transform}
+
+    @property
     def decodes(self) -> bool:
         """Whether making a sample costs CPU time, so that several threads are worthwhile."""
         return self.transform is not None

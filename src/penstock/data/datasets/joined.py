@@ -6,7 +6,7 @@ import hashlib
 import json
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,6 +82,12 @@ class JoinedDataset(BatchableDataset):
         """Return the samples of ``batches``, each as its own part reads it."""
         members = [Member(part.reading, share) for part, share in zip(self.parts, self.portions(), strict=True)]
         return JointReading(members, batches, self.split, workers)
+
+    @property
+    def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
+        """The functions of all parts that worker processes need, by the name that errors give them."""
+        named = enumerate(self.parts)
+        return {f"{name} of dataset {number}": each for number, part in named for name, each in part.transforms.items()}
 
     def portions(self) -> list[int]:
         """Return the ``Member.share`` of each part."""

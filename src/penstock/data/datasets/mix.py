@@ -182,6 +182,12 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         return
 
     @property
+    def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
+        """The functions of all sources that worker processes need, by the name that errors give them."""
+        named = self.sources.items()
+        return {f"{name} of {source}": each for source, data in named for name, each in data.transforms.items()}
+
+    @property
     def decodes(self) -> bool:
         """Whether making a sample of any source costs CPU time."""
         return any(source.decodes for source in self.sources.values())

@@ -163,7 +163,7 @@ class DataLoader:
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
         if not self.num_workers:
             return None
-        functions = {"transform": self.dataset.transform, "collate_fn": self._batches.collate_fn}
+        functions = {**self.dataset.transforms, "collate_fn": self._batches.collate_fn}
         check_sendable(functions, self.num_workers, options.get("multiprocessing_context"))
         return TorchDataLoader(
             self._worker_batches,

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.shares import Shares, spread
-from penstock.data.order.shuffle import Permutation
+from penstock.data.order.shuffle import MOST, Permutation
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -152,6 +152,10 @@ class Draws:
             raise Unusable(
                 f"epoch {epoch} lies before the present weights, which hold from epoch {self._stage.epoch} on: load "
                 "a state of that time instead"
+            )
+        if self._stage.delivered + (epoch + 1 - self._stage.epoch) * self._mixture.total > MOST:
+            raise Unusable(
+                f"epoch {epoch} of a mixture of {self._mixture.total} samples an epoch: 2^62 samples are most"
             )
         return self._stage.position if epoch == self._stage.epoch else 0
 
