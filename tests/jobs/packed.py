@@ -19,7 +19,7 @@ def members(path):
 
 
 def shards(folder):
-    return sorted(each for each in Path(folder).iterdir() if each.suffix in (".tar", ".zip"))
+    return sorted(each for each in Path(folder).iterdir() if each.suffix in (".tar", ".zip", ".mds"))
 
 
 def fill(folder, count=20):

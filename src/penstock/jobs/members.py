@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Bytes = bytes | memoryview
 
-__all__ = ["DatasetMembers", "Member", "Members", "ObjectMembers", "Packable", "members_of"]
+__all__ = ["Coming", "DatasetMembers", "Member", "Members", "ObjectMembers", "Packable", "members_of", "once", "split"]
 
 _PIECE_BYTES = 8 << 20  # of a request for a long object
 _AT_ONCE = 64  # samples of a dataset in one list
@@ -260,21 +260,37 @@ class DatasetMembers(Members):
 
     def read(self, first: int) -> Generator[Packable]:
         """Yield the samples from number ``first`` on."""
+        with closing(self.samples(first)) as samples:
+            for number, sample in samples:
+                yield self._packable(number, sample)
+
+    def samples(self, first: int) -> Generator[tuple[int, Sample]]:
+        """Yield number and sample from number ``first`` on.
+
+        Raises:
+            Unusable: The transform returns anything else.
+
+        """
         last = len(self.catalog)
         batches = ([*range(at, min(last, at + _AT_ONCE))] for at in range(first, last, _AT_ONCE))
         lists, _ = self._dataset.ordered(CatalogOrder()).lists(batches, 1)
         with closing(lists):
             for number, sample in enumerate(chain.from_iterable(lists), first):
-                yield self._packable(number, sample)
+                if not isinstance(sample, Sample):
+                    raise Unusable(
+                        f"samples must be ps.Sample to be packed, got a {type(sample).__name__}: pass the dataset "
+                        "without its transform",
+                        url=self.url(number),
+                    )
+                yield number, sample
 
-    def _packable(self, number: int, sample: object) -> Packable:
-        url = self._dataset.url_of(number)
-        if not isinstance(sample, Sample):
-            raise Unusable(
-                f"samples must be ps.Sample to be packed, got a {type(sample).__name__}: pass the dataset without its "
-                "transform",
-                url=url,
-            )
+    def url(self, number: int) -> str:
+        """Return the URL of a sample."""
+        found: str = self._dataset.url_of(number)
+        return found
+
+    def _packable(self, number: int, sample: Sample) -> Packable:
+        url = self.url(number)
         values = self._values(number, sample)
         pairs = {split(self._form, name, url): name for name in values}
         keys = {key for key, _ in pairs}
@@ -284,7 +300,7 @@ class DatasetMembers(Members):
                 'another key=, such as key="last-dot"',
                 url=url,
             )
-        members = [Member(name, len(data), _once(data), partial(_once, data)) for name, data in values.items()]
+        members = [Member(name, len(data), once(data), partial(once, data)) for name, data in values.items()]
         return Packable(number, keys.pop(), members)
 
     def _values(self, number: int, sample: Sample) -> dict[str, Bytes]:
@@ -296,13 +312,51 @@ class DatasetMembers(Members):
             return {f"{key}.{name}": data for name, data in found if data is not None}
         if form is None:
             return {sample.key.removeprefix(self.catalog.base): sample.data}
-        # The bytes of the only field of a shard's sample have no name of their own.
+        return {f"{number:0{_DIGITS}}.{self.only_field}": sample.data}
+
+    @property
+    def only_field(self) -> str:
+        """Name of the only field of a shard's sample, whose bytes have no name of their own."""
+        form = self.catalog.format
         fields = getattr(form, "fields", ())
-        end = fields if isinstance(fields, str) and fields else {"jsonl": "json"}.get(form.name, "bin")
-        return {f"{number:0{_DIGITS}}.{end}": sample.data}
+        if isinstance(fields, str) and fields:
+            return fields
+        return {"jsonl": "json"}.get("" if form is None else form.name, "bin")
 
 
-def _once(data: Bytes) -> Iterator[Bytes]:
+class Coming:
+    """The samples from any number on, one at a time; the next one is kept until it is taken."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._reading: Generator[Packable] | None = None
+        self._next: Packable | None = None
+
+    def seek(self, number: int) -> None:
+        """Go on with sample ``number``."""
+        if self._next is None or self._next.number != number:
+            self.close()
+            self._reading = self._members.read(number)
+            self._next = next(self._reading, None)
+
+    def peek(self) -> Packable | None:
+        """Return the next sample; None at the end."""
+        return self._next
+
+    def advance(self) -> None:
+        """Go on to the next sample, once the bytes of this one were taken."""
+        assert self._reading is not None  # noqa: S101  seek came first
+        self._next = next(self._reading, None)
+
+    def close(self) -> None:
+        """End the reads."""
+        reading, self._reading, self._next = self._reading, None, None
+        if reading is not None:
+            reading.close()
+
+
+def once(data: Bytes) -> Iterator[Bytes]:
+    """Yield ``data``."""
     yield data
 
 

@@ -16,21 +16,25 @@ import json
 import re
 import zlib
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.shards import Shard, Shards, table_of_extents
+from penstock.data.catalog.stated import INDEX
 from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.format import Extents
+from penstock.data.shards.mds import MdsFormat
+from penstock.data.shards.mds_encode import MDS_BYTES, columns_from, index_json
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
 from penstock.engine.listing.select import globs
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, NotFound, Unusable
 from penstock.jobs.guard import clear_unfinished
-from penstock.jobs.members import members_of
+from penstock.jobs.mds import MdsMembers, MdsWriting
+from penstock.jobs.members import Coming, members_of
 from penstock.jobs.selection import local
 from penstock.progress import bar
 from penstock.source import open_source
@@ -38,10 +42,12 @@ from penstock.values import Span, as_folder, whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from penstock.data.shards.encode import ArchiveEncoder
+    from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
+    from penstock.data.shards.mds_columns import Column
     from penstock.jobs.members import Bytes, Member, Members, Packable
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
@@ -52,13 +58,11 @@ _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
 _TOGETHER_BYTES = 64 << 20  # of a member that is kept until its sum is known; a longer one is read twice
 _DIGITS = 6
-_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}})\.(?:tar|zip)(\.partial)?")
+_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}})\.(?:tar|zip|mds)(\.partial)?")
 _CATALOG, _MANIFEST, _PARTIAL = "index.catalog", "pack.json", ".partial"
 _VERSION = 1
-_LATER = {
-    "mds": "write MDS with mosaicml-streaming's MDSWriter, or pack as tar",
-    "parquet": "write Parquet with pyarrow, or pack as tar",
-}
+_LATER = {"parquet": "write Parquet with pyarrow, or pack as tar"}
+_CONTENT = {"tar": "application/x-tar", "zip": "application/zip", "mds": "application/octet-stream"}
 
 
 class PackKeywords(TypedDict, total=False):
@@ -69,6 +73,7 @@ class PackKeywords(TypedDict, total=False):
     key: KeyRule
     include: str | Iterable[str]
     exclude: str | Iterable[str]
+    columns: Mapping[str, str] | None
     overwrite: bool
     verify: bool
 
@@ -79,10 +84,12 @@ class PackOptions:
 
     Attributes:
         samples: Most samples of a shard.
-        bytes: Most bytes of a shard, unless it is a single sample; default: 256 MiB if ``samples`` is not given.
+        bytes: Most bytes of a shard, unless it is a single sample; default: 256 MiB (MDS: 64 MiB) if ``samples`` is not
+            given.
         key: Rule by which objects form samples, and the shards are read: see ``Catalog.from_shards``.
         include: Globs over the key below a URL, of which one must match.
         exclude: Globs of which none may match.
+        columns: For MDS: encodings of the columns by name; default: by the values of the first sample.
         overwrite: Replace other shards and catalogs at the destination.
         verify: Read each shard back and compare it.
 
@@ -93,6 +100,7 @@ class PackOptions:
     key: KeyRule = "first-dot"
     include: str | Iterable[str] = ()
     exclude: str | Iterable[str] = ()
+    columns: Mapping[str, str] | None = None
     overwrite: bool = False
     verify: bool = True
 
@@ -124,17 +132,23 @@ def pack(
     continue it: shards that it has finished are not written again. The code of a dataset's transform is not compared:
     pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes and SHA-256.
 
+    MDS, mosaicml-streaming's format, has columns in place of names, which are not kept, and ``index.json`` beside the
+    shards, which its readers need. Every sample has the same fields. Bytes become ``bytes`` (``jpg``: ``jpeg``,
+    ``png``: ``png``), other values the encoding of their type; ``columns={"cls": "int"}`` names them, chooses among the
+    fields, and takes numbers from text.
+
     Costs those of reading the samples, and for each shard those of its upload, of reading it back, and of two small
-    records, which are deleted at the end. Memory: the read-ahead and one upload, whatever the size of the shards.
+    records, which are deleted at the end. Memory: the read-ahead and one upload, whatever the size of the shards; of
+    MDS also one shard (at most 1 GiB without ``bytes``).
 
     Args:
         source: URL of a prefix; a ``Catalog``; or a dataset whose samples are ``ps.Sample``.
         url: Prefix or directory for the shards.
-        format: ``"tar"`` (ustar, pax where a name or size needs it) or ``"zip"`` (stored, with CRC-32).
+        format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32) or ``"mds"``.
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile. A dataset has its own.
         how: Fields of ``PackOptions``: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB);
-            ``key``, ``include``, ``exclude``, ``overwrite``, ``verify``.
+            ``key``, ``include``, ``exclude``, ``columns``, ``overwrite``, ``verify``.
 
     Returns:
         The catalog of the samples in the shards, as ``Catalog.from_shards`` would find them, with the labels and
@@ -143,7 +157,8 @@ def pack(
     Raises:
         NotFound: There is nothing to pack.
         AlreadyExists: Other shards, or a catalog, are at the destination, and ``overwrite`` is not set.
-        Unusable: A name cannot be that of a member, two members would have one place, or an argument is invalid.
+        Unusable: A name cannot be that of a member, two members would have one place, a sample lacks a column or its
+            value does not fit, or an argument is invalid.
         ChecksumMismatch: A shard that was read back is not what was written.
 
     Example:
@@ -157,20 +172,32 @@ def pack(
     options = PackOptions(**how)
     if format in _LATER:
         raise Unusable(f"cannot pack as {format!r} yet: {_LATER[format]}")
-    if format not in ENCODERS:
-        raise Unusable(f"format must be one of {', '.join(map(repr, ENCODERS))}, got {format!r}")
-    form = cast("ArchiveFormat", format_by(format, (), {"key": options.key}))
-    form.described()  # refuses a function, which no catalog can keep
+    if format not in _CONTENT:
+        raise Unusable(f"format must be one of {', '.join(map(repr, _CONTENT))}, got {format!r}")
+    mds = format == "mds"
+    if options.columns is not None:
+        if not mds:
+            raise Unusable(f'columns= is for format="mds": {format} files have none')
+        columns_from(options.columns)
+    if mds and how.get("samples") is None and how.get("bytes") is None:
+        options = replace(options, bytes=MDS_BYTES)
+    # Which objects form a sample is the same rule for all formats.
+    rule = cast("ArchiveFormat", format_by("tar" if mds else format, (), {"key": options.key}))
+    rule.described()  # refuses a function, which no catalog can keep
     chosen = globs(options.include), globs(options.exclude)
     target, key = open_source(url, store)
     target.require(Put, key)
     base = as_folder(key)
     if isinstance(source, str) or hasattr(source, "__fspath__"):
         _check_apart(*open_source(source, store), target, base)
-    members = members_of(source, form, chosen, (progress, store))
+    members = members_of(source, rule, chosen, (progress, store))
     if not len(members.rows):
         raise NotFound("there is nothing to pack: the source has no samples")
-    packing = _Packing(members, form, options, Destination(target, base, overwrite=options.overwrite))
+    form: ShardFormat = rule
+    if mds:
+        members = rows = MdsMembers(members, rule, options.columns)
+        form = MdsFormat(columns=rows.columns)
+    packing = _Packing(members, form, options, Destination(target, base, overwrite=options.overwrite, mds=mds))
     with bar("packing", len(members.rows), members.size_bytes, shown=progress) as count:
         return packing.run(count)
 
@@ -214,11 +241,12 @@ class _Record:
 class Destination:
     """The prefix of the shards, and the objects with our names that are there."""
 
-    def __init__(self, source: Source, base: str, *, overwrite: bool) -> None:
-        """List the names that begin as those of shards; two HEAD requests for the catalog and the manifest."""
+    def __init__(self, source: Source, base: str, *, overwrite: bool, mds: bool = False) -> None:
+        """List the names that begin as those of shards; a HEAD request for each object that is written last."""
         self.source, self.base, self.overwrite = source, base, overwrite
+        self.last = (_CATALOG, _MANIFEST, INDEX) if mds else (_CATALOG, _MANIFEST)
         self.found: dict[str, tuple[int, str]] = {}  # size and ETag, by name
-        metas = [each for each in source.stat_existing([base + _CATALOG, base + _MANIFEST]) if each is not None]
+        metas = [each for each in source.stat_existing([base + name for name in self.last]) if each is not None]
         for page in source.pages(f"{base}shard-", delimiter="/"):
             metas += [each for each in page.entries if _OURS.fullmatch(each.key[len(base) :])]
         for each in metas:
@@ -235,20 +263,22 @@ class Destination:
             AlreadyExists: Another pack was finished there, and may not be replaced.
 
         """
-        if _CATALOG not in self.found and _MANIFEST not in self.found:
+        there = [name for name in self.last if name in self.found]
+        if not there:
             return None
         known = self._json(_MANIFEST) if _MANIFEST in self.found else {}
         if known.get("plan") == plan and self._complete(known["shards"]):
-            if _CATALOG not in self.found:
+            if len(there) < len(self.last):
                 return None
             self.delete([name for name in self.found if name.endswith(_PARTIAL)])
             return Catalog.open(self.url(_CATALOG), root=self.url(""), store=self.source.options)
         if self.overwrite:
             # What they say of the shards will not hold any more.
-            self.delete([_CATALOG, _MANIFEST])
+            if (known.get("format") or {}).get("name") == "mds":
+                self.found.setdefault(INDEX, (0, ""))
+            self.delete([*there, INDEX])
             return None
-        name = _CATALOG if _CATALOG in self.found else _MANIFEST
-        raise self.refusal(name, "a pack of another source, or with other arguments, is there")
+        raise self.refusal(there[0], "a pack of another source, or with other arguments, is there")
 
     def _complete(self, shards: list[dict[str, Any]]) -> bool:
         return all(self.found.get(each["name"], (-1, ""))[0] == each["bytes"] for each in shards)
@@ -287,11 +317,14 @@ class Destination:
 class _Packing:
     """A pack in progress."""
 
-    def __init__(self, members: Members, form: ArchiveFormat, options: PackOptions, there: Destination) -> None:
+    def __init__(self, members: Members, form: ShardFormat, options: PackOptions, there: Destination) -> None:
         self._members, self._form, self._options, self._there = members, form, options, there
         about = [_VERSION, form.described(), options.samples, options.bytes, members.digest]
+        self._columns: tuple[Column, ...] = form.columns if isinstance(form, MdsFormat) else ()
+        if self._columns:
+            about.append(options.key)
         self._plan = hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()
-        self._coming = _Coming(members)
+        self._coming = Coming(members)
         self._count: Callable[[int, int], None] = lambda _samples, _bytes: None
 
     def run(self, count: Callable[[int, int], None]) -> Catalog:
@@ -306,7 +339,7 @@ class _Packing:
             while at < len(self._members.rows):
                 if len(records) == 10**_DIGITS:
                     raise Unusable(f"more than {10**_DIGITS} shards: pass a larger samples= or bytes=")
-                name = f"shard-{len(records):0{_DIGITS}}{ENCODERS[self._form.name]().suffix}"
+                name = f"shard-{len(records):0{_DIGITS}}.{self._form.name}"
                 record = self._known(name, at) or self._written(name, at)
                 records.append((name, record))
                 at += len(record.offsets)
@@ -347,15 +380,20 @@ class _Packing:
         return None
 
     def _written(self, name: str, first: int) -> _Record:
-        there, shard = self._there, _ShardWriting(ENCODERS[self._form.name](), self._count)
+        there, shard = self._there, self._shard()
         # Only what was listed may be replaced.
         new = name not in there.found and not there.overwrite
-        kind = {"tar": "application/x-tar", "zip": "application/zip"}[self._form.name]
+        kind = _CONTENT[self._form.name]
         with there.source.open_write(there.base + name, create_only=new, content_type=kind) as writer:
-            shard.fill(writer, self._coming, first, self._options)
+            shard.fill(writer, self._coming, first)
             record = _Record(self._plan, first, shard.size, shard.sha256, shard.offsets, shard.sizes)
             there.keep(name, record)
         return self._settled(name, record, writer.etag)
+
+    def _shard(self) -> _ShardWriting | MdsWriting:
+        if self._columns:
+            return MdsWriting(self._columns, (self._options.samples, self._options.bytes), self._count)
+        return _ShardWriting(ENCODERS[self._form.name](), self._options, self._count)
 
     def _settled(self, name: str, record: _Record, etag: str) -> _Record:
         """Compare a shard with its record, unless that was done, and keep the record with the shard's version."""
@@ -388,7 +426,10 @@ class _Packing:
         if old and not there.overwrite:
             raise there.refusal(old[0], "a shard is there that this pack has not written")
         shards = [Shard(there.base + name, record.size, record.etag) for name, record in records]
-        found = [Extents(np.array(each.offsets, np.int64), np.array(each.sizes, np.int64)) for _, each in records]
+        found = [
+            Extents(np.array(each.offsets, np.int64), np.array(each.sizes, np.int64), schema=self._columns)
+            for _, each in records
+        ]
         table = table_of_extents(Shards(there.source, there.base, shards, form), found, self._labels())
         catalog = self._labelled(Catalog(there.source.root, there.base, table))
         there.delete(old)
@@ -405,6 +446,10 @@ class _Packing:
         there.source.put(
             there.base + _MANIFEST, json.dumps(manifest, indent=1).encode(), content_type="application/json"
         )
+        if self._columns:
+            rows = [(name, len(each.offsets), each.size, each.sha256) for name, each in records]
+            index = index_json(self._columns, rows, self._options.bytes)
+            there.source.put(there.base + INDEX, index, content_type="application/json")
         catalog.save(there.url(_CATALOG), store=there.source.options)
         there.delete([name for name in there.found if name.endswith(_PARTIAL)])
         if local(there.source):
@@ -427,42 +472,11 @@ class _Packing:
         return catalog.with_columns(**columns) if columns else catalog
 
 
-class _Coming:
-    """The samples from any number on, one at a time; the next one is kept until it is taken."""
-
-    def __init__(self, members: Members) -> None:
-        self._members = members
-        self._reading: Generator[Packable] | None = None
-        self._next: Packable | None = None
-
-    def seek(self, number: int) -> None:
-        """Go on with sample ``number``."""
-        if self._next is None or self._next.number != number:
-            self.close()
-            self._reading = self._members.read(number)
-            self._next = next(self._reading, None)
-
-    def peek(self) -> Packable | None:
-        """Return the next sample; None at the end."""
-        return self._next
-
-    def advance(self) -> None:
-        """Go on to the next sample, once the bytes of this one were taken."""
-        assert self._reading is not None  # noqa: S101  seek came first
-        self._next = next(self._reading, None)
-
-    def close(self) -> None:
-        """End the reads."""
-        reading, self._reading, self._next = self._reading, None, None
-        if reading is not None:
-            reading.close()
-
-
 class _ShardWriting:
     """The bytes of one shard, and what is known of them once they were written."""
 
-    def __init__(self, encoder: ArchiveEncoder, count: Callable[[int, int], None]) -> None:
-        self._encoder, self._count = encoder, count
+    def __init__(self, encoder: ArchiveEncoder, options: PackOptions, count: Callable[[int, int], None]) -> None:
+        self._encoder, self._options, self._count = encoder, options, count
         self._sha256 = hashlib.sha256()
         self._keys: set[str] = set()
         self.offsets: list[int] = []
@@ -478,15 +492,16 @@ class _ShardWriting:
         """Digest of the bytes written."""
         return self._sha256.hexdigest()
 
-    def fill(self, writer: Writer, coming: _Coming, first: int, options: PackOptions) -> None:
+    def fill(self, writer: Writer, coming: Coming, first: int) -> None:
         """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
         coming.seek(first)
-        while (sample := coming.peek()) is not None and not self._full(sample, options):
+        while (sample := coming.peek()) is not None and not self._full(sample):
             self._add(writer, sample)
             coming.advance()
         self._send(writer, self._encoder.end())
 
-    def _full(self, sample: Packable, options: PackOptions) -> bool:
+    def _full(self, sample: Packable) -> bool:
+        options = self._options
         if not self.offsets:
             return False
         if options.samples is not None and len(self.offsets) >= options.samples:

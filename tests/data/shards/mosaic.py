@@ -123,6 +123,22 @@ def index(folder, *names, **changes):
     (folder / "index.json").write_text(json.dumps({"shards": shards, "version": 2}, sort_keys=True))
 
 
+def raw(number):
+    """Return the bytes of each column of a golden sample with every encoding."""
+    data = (GOLDEN / "every" / "shard.00000.mds").read_bytes()
+    start, stop = np.frombuffer(data[4 + 4 * number : 12 + 4 * number], "<u4").tolist()
+    config = json.loads(data[8 + 4 * SAMPLES : int.from_bytes(data[4:8], "little")])
+    count = sum(size is None for size in config["column_sizes"])
+    sizes = iter(np.frombuffer(data[start : start + 4 * count], "<u4").tolist())
+    at, found = start + 4 * count, {}
+    for name, size in zip(config["column_names"], config["column_sizes"], strict=True):
+        length = next(sizes) if size is None else size
+        found[name] = data[at : at + length]
+        at += length
+    assert at == stop
+    return found
+
+
 def _write(out):
     """Write the golden files with mosaicml-streaming."""
     from streaming import MDSWriter
@@ -138,6 +154,9 @@ def _write(out):
         with MDSWriter(columns=SMALL, out=f"{out}/{kind}", **how) as writer:
             for number in range(20 if hashes else 2):
                 writer.write(small(number))
+    with MDSWriter(columns=SMALL, out=f"{out}/sha256", size_limit=700, hashes=["sha256"]) as writer:
+        for number in range(20):
+            writer.write(small(number))
     for part in range(2):
         with MDSWriter(columns=SMALL, out=f"{out}/merged/{part}", size_limit=480) as writer:
             for number in range(part * 10, part * 10 + 10):

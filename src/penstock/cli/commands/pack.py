@@ -3,7 +3,7 @@
 
 from typing import Annotated, Any
 
-from typer import Argument, Option, Typer
+from typer import Argument, BadParameter, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import JsonOne, Store, size_bytes, with_options, with_store
@@ -32,11 +32,22 @@ def _how(
 
 def _what(
     *,
-    kind: Annotated[str, Option("--format", metavar="tar|zip", help="Format of the shards.")] = "tar",
+    kind: Annotated[str, Option("--format", metavar="tar|zip|mds", help="Format of the shards.")] = "tar",
+    columns: Annotated[
+        str | None, Option(metavar="NAMES", help="Columns of MDS with their encodings, as jpg=jpeg,cls=int.")
+    ] = None,
     include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
     exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
 ) -> dict[str, Any]:
-    return {"format": kind, "include": include or [], "exclude": exclude or []}
+    given = None if columns is None else dict(_pair(each) for each in columns.split(","))
+    return {"format": kind, "columns": given, "include": include or [], "exclude": exclude or []}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, encoding = (each.strip() for each in text.partition("="))
+    if not (name and equals and encoding):
+        raise BadParameter(f"{text!r} is not a name and an encoding, as cls=int", param_hint="--columns")
+    return name, encoding
 
 
 @app.command(epilog="Example: penstock pack s3://bucket/train/ s3://bucket/packed/ --samples 1000")

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     Decode = Callable[[memoryview], Any]
 
-__all__ = ["Column", "decoded", "fixed_size", "is_bytes", "is_text", "refusal"]
+__all__ = ["SCALARS", "TYPES", "Column", "decoded", "fixed_size", "is_bytes", "is_text", "refusal"]
 
 _ERRORS = (ValueError, ArithmeticError, IndexError, KeyError, TypeError, RecursionError, struct.error)
-_SCALARS = {f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
+SCALARS = {f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 # Numbers of element types in front of arrays of any type.
-_TYPES = {bits + at: f"{kind}{bits}" for bits in (8, 16, 32, 64) for at, kind in enumerate(("uint", "int"))}
-_TYPES |= {18: "float16", 34: "float32", 66: "float64"}
+TYPES = {bits + at: f"{kind}{bits}" for bits in (8, 16, 32, 64) for at, kind in enumerate(("uint", "int"))}
+TYPES |= {18: "float16", 34: "float32", 66: "float64"}
 _SIZES = ("<u1", "<u2", "<u4", "<u8")
 # Element type and bands of Pillow's modes; those of "1" are bits.
 _MODES = {
@@ -133,7 +133,7 @@ class _Array(NamedTuple):
     def decode(self, data: memoryview) -> NDArray[Any]:
         kind, shape, at = self.kind, self.shape, 0
         if not kind:
-            kind, at = _TYPES[data[0]], 1
+            kind, at = TYPES[data[0]], 1
         if not shape:
             axes, width = data[at] >> 2, 1 << (data[at] & 3)
             at += 1 + axes * width
@@ -178,14 +178,14 @@ def _coder(encoding: str) -> tuple[Decode, int | None]:
         return _int, 8
     if encoding in _DECODE:
         return _DECODE[encoding], None
-    if encoding in _SCALARS:
+    if encoding in SCALARS:
         scalar = np.dtype(encoding).newbyteorder("<")
         return lambda data: np.frombuffer(data, scalar)[0], scalar.itemsize
     name, _, rest = encoding.partition(":")
     if name == "ndarray":
         kind, _, shape = rest.partition(":")
         sizes = shape.split(",") if shape else []
-        if (not kind or kind in _SCALARS) and all(each.isdecimal() and len(each) < 20 and int(each) for each in sizes):  # noqa: PLR2004  digits of 64 bits
+        if (not kind or kind in SCALARS) and all(each.isdecimal() and len(each) < 20 and int(each) for each in sizes):  # noqa: PLR2004  digits of 64 bits
             array = _Array(kind, tuple(map(int, sizes)))
             return array.decode, array.size
     if name == "pkl":
