@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -226,3 +227,12 @@ def test_wids_index_that_names_a_shard_twice_is_refused(tmp_path):
     (tmp_path / "index.json").write_text(json.dumps({"shardlist": listed}))
     with pytest.raises(Damaged, match="differ only in their folders"):
         ps.Catalog.from_shards(f"{tmp_path}/", index=str(tmp_path / "index.json"))
+
+
+def test_indexes_that_energon_wrote_find_the_samples_that_webdataset_wrote():
+    golden = Path(__file__).parent / "golden" / "energon"
+    catalog = ps.Catalog.from_shards(f"{golden}/*.tar", index="energon")
+    samples = read(catalog)
+    assert samples == read(ps.Catalog.from_shards(f"{golden}/*.tar"))
+    assert [key for key, _ in samples] == [f"a/{shard}{at:03}" for shard in range(2) for at in range(6)]
+    assert samples[3][1][1:] == [("cls", b"3"), ("extra.txt", b"xxx")]
