@@ -5,7 +5,7 @@ import itertools
 import tarfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.data.shards.tar import TarFormat
@@ -66,6 +66,7 @@ PIECES = st.sampled_from(["a", "b", "B", ".", ".", "/", "_", "__", "é", "\udcff
     st.sampled_from(["", "a", "a.", "9" * 98]),
     st.sampled_from([(), ("b", "b.a")]),
 )
+@example(["__.__"], "", ())
 @settings(max_examples=examples(400))
 def test_bytes_of_members_have_the_key_and_fields_of_their_names(ends, beginning, fields):
     form = TarFormat(fields=fields, missing="none")
@@ -89,6 +90,15 @@ def test_bytes_of_members_have_the_key_and_fields_of_their_names(ends, beginning
             form.sample(extent)
     else:
         assert plain(form.sample(extent)) == (key, {each: values.get(each) for each in fields or values})
+
+
+def test_a_name_ends_at_the_first_zero():
+    block = bytearray(tar([("a.b", b"1")], tarfile.USTAR_FORMAT)[:1024])
+    block[:8] = b"ab\0\0\0\0.b"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    with pytest.raises(Damaged, match=r"'ab' at byte 0 has no key"):
+        TarFormat().sample(memoryview(block))
 
 
 def test_large_members_are_not_read_to_find_the_next_header():
