@@ -278,6 +278,7 @@ class FieldSample(Sample):
         self.etag = span.etag
         self.columns = {} if columns is None else columns
         self.repeat = repeat
+        self.source = ""
         self._bytes = b""
         self._file = None
 
@@ -309,6 +310,7 @@ class FieldSample(Sample):
         part.etag = self.etag
         part.columns = self.columns
         part.repeat = self.repeat
+        part.source = self.source
         part._bytes = value  # noqa: SLF001  a Sample's
         part._file = None  # noqa: SLF001  a Sample's
         return part
