@@ -4,13 +4,18 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from pyarrow import parquet
+
 from penstock.data.shards.registry import FORMATS
 
 KINDS = [each for each in ("tar", "zip") if each in FORMATS]
+EVERY = [*KINDS, "parquet"]
 
 
 def members(path):
-    """Return the names and bytes in an archive, by the standard library."""
+    """Return the names and bytes in an archive, by the standard library; or in a Parquet file, by pyarrow."""
+    if path.suffix == ".parquet":
+        return [pair for row in parquet.read_table(path).to_pylist() for pair in fields(row)]
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             return [(each.filename, archive.read(each)) for each in archive.infolist()]
@@ -18,8 +23,18 @@ def members(path):
         return [(each.name, archive.extractfile(each).read()) for each in archive]
 
 
+def fields(row):
+    """Yield the names and bytes of the objects that are a row."""
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield value["path"], value["bytes"]
+        elif name != "__key__" and value is not None:
+            yield f"{row['__key__']}.{name}", value
+
+
 def shards(folder):
-    return sorted(each for each in Path(folder).iterdir() if each.suffix in (".tar", ".zip", ".mds"))
+    ends = (".tar", ".zip", ".mds", ".parquet")
+    return sorted(each for each in Path(folder).glob("*") if each.suffix in ends)
 
 
 def fill(folder, count=20):

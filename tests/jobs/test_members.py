@@ -7,6 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unusable
+from penstock.jobs.members import is_image
 from tests.jobs.packed import KINDS, contents, fill, members, shards
 
 
@@ -170,3 +171,12 @@ def test_rows_of_parquet_are_packed_with_their_columns(tmp_path):
     sample = ps.MapDataset(packed)[31]
     assert (sample.key, sample["image"].read()) == ("000000031", b"image 31")
     assert (sample["label"].read(), sample["box"].read()) == (b"31", b"[1.5, 31.0]")
+
+
+def test_names_of_images():
+    assert [each for each in ("jpg", "JPEG", "seg.png", "image", "images", "cls", "png.txt") if is_image(each)] == [
+        "jpg",
+        "JPEG",
+        "seg.png",
+        "image",
+    ]

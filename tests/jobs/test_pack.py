@@ -15,7 +15,7 @@ from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, PenstockEr
 from penstock.jobs import pack as module
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import PEAK_KIB
-from tests.jobs.packed import KINDS, contents, fill, members, shards
+from tests.jobs.packed import EVERY, KINDS, contents, fill, members, shards
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_long_objects_pass_in_pieces(tmp_path, monkeypatch):
     (tmp_path / "tree" / "long.bin").write_bytes(data)
     (tmp_path / "tree" / "short.bin").write_bytes(b"short")
     monkeypatch.setattr(module, "_TOGETHER_BYTES", 1 << 20)
-    for kind in KINDS:
+    for kind in EVERY:
         ps.pack(tmp_path / "tree", tmp_path / kind, format=kind)
         assert members(shards(tmp_path / kind)[0]) == [("long.bin", data), ("short.bin", b"short")]
 
@@ -100,8 +100,7 @@ def test_long_objects_pass_in_pieces(tmp_path, monkeypatch):
         ({"bytes": 1.5}, "whole number"),
         ({"format": "rar"}, "format must be"),
         ({"format": "jsonl"}, "format must be"),
-        ({"columns": {"jpg": "jpeg"}}, 'columns= is for format="mds": tar files have none'),
-        ({"format": "parquet"}, "pyarrow"),
+        ({"columns": {"jpg": "jpeg"}}, "columns= is for format=\"mds\", got it with format='tar'"),
         ({"key": "(("}, "key must be"),
     ],
 )
@@ -229,36 +228,39 @@ def test_passing_fault_changes_nothing_of_what_is_packed(server, verb, fault):
     assert all(found[key] == wanted[key] for key in found if key.endswith(".tar"))
 
 
-def below_of(server, to):
-    packed(server, to)
+def below_of(server, to, **how):
+    packed(server, to, **how)
     return below(server, to)
 
 
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_failure_leaves_whole_shards_without_a_catalog_and_the_next_call_goes_on(server, after):
-    wanted = {key.removeprefix("calm/"): data for key, data in below_of(server, "calm").items()}
-    server.fail(*[FAULTS["503"]] * 50, when=Match(verb="put", bucket=server.bucket, key=f"to/shard-{after:06}.tar"))
+def test_failure_leaves_whole_shards_without_a_catalog_and_the_next_call_goes_on(server, after, kind):
+    end = f".{kind}"
+    wanted = {key.removeprefix("calm/"): data for key, data in below_of(server, "calm", format=kind).items()}
+    server.fail(*[FAULTS["503"]] * 50, when=Match(verb="put", bucket=server.bucket, key=f"to/shard-{after:06}{end}"))
     with pytest.raises(PenstockError, match="SlowDown"):
-        packed(server)
+        packed(server, format=kind)
     server.heal()
     kept = below(server)
-    assert sorted(key for key in kept if key.endswith(".tar")) == [f"to/shard-{each:06}.tar" for each in range(after)]
+    assert sorted(key for key in kept if key.endswith(end)) == [f"to/shard-{each:06}{end}" for each in range(after)]
     assert not {"to/index.catalog", "to/pack.json"} & kept.keys()
     before = len(server.seen("put", server.bucket))
-    packed(server)
-    puts = [each.key for each in server.seen("put", server.bucket)[before:] if each.key.endswith(".tar")]
-    assert puts == [f"to/shard-{each:06}.tar" for each in range(after, 5)], "finished shards are not written again"
+    packed(server, format=kind)
+    puts = [each.key for each in server.seen("put", server.bucket)[before:] if each.key.endswith(end)]
+    assert puts == [f"to/shard-{each:06}{end}" for each in range(after, 5)], "finished shards are not written again"
     found = {key.removeprefix("to/"): data for key, data in below(server).items()}
     assert found.keys() == wanted.keys()
-    assert all(found[key] == wanted[key] for key in found if key.endswith(".tar"))
+    assert all(found[key] == wanted[key] for key in found if key.endswith(end))
 
 
-def test_object_that_is_replaced_meanwhile_is_a_change(server):
+@pytest.mark.parametrize("kind", EVERY)
+def test_object_that_is_replaced_meanwhile_is_a_change(server, kind):
     catalog = ps.Catalog.scan(f"s3://{server.bucket}/a/", store=options(server))
     server.put(server.bucket, "a/011.jpg", b"x")
     with pytest.raises(Changed, match=r"011\.jpg"):
-        ps.pack(catalog, f"s3://{server.bucket}/to/", samples=7, store=options(server))
-    assert "to/shard-000001.tar" not in below(server)
+        ps.pack(catalog, f"s3://{server.bucket}/to/", format=kind, samples=7, store=options(server))
+    assert f"to/shard-000001.{kind}" not in below(server)
 
 
 def test_shard_that_was_damaged_on_its_way_is_found_by_reading_it_back(server, monkeypatch):
@@ -292,7 +294,7 @@ ps.pack(sys.argv[1], sys.argv[2], format=sys.argv[3], samples=5)
 """
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mds"])
+@pytest.mark.parametrize("kind", [*EVERY, "mds"])
 def test_killed_pack_leaves_whole_shards_and_goes_on(tmp_path, kind):
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -361,17 +363,20 @@ _MEMORY = (
 import sys
 import penstock as ps
 options = ps.StoreOptions(read=ps.ReadOptions(ahead_bytes=32 << 20))
-ps.pack(f"{sys.argv[1]}/tree", f"{sys.argv[1]}/to", bytes=2 << 30, store=options)
+ps.pack(f"{sys.argv[1]}/tree", f"{sys.argv[1]}/to", format=sys.argv[2], bytes=2 << 30, store=options)
 print(peak_kib())
 """
 )
 
 
-def test_memory_is_less_than_half_a_shard(tmp_path):
+@pytest.mark.parametrize(("kind", "count"), [("tar", 16), ("parquet", 256)])
+def test_memory_is_less_than_half_a_shard(tmp_path, kind, count):
     (tmp_path / "tree").mkdir()
-    for at in range(16):
+    for at in range(count):
         with open(tmp_path / "tree" / f"{at}.bin", "wb") as file:
-            file.truncate(64 << 20)
-    program = subprocess.run([sys.executable, "-c", _MEMORY, tmp_path], check=True, capture_output=True, text=True)
-    assert (tmp_path / "to" / "shard-000000.tar").stat().st_size > 1 << 30
+            file.truncate((1 << 30) // count)
+    program = subprocess.run(
+        [sys.executable, "-c", _MEMORY, tmp_path, kind], check=True, capture_output=True, text=True
+    )
+    assert (tmp_path / "to" / f"shard-000000.{kind}").stat().st_size > 1 << 30
     assert int(program.stdout) < 512 << 10

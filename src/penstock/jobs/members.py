@@ -32,11 +32,36 @@ if TYPE_CHECKING:
 
     Bytes = bytes | memoryview
 
-__all__ = ["Coming", "DatasetMembers", "Member", "Members", "ObjectMembers", "Packable", "members_of", "once", "split"]
+__all__ = [
+    "IMAGE",
+    "KEY",
+    "Coming",
+    "DatasetMembers",
+    "Member",
+    "Members",
+    "ObjectMembers",
+    "Packable",
+    "is_image",
+    "members_of",
+    "once",
+    "split",
+]
 
 _PIECE_BYTES = 8 << 20  # of a request for a long object
 _AT_ONCE = 64  # samples of a dataset in one list
+_MOST_FIELDS = 1 << 10
+# Columns of rows: the names of samples, and their only images.
+KEY, IMAGE = "__key__", "image"
+_IMAGES = {
+    *("bmp", "gif", "ico", "jfif", "jp2", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tga", "tif"),
+    *("tiff", "webp"),
+}
 _DIGITS = 9  # of the name of a sample without a key
+
+
+def is_image(field: str) -> bool:
+    """Return whether a field has the name of an image."""
+    return field == IMAGE or field.rpartition(".")[2].lower() in _IMAGES
 
 
 class Member(NamedTuple):
@@ -47,6 +72,7 @@ class Member(NamedTuple):
         size: Its bytes.
         pieces: Its bytes, to be taken before the next member's.
         again: Reads its bytes a second time.
+        field: The field of the sample that it is.
 
     """
 
@@ -54,6 +80,7 @@ class Member(NamedTuple):
     size: int
     pieces: Iterator[Bytes]
     again: Callable[[], Iterator[Bytes]]
+    field: str = ""
 
 
 class Packable(NamedTuple):
@@ -73,6 +100,8 @@ class Members(ABC):
         rows: Entry of the catalog whose label and columns are those of each sample: int64, shape (samples,).
         size_bytes: Bytes of all members; None if unknown.
         digest: Text that is different for other samples, as far as this can be told without reading them.
+        fields: Names of the fields of all samples, at most some thousand; None if samples have to be read to know.
+        images: Most images that a sample has; 0 if that is not known.
 
     """
 
@@ -81,6 +110,8 @@ class Members(ABC):
     rows: NDArray[np.int64]
     size_bytes: int | None
     digest: str
+    fields: tuple[str, ...] | None = None
+    images: int = 0
 
     @abstractmethod
     def read(self, first: int) -> Generator[Packable]:
@@ -149,6 +180,7 @@ class ObjectMembers(Members):
             metas = self.source.stat_many([catalog.span(row).key for row in unknown.tolist()])
             self._sizes[unknown] = [each.size for each in metas]
             self._etags = dict(zip(unknown.tolist(), (each.etag for each in metas), strict=True))
+        self._images = np.zeros(len(catalog), bool)
         keys, places, self.digest = self._names()
         _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
         of = firsts[numbers]
@@ -156,20 +188,25 @@ class ObjectMembers(Members):
         self._starts = np.append(np.flatnonzero(np.diff(of[self._order], prepend=-1)), len(keys))
         self._check_places(places)
         self.rows = self._order[self._starts[:-1]]
+        self.images = int(np.bincount(numbers[self._images]).max(initial=0))
         self.size_bytes = int(self._sizes.sum())
         self._check_labels()
 
     def _names(self) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
         """Return sums of the key, and of key and field, of each object, and a digest of all."""
-        whole = hashlib.sha256()
+        whole, fields = hashlib.sha256(), dict[str, None]()
         keys, places = (np.zeros(len(self.catalog), np.int64) for _ in range(2))
         for row, span in enumerate(self.catalog.spans(range(len(self.catalog)))):
             name = span.key[self._base :]
             key, field = split(self._form, name, self.catalog.root + span.key)
             keys[row], places[row] = hash(key), hash((key, field))
+            self._images[row] = is_image(field)
+            if len(fields) < _MOST_FIELDS:
+                fields[field] = None
             whole.update(
                 json.dumps([name, span.start, int(self._sizes[row]), self._etags.get(row, span.etag)]).encode()
             )
+        self.fields = (*fields,)
         return keys, places, whole.hexdigest()
 
     def _check_places(self, places: NDArray[np.int64]) -> None:
@@ -217,8 +254,9 @@ class ObjectMembers(Members):
 
     def _member(self, span: Span, bodies: Iterator[bytes]) -> Member:
         pieces = [*_pieces(span)]
-        size = (span.stop or 0) - span.start
-        return Member(span.key[self._base :], size, islice(bodies, len(pieces)), lambda: self._again(pieces))
+        name, size = span.key[self._base :], (span.stop or 0) - span.start
+        _, field = split(self._form, name, "")
+        return Member(name, size, islice(bodies, len(pieces)), lambda: self._again(pieces), field)
 
     def _again(self, pieces: list[Span]) -> Iterator[Bytes]:
         with self.source.lookahead(iter(pieces)) as bodies:
@@ -293,6 +331,7 @@ class DatasetMembers(Members):
         url = self.url(number)
         values = self._values(number, sample)
         pairs = {split(self._form, name, url): name for name in values}
+        fields = {name: field for (_, field), name in pairs.items()}
         keys = {key for key, _ in pairs}
         if len(keys) != 1 or len(pairs) != len(values):
             raise Unusable(
@@ -300,15 +339,21 @@ class DatasetMembers(Members):
                 'another key=, such as key="last-dot"',
                 url=url,
             )
-        members = [Member(name, len(data), once(data), partial(once, data)) for name, data in values.items()]
+        members = [
+            Member(name, len(data), once(data), partial(once, data), fields[name]) for name, data in values.items()
+        ]
         return Packable(number, keys.pop(), members)
 
     def _values(self, number: int, sample: Sample) -> dict[str, Bytes]:
         """Return the bytes of the members of a sample, by name."""
         form = self.catalog.format
         if isinstance(sample, FieldSample):
-            key = sample.key or f"{number:0{_DIGITS}}"
-            found = ((name, _encoded(sample[name], name, sample.url)) for name in sample.fields)
+            key, names = sample.key, sample.fields
+            if not key and KEY in names:
+                # Rows that were packed before, or written by datasets from WebDataset's tar files.
+                key, names = str(sample[KEY] or ""), tuple(name for name in names if name != KEY)
+            key = key or f"{number:0{_DIGITS}}"
+            found = ((name, _encoded(sample[name], name, sample.url)) for name in names)
             return {f"{key}.{name}": data for name, data in found if data is not None}
         if form is None:
             return {sample.key.removeprefix(self.catalog.base): sample.data}

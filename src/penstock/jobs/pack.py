@@ -17,13 +17,15 @@ import re
 import zlib
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.shards import Shard, Shards, table_of_extents
+from penstock.data.catalog.shards import Shard, Shards, table_of_extents, walked
 from penstock.data.catalog.stated import INDEX
+from penstock.data.parquet import libraries
 from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.format import Extents
 from penstock.data.shards.mds import MdsFormat
@@ -35,6 +37,7 @@ from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, NotFound, 
 from penstock.jobs.guard import clear_unfinished
 from penstock.jobs.mds import MdsMembers, MdsWriting
 from penstock.jobs.members import Coming, members_of
+from penstock.jobs.rows import RowWriting
 from penstock.jobs.selection import local
 from penstock.progress import bar
 from penstock.source import open_source
@@ -58,11 +61,15 @@ _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
 _TOGETHER_BYTES = 64 << 20  # of a member that is kept until its sum is known; a longer one is read twice
 _DIGITS = 6
-_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}})\.(?:tar|zip|mds)(\.partial)?")
+_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}})\.(?:tar|zip|parquet|mds)(\.partial)?")
 _CATALOG, _MANIFEST, _PARTIAL = "index.catalog", "pack.json", ".partial"
 _VERSION = 1
-_LATER = {"parquet": "write Parquet with pyarrow, or pack as tar"}
-_CONTENT = {"tar": "application/x-tar", "zip": "application/zip", "mds": "application/octet-stream"}
+_CONTENT = {
+    "tar": "application/x-tar",
+    "zip": "application/zip",
+    "parquet": "application/vnd.apache.parquet",
+    "mds": "application/octet-stream",
+}
 
 
 class PackKeywords(TypedDict, total=False):
@@ -139,12 +146,14 @@ def pack(
 
     Costs those of reading the samples, and for each shard those of its upload, of reading it back, and of two small
     records, which are deleted at the end. Memory: the read-ahead and one upload, whatever the size of the shards; of
-    MDS also one shard (at most 1 GiB without ``bytes``).
+    MDS also one shard (at most 1 GiB without ``bytes``), of Parquet three times a row group (about 8 MiB, or a sample).
 
     Args:
         source: URL of a prefix; a ``Catalog``; or a dataset whose samples are ``ps.Sample``.
         url: Prefix or directory for the shards.
-        format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32) or ``"mds"``.
+        format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32), ``"mds"``, or
+            ``"parquet"``: rows with ``__key__`` and a column of bytes for each field. The only image of a sample is the
+            column ``image``, as Hugging Face's ``datasets`` reads it; of several, each has a column.
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile. A dataset has its own.
         how: Fields of ``PackOptions``: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB);
@@ -170,20 +179,20 @@ def pack(
 
     """
     options = PackOptions(**how)
-    if format in _LATER:
-        raise Unusable(f"cannot pack as {format!r} yet: {_LATER[format]}")
     if format not in _CONTENT:
         raise Unusable(f"format must be one of {', '.join(map(repr, _CONTENT))}, got {format!r}")
     mds = format == "mds"
     if options.columns is not None:
         if not mds:
-            raise Unusable(f'columns= is for format="mds": {format} files have none')
+            raise Unusable(f'columns= is for format="mds", got it with format={format!r}')
         columns_from(options.columns)
     if mds and how.get("samples") is None and how.get("bytes") is None:
         options = replace(options, bytes=MDS_BYTES)
     # Which objects form a sample is the same rule for all formats.
-    rule = cast("ArchiveFormat", format_by("tar" if mds else format, (), {"key": options.key}))
+    rule = cast("ArchiveFormat", format_by(format if format in ENCODERS else "tar", (), {"key": options.key}))
     rule.described()  # refuses a function, which no catalog can keep
+    if format == "parquet":
+        libraries("a shard")
     chosen = globs(options.include), globs(options.exclude)
     target, key = open_source(url, store)
     target.require(Put, key)
@@ -197,6 +206,8 @@ def pack(
     if mds:
         members = rows = MdsMembers(members, rule, options.columns)
         form = MdsFormat(columns=rows.columns)
+    elif format == "parquet":
+        form = format_by(format, (), {})
     packing = _Packing(members, form, options, Destination(target, base, overwrite=options.overwrite, mds=mds))
     with bar("packing", len(members.rows), members.size_bytes, shown=progress) as count:
         return packing.run(count)
@@ -321,7 +332,7 @@ class _Packing:
         self._members, self._form, self._options, self._there = members, form, options, there
         about = [_VERSION, form.described(), options.samples, options.bytes, members.digest]
         self._columns: tuple[Column, ...] = form.columns if isinstance(form, MdsFormat) else ()
-        if self._columns:
+        if form.name not in ENCODERS:
             about.append(options.key)
         self._plan = hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()
         self._coming = Coming(members)
@@ -390,9 +401,12 @@ class _Packing:
             there.keep(name, record)
         return self._settled(name, record, writer.etag)
 
-    def _shard(self) -> _ShardWriting | MdsWriting:
+    def _shard(self) -> _ShardWriting | MdsWriting | RowWriting:
+        most = self._options.samples, self._options.bytes
         if self._columns:
-            return MdsWriting(self._columns, (self._options.samples, self._options.bytes), self._count)
+            return MdsWriting(self._columns, most, self._count)
+        if self._form.in_units:
+            return RowWriting(self._members, most, self._count)
         return _ShardWriting(ENCODERS[self._form.name](), self._options, self._count)
 
     def _settled(self, name: str, record: _Record, etag: str) -> _Record:
@@ -425,18 +439,24 @@ class _Packing:
         old = [name for name in there.found if (ours := _OURS.fullmatch(name)) and not ours[2] and name not in names]
         if old and not there.overwrite:
             raise there.refusal(old[0], "a shard is there that this pack has not written")
-        shards = [Shard(there.base + name, record.size, record.etag) for name, record in records]
-        found = [
-            Extents(np.array(each.offsets, np.int64), np.array(each.sizes, np.int64), schema=self._columns)
-            for _, each in records
-        ]
-        table = table_of_extents(Shards(there.source, there.base, shards, form), found, self._labels())
+        shards = Shards(
+            there.source, there.base, [Shard(there.base + name, each.size, each.etag) for name, each in records], form
+        )
+        if form.in_units:
+            # The places of rows are those of their row groups, which the end of each file has.
+            found = [extents for _, extents in sorted(walked(shards, range(len(records))), key=itemgetter(0))]
+        else:
+            found = [
+                Extents(np.array(each.offsets, np.int64), np.array(each.sizes, np.int64), schema=self._columns)
+                for _, each in records
+            ]
+        table = table_of_extents(shards, found, self._labels())
         catalog = self._labelled(Catalog(there.source.root, there.base, table))
         there.delete(old)
         manifest = {
             "penstock pack": _VERSION,
             "plan": self._plan,
-            "format": form.described(),
+            "format": (catalog.format or form).described(),
             "samples": len(catalog),
             "shards": [
                 {"name": name, "samples": len(each.offsets), "bytes": each.size, "sha256": each.sha256}

@@ -33,6 +33,12 @@ def test_sizes_have_units_and_globs_choose(penstock, tree, tmp_path):
     assert all(name.endswith(".jpg") for each in shards(tmp_path / "to") for name, _ in members(each))
 
 
+def test_rows_of_parquet_are_written(penstock, tree, tmp_path):
+    done = penstock("pack", str(tree), str(tmp_path / "to"), "--format", "parquet", "--samples", "6", "--json")
+    assert (done.returncode, json.loads(done.stdout)["shards"]) == (0, 4), done.stderr
+    assert [pair for each in shards(tmp_path / "to") for pair in members(each)] == contents(tree)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

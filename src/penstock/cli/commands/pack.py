@@ -32,7 +32,7 @@ def _how(
 
 def _what(
     *,
-    kind: Annotated[str, Option("--format", metavar="tar|zip|mds", help="Format of the shards.")] = "tar",
+    kind: Annotated[str, Option("--format", metavar="tar|zip|parquet|mds", help="Format of the shards.")] = "tar",
     columns: Annotated[
         str | None, Option(metavar="NAMES", help="Columns of MDS with their encodings, as jpg=jpeg,cls=int.")
     ] = None,

@@ -1,0 +1,304 @@
+"""Rows of Parquet files that ``ps.pack`` writes: images as Hugging Face's datasets reads them, other fields as bytes.
+
+1. ``columns_of`` decides the columns once: by the names of all objects, or by the first sample of a dataset.
+2. ``RowWriting`` collects rows until they are a row group of about 8 MiB, which pyarrow encodes and writes.
+
+A sample is a row: ``__key__``, ``image`` (a struct of bytes and path) if no sample has several images, and a column of
+bytes for each other field. Nothing depends on times or hosts; pyarrow writes its version into each file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.data.parquet import libraries
+from penstock.errors import Changed, Unusable
+from penstock.jobs.members import IMAGE, KEY, is_image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.jobs.members import Bytes, Coming, Member, Members, Packable
+    from penstock.source import Writer
+
+__all__ = ["RowColumns", "RowWriting", "columns_of"]
+
+# Of a row group, unless a single row is larger; pyarrow would cut pages after 20,000 rows.
+_GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 14
+_PAGE_BYTES, _PAGE_STEP = 1 << 20, 16  # pages are cut after so many rows
+_MOST_VALUE = 1 << 30  # bytes; a page of Parquet has less than twice as many
+_MOST_COLUMNS = 1000
+# Bounds of what a row group adds: a page's header, a column's description, and what surrounds a value.
+_HEADER_BYTES, _COLUMN_BYTES, _VALUE_BYTES = 64, 320, 16
+_TEXTS = {
+    *("caption", "cls", "csv", "geojson", "htm", "html", "json", "md", "svg", "text", "tsv", "txt", "xml", "yaml"),
+    "yml",
+}
+
+
+class RowColumns(NamedTuple):
+    """The columns of a pack.
+
+    Attributes:
+        names: Their names, without that of the key.
+        single: Whether the only image of each sample lies in the column ``image``, whatever its suffix.
+
+    """
+
+    names: tuple[str, ...]
+    single: bool
+
+    def column(self, field: str) -> str:
+        """Return the column of a field."""
+        return IMAGE if self.single and is_image(field) else field
+
+    def schema(self) -> Any:  # noqa: ANN401  pyarrow's
+        """Return pyarrow's schema, with the features that datasets reads from the metadata."""
+        pa, _ = libraries("a shard")
+        image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        kinds = {name: image if is_image(name) else pa.binary() for name in self.names}
+        features: dict[str, dict[str, str]] = {KEY: {"dtype": "string", "_type": "Value"}}
+        for name in self.names:
+            features[name] = {"_type": "Image"} if is_image(name) else {"dtype": "binary", "_type": "Value"}
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        return pa.schema([pa.field(KEY, pa.string(), nullable=False), *kinds.items()], metadata=metadata)
+
+    def compression(self) -> dict[str, str]:
+        """Return the compression of each leaf: images and other bytes are left as they are, to be read in place."""
+        found = {KEY: "zstd"}
+        for name in self.names:
+            if is_image(name):
+                found |= {f"{name}.bytes": "none", f"{name}.path": "zstd"}
+            else:
+                found[name] = "zstd" if name.rpartition(".")[2].lower() in _TEXTS else "none"
+        return found
+
+
+def columns_of(fields: Iterable[str], images: int) -> RowColumns:
+    """Return the columns for samples of ``fields``, at most ``images`` of which are images in one sample.
+
+    Raises:
+        Unusable: They are too many, or one has the name of the key's column.
+
+    """
+    fields = [*fields]
+    columns = RowColumns((), images <= 1)
+    names = dict.fromkeys(map(columns.column, fields))
+    if KEY in names:
+        raise Unusable(f"the field {KEY!r} has the name of the column of keys: leave it out, or pack as tar")
+    if len(names) > _MOST_COLUMNS:
+        shown = ", ".join(map(repr, [*names][:3]))
+        raise Unusable(
+            f"the samples have more than {_MOST_COLUMNS} fields ({shown}, …), each of which would be a column: leave "
+            "some out (exclude=…), pass another key=, or pack as tar"
+        )
+    return columns._replace(names=(*names,))
+
+
+class _Sink(io.RawIOBase):
+    """The file that pyarrow writes: digested, counted, and handed to the store's writer."""
+
+    def __init__(self, writer: Writer | None) -> None:
+        super().__init__()
+        self.writer, self.position, self.digest = writer, 0, hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def write(self, data: Any) -> int:  # noqa: ANN401  any buffer
+        self.position += len(data)
+        if self.writer is not None:
+            self.digest.update(data)
+            self.writer.write(memoryview(data))
+        return len(data)
+
+
+class _Group:
+    """Rows that wait to be written."""
+
+    def __init__(self, columns: RowColumns) -> None:
+        self._columns = columns
+        self.keys: list[str] = []
+        self._values: dict[str, list[bytes | None]] = {name: [] for name in columns.names}
+        self._paths: dict[str, list[str | None]] = {name: [] for name in columns.names if is_image(name)}
+        self.held = 0  # bytes of values
+        self.bound = 0  # of them in the file
+
+    def add(self, sample: Packable, found: dict[str, tuple[str | None, bytes]], bound: int) -> None:
+        self.keys.append(sample.key)
+        for name, values in self._values.items():
+            path, data = found.get(name, (None, None))
+            values.append(data)
+            self.held += len(data or b"")
+            if name in self._paths:
+                self._paths[name].append(path)
+        self.bound += bound
+
+    def table(self, schema: Any) -> Any:  # noqa: ANN401  pyarrow's
+        pa, _ = libraries("a shard")
+        arrays = [pa.array(self.keys, pa.string())]
+        for name in self._columns.names:
+            # Arrow copies the values, column by column.
+            data = pa.array(self._values.pop(name), pa.binary())
+            if name in self._paths:
+                kind, paths = schema.field(name).type, pa.array(self._paths[name], pa.string())
+                data = pa.StructArray.from_arrays([data, paths], fields=[*kind], mask=data.is_null())
+            arrays.append(data)
+        return pa.table(arrays, schema=schema)
+
+
+class RowWriting:
+    """A Parquet file that is written row group by row group: how ``_ShardWriting`` writes an archive.
+
+    Attributes:
+        offsets: Number of each row.
+        sizes: Bytes of the values of each row.
+
+    """
+
+    def __init__(
+        self, members: Members, most: tuple[int | None, int | None], count: Callable[[int, int], None]
+    ) -> None:
+        """Begin a file of at most so many samples, and bytes; ``count`` counts both."""
+        self._members, self._count = members, count
+        self._samples, self._bytes = most
+        self._sink = _Sink(None)
+        self._groups, self._empty_bytes = 0, 0
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the shard."""
+        return self._sink.position
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the bytes written."""
+        return self._sink.digest.hexdigest()
+
+    def fill(self, writer: Writer, coming: Coming, first: int) -> None:
+        """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
+        coming.seek(first)
+        columns = self._columns(coming.peek())
+        schema, group = columns.schema(), _Group(columns)
+        self._empty_bytes = self._bytes_of_none(schema, columns)
+        self._sink = _Sink(writer)
+        out = _opened(self._sink, schema, columns)
+        try:
+            while (sample := coming.peek()) is not None and not self._full(group, columns, sample):
+                self._add(group, columns, sample)
+                coming.advance()
+                if group.held >= _GROUP_BYTES or len(group.keys) >= _GROUP_ROWS:
+                    group = self._written(out, group, schema, columns)
+            self._written(out, group, schema, columns)
+        except BaseException:
+            # pyarrow writes the end whenever its writer is closed, or collected.
+            self._sink.writer = None
+            out.close()
+            raise
+        out.close()
+
+    def _columns(self, sample: Packable | None) -> RowColumns:
+        """Return the columns; of a dataset those of its first sample, which is ``sample`` or is read again."""
+        members = self._members
+        if members.fields is not None:
+            return columns_of(members.fields, members.images)
+        if sample is None or sample.number:
+            with closing(members.read(0)) as reading:
+                sample = next(reading)
+        fields = [each.field for each in sample.members]
+        return columns_of(fields, sum(map(is_image, fields)))
+
+    def _bytes_of_none(self, schema: Any, columns: RowColumns) -> int:  # noqa: ANN401  pyarrow's
+        """Return the bytes of a file without rows."""
+        sink = _Sink(None)
+        _opened(sink, schema, columns).close()
+        return sink.position
+
+    def _written(self, out: Any, group: _Group, schema: Any, columns: RowColumns) -> _Group:  # noqa: ANN401  pyarrow's
+        """Write a row group, and return the next one."""
+        if group.keys:
+            out.write_table(group.table(schema), row_group_size=len(group.keys))
+            self._groups += 1
+        return _Group(columns)
+
+    def _full(self, group: _Group, columns: RowColumns, sample: Packable) -> bool:
+        if not self.offsets:
+            return False
+        if self._samples is not None and len(self.offsets) >= self._samples:
+            return True
+        if self._bytes is None:
+            return False
+        leaves = 1 + sum(2 if is_image(name) else 1 for name in columns.names)
+        names = sum(len(name.encode()) for name in columns.names)
+        around = (self._groups + 1) * (leaves * (_COLUMN_BYTES + _HEADER_BYTES) + 4 * names)
+        added = _bound(sample)
+        pages = (group.held // _PAGE_BYTES + 1) * _HEADER_BYTES
+        return self._sink.position + self._empty_bytes + around + pages + group.bound + added > self._bytes
+
+    def _add(self, group: _Group, columns: RowColumns, sample: Packable) -> None:
+        found: dict[str, tuple[str | None, bytes]] = {}
+        for each in sample.members:
+            name = columns.column(each.field)
+            if name not in columns.names:
+                raise Unusable(
+                    f"the sample {sample.key!r} has the field {each.field!r}, which the first sample lacks: choose "
+                    "fields that all samples have (fields=…), or pack as tar"
+                )
+            if name in found:
+                raise Unusable(
+                    f"the sample {sample.key!r} has two images, {each.field!r} besides another, and the first sample "
+                    "has one: choose one (fields=…), or pack as tar"
+                )
+            found[name] = (None if each.field == IMAGE else each.name), _data(each)
+        group.add(sample, found, _bound(sample))
+        self.offsets.append(len(self.offsets))
+        self.sizes.append(sum(each.size for each in sample.members))
+        self._count(1, self.sizes[-1])
+
+
+def _opened(sink: _Sink, schema: Any, columns: RowColumns) -> Any:  # noqa: ANN401  pyarrow's
+    pa, parquet = libraries("a shard")
+    return parquet.ParquetWriter(
+        pa.PythonFile(sink, mode="w"),
+        schema,
+        compression=columns.compression(),
+        use_dictionary=False,
+        write_statistics=False,
+        data_page_size=_PAGE_BYTES,
+        write_batch_size=_PAGE_STEP,
+    )
+
+
+def _bound(sample: Packable) -> int:
+    """Return a bound of the bytes that a sample adds to a file, whatever its values compress to."""
+    sizes = [len(sample.key.encode()), *(each.size + len(each.name.encode()) for each in sample.members)]
+    return sum(size + (size >> 7) + _VALUE_BYTES for size in sizes)
+
+
+def _data(member: Member) -> bytes:
+    """Return the bytes of a member.
+
+    Raises:
+        Unusable: They are too many for a value.
+        Changed: They are others than was listed.
+
+    """
+    if member.size > _MOST_VALUE:
+        raise Unusable(
+            f"{member.name!r} has {member.size} bytes, and a value in a Parquet file at most {_MOST_VALUE}: leave it "
+            "out (exclude=…), or pack as tar"
+        )
+    pieces: list[Bytes] = [*member.pieces]
+    data = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+    if len(data) != member.size:
+        raise Changed(f"{member.name!r} was replaced while it was packed")
+    return data
