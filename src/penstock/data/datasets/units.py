@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UnitReading", "read_units", "unit_url"]
 
+# Ranges that units have in common (footers), and that a reading keeps; and the bytes of the largest.
+_SHARED, _SHARED_BYTES = 64, 1 << 20
+
 
 def unit_url(catalog: Catalog, sample: int) -> str:
     """Return the URL of a sample in a unit, for reports: its shard and its number, ``…/a.parquet#sample=17``."""
@@ -51,6 +54,8 @@ class UnitReading(RunReading):
         self._catalog, self._units = runs.catalog, cast("UnitRows", runs.catalog.units)
         self._sizes = self._units.units.sizes()
         self._entries: dict[int, int] = {}  # a sample of each unit that was scheduled
+        self._shared: dict[Span, bytes] = {}  # last ranges of units, the latest last
+        self._lent: dict[int, tuple[Span, bytes]] = {}  # for each unit that is not decoded yet, its last range
         super().__init__(source, runs, batches, workers, made, iterations)
 
     def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -63,11 +68,30 @@ class UnitReading(RunReading):
         return int(self._sizes[chunk])
 
     def _locate(self, chunk: int) -> list[Span]:
-        return self._units.spans(self._entries[chunk])
+        spans = self._units.spans(self._entries[chunk])
+        with self._lock:
+            known = self._shared.get(spans[-1]) if len(spans) > 1 else None
+            if known is not None:
+                self._lent[chunk] = spans.pop(), known
+        return spans
 
     def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> Any:  # noqa: ANN401  as the format returns it
-        found = ((each.span, each.take()) for each in reads)
-        return _decoded(self._catalog, self._entries[chunk], found)
+        found = [(each.span, each.take()) for each in reads]
+        with self._lock:
+            lent = self._lent.pop(chunk, None)
+            if lent is not None:
+                found.append(lent)
+            if len(found) > 1:
+                self._share(*found[-1])
+        return _decoded(self._catalog, self._entries[chunk], iter(found))
+
+    def _share(self, span: Span, data: bytes) -> None:
+        """Keep the last range of a unit for later ones; only of a known version, as another one may have been read."""
+        if span.etag and len(data) <= _SHARED_BYTES:
+            self._shared.pop(span, None)
+            self._shared[span] = data
+            while len(self._shared) > _SHARED:
+                del self._shared[next(iter(self._shared))]
 
     def _name(self, sample: int) -> str:
         return unit_url(self._catalog, sample)

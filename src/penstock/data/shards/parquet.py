@@ -58,7 +58,8 @@ class ParquetFormat(UnitFormat):
 
     A row group is fetched, the wanted columns of it, and decoded as a whole; it stays in memory until its last row was
     delivered. A window of row groups of 256 MB takes that much times the groups of the window, and as much again ahead:
-    files for training have groups of some 10 MB (``row_group_size=``). The file's footer is fetched with each group.
+    files for training have groups of some 10 MB (``row_group_size=``). The file's footer is fetched with
+    its first groups.
 
     Args:
         fields: Names of the columns to take; empty: all. A single name as a str, of a column of bytes or texts: samples
