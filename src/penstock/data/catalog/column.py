@@ -31,6 +31,7 @@ __all__ = [
     "coded",
     "decode",
     "encode",
+    "gather",
     "joined",
     "narrowest",
     "pack",
@@ -330,6 +331,19 @@ def taken(values: NDArray[_T], rows: Rows) -> NDArray[_T]:
     return values[np.arange(rows.start, rows.stop, rows.step)]
 
 
+def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the pieces of ``data`` that begin at ``starts``, end to end."""
+    ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
+    whole = np.empty(int(ends[-1]), np.uint8)
+    moved = starts - ends[:-1]
+    for first in range(0, len(starts), _BLOCK):
+        some = slice(first, min(first + _BLOCK, len(starts)))
+        at, stop = ends[some.start], ends[some.stop]
+        # The source of each byte: its place in the result, plus the distance that its piece has moved.
+        whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[some], lengths[some])]
+    return whole
+
+
 def blocks(rows: Rows, size: int = 0) -> Iterator[Rows]:
     """Yield the rows in runs of at most ``size`` (0: 65,536)."""
     size = size or _BLOCK
@@ -369,6 +383,11 @@ class Strings:
         ends = np.frombuffer(self._ends, np.int64)
         return taken(ends[:-1], rows), taken(ends[1:], rows)
 
+    def lengths(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the bytes of each of ``rows``: int64."""
+        starts, stops = self.bounds(rows)
+        return stops - starts
+
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return ``len(rows) + 1`` offsets and these rows' strings end to end; the latter may be a view."""
         data = np.frombuffer(self._data, np.uint8)
@@ -377,11 +396,4 @@ class Strings:
         ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
         if isinstance(rows, range) and rows.step == 1:
             return ends, data[starts[0] : stops[-1]] if len(rows) else data[:0]
-        whole = np.empty(int(ends[-1]), np.uint8)
-        moved = starts - ends[:-1]
-        for first in range(0, len(rows), _BLOCK):
-            some = slice(first, min(first + _BLOCK, len(rows)))
-            at, stop = ends[some.start], ends[some.stop]
-            # The source of each byte: its place in the result, plus the distance that its string has moved.
-            whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[some], lengths[some])]
-        return ends, whole
+        return ends, gather(data, starts, lengths)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.data.catalog.affixes import Derived
 from penstock.data.catalog.column import encode, taken
 from penstock.data.catalog.groups import key_of
 from penstock.data.catalog.labels import label_of
@@ -17,7 +18,7 @@ from penstock.errors import Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -31,6 +32,12 @@ __all__ = ["Contents"]
 
 _new = tuple.__new__
 _TEXTS = 1 << 12  # objects whose texts are kept
+
+
+def _derivation(first: Part, part: Part) -> Callable[[str], str] | None:
+    """Return the function from a key of ``first`` to that of ``part`` in the same row, if there is one."""
+    keys = part.table.keys
+    return keys.text_beside if isinstance(keys, Derived) and keys.origin is first.table.keys else None
 
 
 class Contents:
@@ -198,12 +205,17 @@ class Contents:
                 row = rows[index]
                 yield tuple([part.span(row) for part in parts])
             return
-        columns = [(each.table.sizes.view, each.table.keys.text, each.table.etags.text) for each in parts]
+        columns = [
+            (each.table.sizes.view, each.table.keys.text, _derivation(parts[0], each), each.table.etags.text)
+            for each in parts
+        ]
         for index in indices:
-            row, spans = rows[index], []
-            for sizes, key, etag in columns:
+            row, spans, first = rows[index], [], ""
+            for sizes, key, derived, etag in columns:
                 size = sizes[row]
-                spans.append(_new(Span, (key(row), 0, size if size >= 0 else None, etag(row), True, 0, None)))
+                name = key(row) if derived is None else derived(first)
+                first = first or name
+                spans.append(_new(Span, (name, 0, size if size >= 0 else None, etag(row), True, 0, None)))
             yield tuple(spans)
 
     def key(self, index: int) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from penstock.data.catalog.affixes import Derived, compact_keys, derived
 from penstock.data.catalog.column import Numbers, decode, encode, narrowest, pack, taken
 from penstock.data.catalog.labels import names
 from penstock.data.catalog.rows import span_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.data.catalog.affixes import Keys
     from penstock.data.catalog.column import Rows
     from penstock.data.catalog.table import Table
     from penstock.data.shards.keys import Missing
@@ -139,6 +141,34 @@ class Group:
     lead: str
     rule: GroupRule
     parts: Mapping[str, Part]
+
+    def beside(self, keys: Keys) -> Group:
+        """Return this group with the keys of its parts derived from those of its samples, where both begin alike."""
+        parts = dict(self.parts)
+        for field, part in self.parts.items():
+            if self.lead and part.places is None and not isinstance(part.table.keys, Derived):
+                found = derived(keys, part.table.keys)
+                if found is not None:
+                    parts[field] = part._replace(table=gathered(part.table.having(keys=found), anew=True))
+        return replace(self, parts=parts)
+
+    def settled(self, keys: Keys) -> Group:
+        """Return this group, of samples with these keys, without keys that are derived from others."""
+        parts = dict(self.parts)
+        for field, part in self.parts.items():
+            mine = part.table.keys
+            if isinstance(mine, Derived) and mine.origin is not keys:
+                parts[field] = part._replace(table=part.table.having(keys=compact_keys(*mine.joined(range(len(mine))))))
+        return replace(self, parts=parts)
+
+    def moved(self, before: Keys, after: Keys) -> Group:
+        """Return this group with keys that were derived from ``before`` derived from ``after``, which are equal."""
+        parts = dict(self.parts)
+        for field, part in self.parts.items():
+            keys = part.table.keys
+            if isinstance(keys, Derived) and keys.origin is before and not isinstance(after, Derived):
+                parts[field] = part._replace(table=part.table.having(keys=keys.of(after)))
+        return replace(self, parts=parts)
 
     def take(self, samples: Rows) -> Group:
         """Return the group of some samples, in their order."""
@@ -367,7 +397,8 @@ def _table(table: Table, places: NDArray[np.int64], parts: Mapping[str, Part], r
     # The first object of each sample.
     first = places[0] if lead else places[np.argmax(places >= 0, axis=0), np.arange(places.shape[1])]
     kept = {field: _part(parts[field], places[number]) for number, field in enumerate(fields) if field != lead}
-    return gathered(table.take(first)).having(group=Group(fields, lead, rule, kept))
+    made = gathered(table.take(first))
+    return made.having(group=Group(fields, lead, rule, kept).beside(made.keys))
 
 
 def complete(
@@ -503,7 +534,8 @@ def named_groups(
         if field != lead:
             given = np.frombuffer(places[field], np.int64)
             parts[field] = Part(root, base, tables[field].freeze(), _numbers(given) if (given < 0).any() else None)
-    return base, first.freeze().having(group=Group(tuple(fields), lead, "", parts))
+    made = first.freeze()
+    return base, made.having(group=Group(tuple(fields), lead, "", parts).beside(made.keys))
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.data.catalog.affixes import Keys
     from penstock.data.catalog.column import Numbers, Rows, Strings
     from penstock.data.catalog.table import Table, Vector
 
@@ -77,7 +78,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     vectors, values = vectors_of(table)
     count, group = len(vectors), {}
     if table.group is not None:
-        group = {"group": _described(table.group, vectors, values)}
+        group = {"group": _described(table.group.settled(table.keys), vectors, values)}
     pieces = list(padded(vectors, values))
     whole = hashlib.sha256()
     for piece in pieces:
@@ -155,7 +156,7 @@ def load(file: Readable) -> Saved:
         region = _region(file, start, size, header["sha256"])
         table = table_of(parts_of(region, vectors), _count(header["objects"]), _count(header["keys"]))
         if "group" in header:
-            table = table.having(group=_group(header["group"], region, members))
+            table = table.having(group=_group(header["group"], region, members, table.keys))
         table.check()
         if (form := header.get("format of shards")) is not None:
             table = table.having(format=format_of(form))
@@ -169,8 +170,8 @@ def load(file: Readable) -> Saved:
     return Saved(root, base, digest, table)
 
 
-def _group(header: dict[str, Any], region: Region, members: list[list[Vector]]) -> Group:
-    """Return the group that a header describes; ``Table.check`` checks its values.
+def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], keys: Keys) -> Group:
+    """Return the group that a header describes, of samples with these keys; ``Table.check`` checks its values.
 
     Raises:
         KeyError, TypeError, ValueError: The description is invalid.
@@ -183,7 +184,7 @@ def _group(header: dict[str, Any], region: Region, members: list[list[Vector]]) 
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         found = parts_of(region, vectors)
         placed = found.pop(("place", ""), None)
-        table = table_of(found, _count(each["objects"]), _count(each["keys"]))
+        table = table_of(found, _count(each["objects"]), _count(each["keys"]), keys)
         if (form := each.get("format of shards")) is not None:
             table = table.having(format=format_of(form))
         _check_units(table)

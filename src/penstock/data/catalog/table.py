@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.catalog.affixes import LEAST_BYTES, Affixed, Derived, Keys, compact_keys
 from penstock.data.catalog.column import (
     DTYPES,
     Column,
@@ -101,7 +102,7 @@ class Table:
     """
 
     sizes: Numbers
-    keys: Compact
+    keys: Keys
     etags: ETags
     labels: Compact
     ranges: Ranges | None = None
@@ -118,7 +119,7 @@ class Table:
     ) -> Table:
         """Copy columns of any width into memory that workers map, in as few bytes as they need."""
         named, versioned, labelled = (each.joined(range(len(each))) for each in (keys, etags, labels))
-        return cls(_sizes(sizes), compact(*named), compact_etags(*versioned), compact(*labelled), ranges)
+        return cls(_sizes(sizes), _compact_keys(*named), compact_etags(*versioned), compact(*labelled), ranges)
 
     @property
     def rows(self) -> int:
@@ -159,9 +160,8 @@ class Table:
         objects, offsets = (each.values for each in ranges)
         if objects.dtype.kind != "u" or offsets.dtype.kind not in "iu" or offsets.dtype == np.uint64:
             raise ValueError("ranges of another type")
-        starts, stops = self.keys.bounds(range(len(self.keys)))
         # Otherwise a small file could repeat a long key a million times.
-        if (stops - starts).max(initial=0) > RANGED_KEY_BYTES:
+        if self.keys.lengths(range(len(self.keys))).max(initial=0) > RANGED_KEY_BYTES:
             raise ValueError("ranges of an object with a longer key than any")
         if {len(objects), len(offsets)} != {self.rows} or (objects >= len(self.keys)).any():
             raise ValueError("ranges of objects that are not there")
@@ -177,16 +177,17 @@ class Table:
         if self.ranges is not None:
             keyed, numbers = np.unique(self.objects(rows), return_inverse=True)
             ranges = ranges_of(numbers, taken(self.ranges.offsets.values, rows))
+        keys = _compact_keys(*self.keys.joined(keyed))
         return Table(
             _sizes(taken(self.sizes.values, rows)),
-            compact(*self.keys.joined(keyed)),
+            keys,
             take(self.etags, keyed),
             compact(*self.labels.joined(rows)),
             ranges,
             None if self.classes is None else self.classes.take(rows),
             {name: each.take(rows) for name, each in self.columns.items()},
             self.format,
-            None if self.group is None else self.group.take(rows),
+            None if self.group is None else self.group.take(rows).beside(keys),
             None if self.units is None else self.units.take(rows),
         )
 
@@ -202,29 +203,34 @@ class Table:
             raise Unusable("the catalogs are of shards of different formats, fields or keys: use ps.concat")
         if (self.group is None) != (other.group is None):
             raise Unusable("only one of the catalogs has samples of several objects: use ps.concat")
-        group = None if self.group is None else self.group.plus(other.group, (self.rows, other.rows))
         columns, classes, ranges = _both_columns(self, other), _both_classes(self, other), None
         if self.ranges is not None or other.ranges is not None:
             first, second = (_as_ranges(each) for each in (self, other))
             ranges = ranges_of(
                 np.concatenate((first[0], second[0] + len(self.keys))), np.concatenate((first[1], second[1]))
             )
+        keys = _compact_keys(*chained(self.keys, other.keys))
         return Table(
             _sizes(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
-            compact(*chained(self.keys, other.keys)),
+            keys,
             plus(self.etags, other.etags),
             compact(*chained(self.labels, other.labels)),
             ranges,
             classes,
             columns,
             self.format,
-            group,
+            None if self.group is None else self.group.plus(other.group, (self.rows, other.rows)).beside(keys),
             None if self.units is None or other.units is None else self.units.plus(other.units),
         )
 
     def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
         """Return this table with other fields, such as ``ranges`` or ``classes``, over the same memory."""
         return replace(self, **changes)
+
+
+def _compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Keys:
+    """Copy keys, given as ``compact`` takes strings; few keys are looked up faster whole."""
+    return compact(ends, data) if len(data) < LEAST_BYTES else compact_keys(ends, data)
 
 
 def _sizes(sizes: NDArray[np.integer[Any]]) -> Numbers:
@@ -260,7 +266,13 @@ def _both_classes(first: Table, second: Table) -> Column | None:
 
 
 _ALIGN = 64  # alignment of vectors, for programs that map the file
-_TYPES = {"numbers": "any", "ends": "any", "bases": "<u8", "texts": "|u1", **dict.fromkeys(SUMS, "|u1")}
+_TYPES = {
+    **dict.fromkeys(("numbers", "ends", "bounds", "cut"), "any"),
+    "bases": "<u8",
+    "texts": "|u1",
+    "ending": "|u1",
+    **dict.fromkeys(SUMS, "|u1"),
+}
 _TEXTS = {"numbers", "ends", "texts"}  # the parts of a column of texts
 
 
@@ -335,17 +347,22 @@ def padded(vectors: list[Vector], values: list[Numbers]) -> Iterator[memoryview 
         at = vector.stop
 
 
-def gathered(table: Table) -> Table:
-    """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs no more."""
+def gathered(table: Table, *, anew: bool = False) -> Table:
+    """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs no more.
+
+    With ``anew``, a copy in any case, without what else its region holds.
+    """
     vectors, values = vectors_of(table)
-    if len({id(each.region) for each in values if each.region is not None}) <= 1:
+    if not anew and len({id(each.region) for each in values if each.region is not None}) <= 1:
         return table
     region = Region(vectors[-1].stop)
     for vector, numbers in zip(vectors, values, strict=True):
         if len(numbers):
             region.view[vector.offset : vector.stop] = numbers.values.view(np.uint8).data
-    found = table_of(parts_of(region, vectors), table.rows, len(table.keys))
-    return found.having(format=table.format, group=table.group)
+    origin = table.keys.origin if isinstance(table.keys, Derived) else None
+    found = table_of(parts_of(region, vectors), table.rows, len(table.keys), origin)
+    group = None if table.group is None else table.group.moved(table.keys, found.keys)
+    return found.having(format=table.format, group=group)
 
 
 def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
@@ -385,8 +402,10 @@ def parts_of(region: Region, vectors: list[Vector]) -> Parts:
     return parts
 
 
-def table_of(parts: Parts, rows: int, keys: int) -> Table:
+def table_of(parts: Parts, rows: int, keys: int, origin: Keys | None = None) -> Table:
     """Return the table of these vectors, with ``rows`` rows and ``keys`` keys; ``Table.check`` checks the values.
+
+    ``origin`` are the keys from which those of the table may be derived.
 
     Raises:
         ValueError: The vectors do not form such a table.
@@ -396,7 +415,8 @@ def table_of(parts: Parts, rows: int, keys: int) -> Table:
     sizes = _numbers(found[0])
     if not 0 <= keys <= rows == len(sizes):
         raise ValueError(f"{len(sizes)} sizes and {keys} keys for {rows} objects")
-    table = Table(sizes, _strings(found[1], keys), _etags(found[2], keys), _strings(found[3], rows), **_extras(parts))
+    named, versions, labels = _keys(found[1], keys, origin), _etags(found[2], keys), _strings(found[3], rows)
+    table = Table(sizes, named, versions, labels, **_extras(parts))
     if len(table.keys) != keys:
         raise ValueError(f"{len(table.keys)} keys, but {keys} were written")
     return table
@@ -430,6 +450,16 @@ def _numbers(parts: dict[str, Numbers]) -> Numbers:
     if parts.keys() != {"numbers"}:
         raise ValueError(f"numbers cannot consist of {sorted(parts)}")
     return parts["numbers"]
+
+
+def _keys(parts: dict[str, Numbers], count: int, origin: Keys | None) -> Keys:
+    if parts.keys() == {"bases", "bounds", "texts"}:
+        return Affixed(parts["bases"], parts["bounds"], parts["texts"])
+    if "cut" not in parts:
+        return _strings(parts, count)
+    if origin is None or isinstance(origin, Derived) or parts.keys() - {"cut", "ending"}:
+        raise ValueError(f"keys cannot consist of {sorted(parts)}")
+    return Derived(origin, parts["cut"], parts.get("ending", Numbers(b"", "|u1", 0, 0)))
 
 
 def _strings(parts: dict[str, Numbers], count: int) -> Compact:

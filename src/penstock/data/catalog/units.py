@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.data.catalog.affixes import Keys
     from penstock.data.catalog.column import Rows
-    from penstock.data.catalog.compact import Compact, ETags
+    from penstock.data.catalog.compact import ETags
     from penstock.data.shards.format import Units
 
 __all__ = ["UNIT_ROLES", "Place", "UnitRows", "UnitTable", "units_of"]
@@ -151,7 +152,7 @@ class UnitRows(NamedTuple):
     units: UnitTable
     objects: Numbers
     numbers: Numbers
-    keys: Compact
+    keys: Keys
     etags: ETags
     rows: Rows
 
