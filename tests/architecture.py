@@ -47,7 +47,7 @@ USERS = {"cli"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
 HOMES = {
-    "PIL": ("cli.demo", "testing"),
+    "PIL": ("cli.demo", "testing", "compat.streaming"),
     "azure": ("stores.azure.store",),
     "awscrt": ("stores.s3.checksums",),
     "boto3": ("cli.demo", "testing"),
@@ -107,6 +107,7 @@ FACING = {
     ("torch", "compat.osstorchconnector"),
     ("torch", "compat.multistorageclient.torch"),
     ("torch", "compat.webdataset"),
+    ("torch", "compat.streaming"),
 }
 
 PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout"}
@@ -148,6 +149,7 @@ MIRRORS |= {
     (f"penstock.compat.dataflux_pytorch.{each}", "__init__") for each in ("listing", "dataflux_mapstyle_dataset")
 }
 MIRRORS |= {("penstock.compat.zarrdataset", "__init__"), ("penstock.compat.webdataset", "__init__")}
+MIRRORS |= {("penstock.compat.streaming", "__init__")}
 _MULTIPART = "penstock.compat.dataflux_pytorch.multipart_upload.multipart"
 MIRRORS |= {(_MULTIPART, "upload_chunks_concurrently_from_bytesio")}
 MIRRORS |= {

@@ -21,6 +21,7 @@ LIBRARIES = {
     ("multi-storage-client", "1.3.1"): "multistorageclient",
     ("zarr-torch-dataset", "0.0.9"): "zarrdataset",
     ("webdataset", "1.0.2"): "webdataset",
+    ("mosaicml-streaming", "0.13.0"): "streaming",
 }
 _LOGGERS = {"log", "logger"}
 _SPECIAL = {"__call__", "__enter__", "__exit__", "__getitem__", "__iter__", "__len__", "__next__", "__truediv__"}
@@ -43,7 +44,7 @@ class Package:
 
     def public(self) -> dict[str, dict[str, Members]]:
         """Return the members of each public name of each public module."""
-        modules = [name for name in self._trees if not any(part.startswith("_") for part in name.split("."))]
+        modules = [name for name in self._trees if not any(_hidden(part) for part in name.split("."))]
         found = {name: {each: self._members(name, each) for each in self._names(name)} for name in modules}
         return {name: names for name, names in found.items() if names}
 
@@ -119,6 +120,11 @@ class Package:
                     members[each.name] = None if is_value else signature(each.args, bound="staticmethod" not in kinds)
         members.setdefault("", None)
         return dict(sorted(members.items()))
+
+
+def _hidden(part: str) -> bool:
+    # Programs of mosaicml-streaming that convert data, which nobody imports.
+    return part.startswith("_") or part == "convert"
 
 
 def signature(arguments: ast.arguments, *, bound: bool) -> str:

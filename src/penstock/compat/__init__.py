@@ -8,6 +8,7 @@ docstring lists the differences. Nothing in Penstock depends on these packages.
 - ``multistorageclient/``: clients, paths and functions over ``ps.open`` and ``jobs/``, for its own profiles
   (``stores/profiles``).
 - ``zarrdataset``: ``ZarrIterableDataset`` over ``ps.ZarrDataset``.
+- ``webdataset``, ``streaming``: datasets of tar and MDS shards over ``data/datasets``.
 
 A call in order: a drop-in's class turns its arguments into a URL and options of a store, warns about arguments without
 effect or refuses them (``arguments``), and calls Penstock. ``filesystem`` has objects as files for torch's checkpoints.

@@ -15,7 +15,19 @@ from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
 from penstock.data.shards.mds_columns import Column
 from penstock.errors import Damaged, MissingExtra, PenstockError, Unsupported, Unusable
 from tests.data.shards.archives import plain, walked
-from tests.data.shards.mosaic import COLUMNS, FLOATS, GOLDEN, INTEGERS, MODES, SAMPLES, encoded, sample, shard, small
+from tests.data.shards.mosaic import (
+    COLUMNS,
+    FLOATS,
+    GOLDEN,
+    INTEGERS,
+    MODES,
+    SAMPLES,
+    encoded,
+    raw,
+    sample,
+    shard,
+    small,
+)
 from tests.data.shards.test_compressed import zstd
 
 SAFE = sorted(COLUMNS.keys() - {"pkl"})
@@ -76,6 +88,19 @@ def test_pickles_are_refused_unless_left_out():
     with pytest.raises(Unsupported, match="pickle"):
         ps.MapDataset.from_shards(GOLDEN / "every", fields="pkl")
     assert ps.MapDataset.from_shards(GOLDEN / "every", fields=("int",))[1]["int"] == -64
+
+
+@pytest.mark.parametrize("kind", ["every", "zstd"])
+def test_stored_bytes_are_taken_as_they_are(kind):
+    dataset = ps.MapDataset.from_shards(GOLDEN / kind, format=MdsFormat(stored=True))
+    assert dataset.catalog.format.stored
+    found = dataset[2]
+    if kind == "zstd":
+        assert found["label"].read() == pack("<q", -2)
+    else:
+        assert {name: found[name].read() for name in found.fields} == raw(2)
+    with pytest.raises(Unusable, match="stored must be True or False"):
+        MdsFormat(stored=1)
 
 
 def test_a_single_field_is_bytes_or_text():

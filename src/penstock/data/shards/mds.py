@@ -46,6 +46,7 @@ class _MdsShards(ShardFormat):
 
     fields: str | tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    stored: bool = False
 
     def __post_init__(self) -> None:
         """Check the arguments, which may come from a file.
@@ -57,8 +58,10 @@ class _MdsShards(ShardFormat):
         """
         object.__setattr__(self, "fields", field_names(self.fields))
         object.__setattr__(self, "columns", _columns(self.columns))
+        if not isinstance(self.stored, bool):
+            raise Unusable(f"stored must be True or False, got {self.stored!r}")
         if self.columns:
-            _check_wanted(self.columns, self.fields)
+            _check_wanted(self.columns, self.fields, stored=self.stored)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -94,7 +97,7 @@ class _MdsShards(ShardFormat):
 
     def _made(self, data: memoryview) -> Fields | memoryview:
         """Return the wanted columns of the sample in ``data``, or the bytes of the only one."""
-        values = decoded(data, self.columns, self.wanted)
+        values = decoded(data, self.columns, self.wanted, stored=self.stored)
         if not isinstance(self.fields, str):
             return Fields("", values)
         value = values[self.fields]
@@ -113,6 +116,7 @@ class MdsFormat(_MdsShards):
         fields: Names of the columns to take; empty: all. A single name as a str, of a column of bytes, images or
             texts: samples are its values.
         columns: Name, encoding and size of each column, which the shards agree on; found by the index.
+        stored: Take the bytes of each value as they are stored, of pickles, too.
 
     Example:
         >>> from penstock.data.shards.mds import MdsFormat
@@ -144,6 +148,7 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
     Args:
         fields: As for ``MdsFormat``.
         columns: As for ``MdsFormat``.
+        stored: As for ``MdsFormat``.
 
     Example:
         >>> from penstock.data.shards.mds import CompressedMdsFormat
@@ -205,7 +210,7 @@ def _columns(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  may come from a
     return cast("tuple[Column, ...]", found)
 
 
-def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...]) -> None:
+def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...], *, stored: bool) -> None:
     """Check that wanted columns are there and can be read.
 
     Raises:
@@ -218,9 +223,9 @@ def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...]) ->
     for name in wanted:
         if name not in encodings:
             raise Unusable(f"there is no column {name!r}, only {', '.join(encodings)}")
-        if why := refusal(encodings[name]):
+        if (why := refusal(encodings[name])) and not stored:
             raise Unsupported(f"the column {name!r} {why}: leave it out, fields=(…)")
-    if isinstance(fields, str) and not (is_bytes(encodings[fields]) or is_text(encodings[fields])):
+    if isinstance(fields, str) and not stored and not (is_bytes(encodings[fields]) or is_text(encodings[fields])):
         raise Unusable(
             f"the column {fields!r} has the encoding {encodings[fields]}, neither bytes nor texts: pass "
             f"fields=({fields!r},), and take sample[{fields!r}]"

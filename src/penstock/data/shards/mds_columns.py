@@ -24,9 +24,30 @@ if TYPE_CHECKING:
 
     Decode = Callable[[memoryview], Any]
 
-__all__ = ["SCALARS", "TYPES", "Column", "decoded", "fixed_size", "is_bytes", "is_text", "refusal"]
+__all__ = [
+    "SCALARS",
+    "TYPES",
+    "Column",
+    "decoded",
+    "fixed_size",
+    "is_bytes",
+    "is_text",
+    "list_parts",
+    "pillow_parts",
+    "refusal",
+]
 
-_ERRORS = (ValueError, ArithmeticError, IndexError, KeyError, TypeError, RecursionError, struct.error)
+_ERRORS = (
+    Damaged,
+    Unsupported,
+    ValueError,
+    ArithmeticError,
+    IndexError,
+    KeyError,
+    TypeError,
+    RecursionError,
+    struct.error,
+)
 SCALARS = {f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 # Numbers of element types in front of arrays of any type.
 TYPES = {bits + at: f"{kind}{bits}" for bits in (8, 16, 32, 64) for at, kind in enumerate(("uint", "int"))}
@@ -82,10 +103,15 @@ def _int(data: memoryview) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
+def pillow_parts(data: memoryview) -> tuple[str, tuple[int, int], memoryview]:
+    """Return the mode, the size (width, height) and the pixels of an image as Pillow has them in memory."""
+    width, height, length = struct.unpack_from("<III", data)
+    return str(data[12 : 12 + length], "ascii"), (width, height), data[12 + length :]
+
+
 def _image(data: memoryview) -> NDArray[Any]:
     """Return the pixels of an image of Pillow: shape (height, width), or (height, width, bands)."""
-    width, height, length = struct.unpack_from("<III", data)
-    mode, pixels = str(data[12 : 12 + length], "ascii"), data[12 + length :]
+    mode, (width, height), pixels = pillow_parts(data)
     if mode not in _MODES:
         raise Unsupported(f"the image has the mode {mode!r}, which has no array: leave its column out (fields=…)")
     kind, bands = _MODES[mode]
@@ -104,8 +130,13 @@ def _check_count(stated: int, there: int) -> None:
         raise Damaged(f"its header states {stated} elements, and {there} are there")
 
 
-def _parts(data: memoryview, start: int) -> list[memoryview]:
-    """Return the parts of a list: their number at byte ``start``, the bytes of each, and all parts."""
+def list_parts(data: memoryview, start: int) -> list[memoryview]:
+    """Return the parts of a list: their number at byte ``start``, the bytes of each, and all parts.
+
+    Raises:
+        Damaged: The sizes are not those of the parts.
+
+    """
     (count,) = struct.unpack_from("<I", data, start)
     at = start + 4 + 4 * count
     if at > len(data):
@@ -157,12 +188,12 @@ _DECODE: dict[str, Decode] = {
     "str_decimal": lambda data: Decimal(_text(data)),
     "json": lambda data: loads(_text(data)),
     "pil": _image,
-    "jpeg_array": lambda data: [bytes(each) for each in _parts(data, 0)],
-    "jpegarray": lambda data: [bytes(each) for each in _parts(data, 0)],
+    "jpeg_array": lambda data: [bytes(each) for each in list_parts(data, 0)],
+    "jpegarray": lambda data: [bytes(each) for each in list_parts(data, 0)],
     # Four bytes are reserved.
-    "list[jpeg]": lambda data: [bytes(each) for each in _parts(data, 4)],
-    "list[png]": lambda data: [bytes(each) for each in _parts(data, 4)],
-    "list[pil]": lambda data: [_image(each) for each in _parts(data, 4)],
+    "list[jpeg]": lambda data: [bytes(each) for each in list_parts(data, 4)],
+    "list[png]": lambda data: [bytes(each) for each in list_parts(data, 4)],
+    "list[pil]": lambda data: [_image(each) for each in list_parts(data, 4)],
 }
 
 
@@ -218,24 +249,49 @@ def is_text(encoding: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...]) -> _Layout:
+def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], stored: bool) -> _Layout:  # noqa: FBT001  cached
     names = {*wanted}
     return _Layout(
         struct.Struct(f"<{sum(each.size is None for each in columns)}I"),
-        tuple((*each, _coder(each.encoding)[0] if not names or each.name in names else None) for each in columns),
+        tuple(
+            (*each, (_view if stored else _coder(each.encoding)[0]) if not names or each.name in names else None)
+            for each in columns
+        ),
     )
 
 
-def decoded(data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ...]) -> dict[str, Any]:
+def _damaged(name: str, encoding: str, error: Exception) -> Exception:
+    if isinstance(error, Unsupported):
+        return error
+    why = error.message if isinstance(error, Damaged) else repr(error)
+    return Damaged(f"the column {name!r} ({encoding}) is damaged: {why}")
+
+
+def value_of(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
+    """Return the value that the bytes of a column stand for; bytes are a view of ``data``.
+
+    Raises:
+        Damaged: The bytes are none of this column.
+
+    """
+    try:
+        return _coder(column.encoding)[0](data)
+    except _ERRORS as error:
+        raise _damaged(column.name, column.encoding, error) from error
+
+
+def decoded(
+    data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ...], *, stored: bool = False
+) -> dict[str, Any]:
     """Return the values of the wanted columns of a sample, in their order; none wanted: of all columns.
 
-    Bytes are views of ``data``.
+    Bytes are views of ``data``. With ``stored``, every value is the bytes of its column.
 
     Raises:
         Damaged: The bytes are not those of a sample with these columns.
 
     """
-    layout = _layout(columns, wanted)
+    layout = _layout(columns, wanted, stored)
     at = layout.sizes.size
     if at > len(data):
         raise Damaged(f"{len(data)} bytes are fewer than the sizes of its columns")
@@ -250,11 +306,8 @@ def decoded(data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ..
             raise Damaged(f"the column {name!r} ends at byte {at} of a sample of {len(data)}")
         try:
             values[name] = decode(data[start:at])
-        except Damaged as error:
-            error.message = f"the column {name!r} ({encoding}) is damaged: {error.message}"
-            raise
         except _ERRORS as error:
-            raise Damaged(f"the column {name!r} ({encoding}) is damaged: {error!r}") from error
+            raise _damaged(name, encoding, error) from error
     if at != len(data):
         raise Damaged(f"the columns of a sample of {len(data)} bytes end at byte {at}")
     return {name: values[name] for name in wanted} if wanted else values
