@@ -238,6 +238,7 @@ _SHARDS = (
 )
 _DATASETS = "datasets==5.2.0 aiohttp==3.14.5 pyarrow==26.0.1"
 _PARQUET = (
+    Run("floor_rows", threads=2),
     Run("penstock_rows", beside="datasets_rows"),
     Run("penstock_rows_in_order", beside="pyarrow_rows"),
     Run("pyarrow_rows", f"{_ARROW} numpy==2.4.6"),

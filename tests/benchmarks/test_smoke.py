@@ -46,7 +46,7 @@ PARTS = {
     "epochs": (["fields-4", "fields-shards"], 2),
     "shards": (["shards", "shards-tiny"], 7),
     "pairs": (["pairs"], 1),
-    "parquet": (["parquet"], 1),
+    "parquet": (["parquet"], 2),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another
 
