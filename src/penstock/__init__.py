@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
+    from penstock.jobs.copy_tree import copy_tree
     from penstock.jobs.find import find, presign
     from penstock.jobs.pack import pack
     from penstock.jobs.sync import sync
@@ -112,6 +113,7 @@ _HOMES = {
     "ZarrDataset": "data.zarr.dataset",
     "concat": "data.datasets.concat",
     "copy": "verbs",
+    "copy_tree": "jobs.copy_tree",
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
@@ -177,6 +179,7 @@ __all__ = [
     "ZarrDataset",
     "concat",
     "copy",
+    "copy_tree",
     "delete",
     "elastic_state",
     "find",

@@ -305,9 +305,10 @@ class Source:
         """
         return next_page(self._fetcher(), Listing(prefix, start_after, delimiter, token), self.url)
 
-    def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
+    def pages(self, prefix: str, *, start_after: str = "", delimiter: str = "") -> Iterator[Page]:
         """Yield all pages in order, requested ahead (``fetch.pages``); raise ``Damaged`` for one that is wrong."""
-        return followed("list", self.url, prefix, pages(self._fetcher, Listing(prefix, delimiter=delimiter), self.url))
+        listing = Listing(prefix, start_after, delimiter)
+        return followed("list", self.url, prefix, pages(self._fetcher, listing, self.url))
 
     def pager(self) -> Pager:
         """Return a ``Pager``, which lists with many parallel requests and does not check pages against the request."""

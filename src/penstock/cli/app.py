@@ -17,7 +17,9 @@ __all__ = ["build"]
 _HOMES = {
     **{name: name for name in ("ls", "stat", "cp")},
     "mv": "cp",
-    **{name: name for name in ("rm", "cat", "du", "find", "index", "pack", "sync", "presign", "checkpoint", "zarr")},
+    **{name: name for name in ("rm", "cat", "du", "find", "index", "pack", "sync")},
+    "copy-tree": "jobs",
+    **{name: name for name in ("jobs", "presign", "checkpoint", "zarr")},
     **{name: name for name in ("cache", "config", "doctor", "bench", "report", "demo")},
 }
 
@@ -41,7 +43,7 @@ def build(word: str = "") -> Typer:
     for home in dict.fromkeys(_HOMES[name] for name in names):
         part: Typer = import_module(f"penstock.cli.commands.{home}").app
         app.registered_commands += [
-            each for each in part.registered_commands if getattr(each.callback, "__name__", "") in names
+            each for each in part.registered_commands if (each.name or getattr(each.callback, "__name__", "")) in names
         ]
         app.registered_groups += part.registered_groups
     return app

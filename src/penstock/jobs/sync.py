@@ -33,10 +33,11 @@ from penstock.stores.urls import check_deletable, check_lived_in, parse
 from penstock.values import UNKNOWN_SIZE, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from penstock.jobs.outcome import Status
     from penstock.jobs.plan import Step
+    from penstock.progress import Count
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
@@ -138,7 +139,7 @@ class Mirror:
             Unusable: The source is a single object.
 
         """
-        found = self._listed(self.source, self.prefix)
+        found = self.listed(self.source, self.prefix)
         first = next(found, None)
         if first is None:
             self._check_empty(empty=empty, deleting=deleting)
@@ -160,7 +161,7 @@ class Mirror:
 
     def existing(self) -> Iterator[ObjectMeta]:
         """Yield the selected objects that exist at the target."""
-        return self._listed(self.target, self.base)
+        return self.listed(self.target, self.base)
 
     def deletable(self, meta: ObjectMeta) -> bool:
         """Return whether an object that the source lacks may be deleted.
@@ -170,13 +171,17 @@ class Mirror:
         marker = not meta.size and meta.key.endswith("/")
         return not marker or not (local(self.source) or meta.key == self.base)
 
-    def _listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
+    def listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
+        """Yield the selected objects of a side, in key order."""
         for page in source.pages(prefix):
-            if self.seen is not None and source is self.source:
-                for each in page.entries:
-                    self.seen(each)
-            chosen = [each for each in page.entries if self.chosen(each.key[len(prefix) :], each.size)]
-            yield from sized(source, chosen)
+            yield from self.chosen_of(source, prefix, page.entries)
+
+    def chosen_of(self, source: Source, prefix: str, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+        """Return the selected ones of some objects of a side, with their sizes."""
+        if self.seen is not None and source is self.source:
+            for each in entries:
+                self.seen(each)
+        return sized(source, [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)])
 
 
 def opened(
@@ -357,19 +362,24 @@ class Run:
         self._processes = 1
         self._count: Callable[[int, int], None] = lambda _objects, _moved_bytes: None
 
-    def outcomes(self, *, progress: bool | None = None, processes: int | None = 1) -> Generator[Outcome]:
+    def outcomes(
+        self, *, progress: bool | None = None, processes: int | None = 1, count: Count | None = None
+    ) -> Generator[Outcome]:
         """Yield the outcome of each object that is not unchanged: first all copies, then all deletions.
 
         Copies that wait for a deletion come last: a file replaces a directory, or a directory a file. A failure does
         not stop the other copies, unless no space is left; after a failure nothing is deleted. ``processes`` is the
-        number of processes that copy, including this one (``tasks.worker.suitable``).
+        number of processes that copy, including this one (``tasks.worker.suitable``). ``count`` takes objects and bytes
+        as they are done, instead of a bar.
         """
         self._processes = suitable(processes, self.mirror.source, self.mirror.target)
         planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
         for path, kind in left_out(self.mirror.selection):
             yield Outcome(path, "", 0, "skipped", kind)
         whole = True
-        with bar("syncing", None, None, shown=False if self.options.dry_run else progress) as self._count:
+        shown = False if self.options.dry_run or count is not None else progress
+        with bar("syncing", None, None, shown=shown) as own:
+            self._count = own if count is None else count
             for outcome in self._copies(self._tasks(planned)):
                 yield outcome
                 whole = whole and outcome.error is None

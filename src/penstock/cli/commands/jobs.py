@@ -1,0 +1,176 @@
+"""``penstock copy-tree``: copy a tree of any size in parts; ``penstock jobs``: the records of such jobs."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
+
+from typing import Annotated, Any, NamedTuple
+
+from typer import Argument, Option, Typer
+
+import penstock as ps
+from penstock.cli.options import JsonLines, JsonOne, Processes, Store, with_options, with_store
+from penstock.cli.output import counted, harmless_lines, readable, write, write_row
+from penstock.errors import NotFound
+from penstock.jobs.copy_tree import TreeCopied, job_run
+from penstock.jobs.records import JobPlan, Records, jobs_below
+
+__all__ = ["app", "copy_tree"]
+
+app = Typer()
+_TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
+Part = Annotated[
+    str | None, Option("--part", metavar="N/COUNT", help="Only this process's share of the parts, as 3/16.")
+]
+
+
+class _Which(NamedTuple):
+    include: list[str]
+    exclude: list[str]
+    checksum: bool
+
+
+def _which(
+    *,
+    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
+    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
+    checksum: Annotated[bool, Option("--checksum", help="Compare contents, not times.")] = False,
+) -> _Which:
+    return _Which(include or [], exclude or [], checksum)
+
+
+class _How(NamedTuple):
+    part: str | None
+    report: str | None
+    processes: int | None
+    json: bool
+
+
+def _how(
+    *,
+    part: Part = None,
+    report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
+    processes: Processes = None,
+    json: JsonOne = False,
+) -> _How:
+    return _How(part, report, processes, json)
+
+
+@app.command(
+    name="copy-tree",
+    epilog="Example: penstock copy-tree s3://a/data gs://b/data --job s3://a/jobs/1 --part $SLURM_ARRAY_TASK_ID/16",
+)
+@with_store
+@with_options("which", _which)
+@with_options("how", _how)
+def copy_tree(
+    source: Annotated[str, Argument(metavar="SOURCE", help=_TREES)],
+    dest: Annotated[str, Argument(metavar="DEST", help=_TREES)],
+    *,
+    job: Annotated[str, Option("--job", metavar="URL", help="Folder for the records, outside both trees.")],
+    which: _Which,
+    how: _How,
+    store: Store,
+) -> None:
+    """Copy what lies below SOURCE to DEST in parts, each recorded once it is done: for millions of objects.
+
+    The same command continues after a stop of any kind. Several processes or machines share the parts with --part.
+    Objects that DEST has are not copied; nothing is deleted.
+    """
+    given: dict[str, Any] = {**which._asdict(), **how._asdict()}
+    as_json = given.pop("json")
+    _show(ps.copy_tree(source, dest, job=job, store=store, **given), as_json=as_json)
+
+
+def _show(done: TreeCopied, *, as_json: bool) -> None:
+    """Write the counts of a job."""
+    record = {name: getattr(done, name) for name in ("copied", "copied_bytes", "unchanged", "skipped", "failed")}
+    record |= {"parts": done.parts, "parts_done": done.parts_done, "parts_failed": done.parts_failed}
+    text = (
+        f"{counted(done.copied, 'object')} copied ({readable(done.copied_bytes)}), {done.unchanged:,} unchanged, "
+        f"{done.parts_done:,} of {counted(done.parts, 'part')} done"
+    )
+    write_row(record, text, as_json=as_json)
+
+
+jobs = Typer(no_args_is_help=True, help="List, show, continue and delete jobs that are done in parts (copy-tree).")
+app.add_typer(jobs, name="jobs")
+Job = Annotated[str, Argument(metavar="URL", help="The folder of a job: s3://bucket/jobs/1.")]
+
+
+@jobs.command()
+@with_store
+def ls(
+    url: Annotated[str, Argument(metavar="URL", help="A folder of jobs: s3://bucket/jobs.")],
+    *,
+    json: JsonLines = False,
+    store: Store,
+) -> None:
+    """List the jobs below URL: parts done, objects, operation. Exit code 1 if there are none."""
+    found = False
+    for records in jobs_below(url, store):
+        found = True
+        plan, done = _plan(records), len(records.numbers())
+        record = {"url": records.url, "operation": plan.operation, "parts": len(plan.parts), "parts_done": done}
+        text = f"{done:>6}/{len(plan.parts):<6} parts {plan.objects:>12,} objects  {plan.operation:10} {records.url}"
+        write_row(record | {"objects": plan.objects}, text, as_json=json)
+    if not found:
+        raise NotFound("no job has its plan there", url=url)
+
+
+@jobs.command(name="show")
+@with_store
+def show_job(url: Job, *, json: JsonOne = False, store: Store) -> None:
+    """Show a job: what it does, the parts that are done, failures, and the rate so far."""
+    records = Records(url, store)
+    plan = _plan(records)
+    done, failed = records.numbers(), records.numbers(failed=True)
+    failed -= done
+    found = [*records.read(done), *records.read(failed, failed=True)]
+    sums = {name: sum(each.counts.get(name, 0) for each in found) for name in _SHOWN}
+    spent_s = sum(each.seconds for each in found)
+    failures = [failure for each in found for failure in each.failures]
+    record = {"url": records.url, "operation": plan.operation, "arguments": dict(plan.arguments), **sums}
+    record |= {"created": plan.created, "parts": len(plan.parts), "parts_done": len(done), "parts_failed": len(failed)}
+    record |= {"objects": plan.objects, "bytes": plan.size_bytes, "seconds": round(spent_s, 3), "failures": failures}
+    size, copied = readable(plan.size_bytes), readable(sums["copied_bytes"])
+    lines = [
+        f"{plan.operation}: {plan.arguments.get('source')} to {plan.arguments.get('dest')}, planned {plan.created}",
+        f"{len(done):,} of {counted(len(plan.parts), 'part')} done, {len(failed):,} with failures",
+        f"the job has {counted(plan.objects, 'object')}, {size}",
+        f"{sums['copied']:,} copied ({copied}), {sums['unchanged']:,} unchanged, {sums['failed']:,} failed",
+    ]
+    if spent_s and sums["copied_bytes"]:
+        rate = readable(int(sums["copied_bytes"] / spent_s))
+        lines.append(f"{spent_s:,.1f} s of all processes, {rate} a second of each")
+    lines += [f"failed: {each.get('url')}: {each.get('error')}" for each in failures[:_MOST]]
+    if json:
+        write_row(record, "", as_json=True)
+    else:
+        write(harmless_lines("\n".join(lines)) + "\n")
+
+
+@jobs.command()
+@with_store
+def resume(url: Job, *, part: Part = None, processes: Processes = None, json: JsonOne = False, store: Store) -> None:
+    """Do the parts of a job that are not done, also those with failures, as the command that began it would."""
+    records = Records(url, store)
+    _show(job_run(records, _plan(records), part=part, processes=processes, store=store), as_json=json)
+
+
+@jobs.command()
+@with_store
+def rm(url: Job, *, json: JsonOne = False, store: Store) -> None:
+    """Delete the records of a job, and nothing else. What it has copied stays."""
+    records = Records(url, store)
+    number = records.remove()
+    text = f"{counted(number, 'record')} of {records.url} deleted"
+    write_row({"url": records.url, "deleted": number}, text, as_json=json)
+
+
+def _plan(records: Records) -> JobPlan:
+    plan = records.plan()
+    if plan is None:
+        raise NotFound("no job has its plan there", url=records.url)
+    return plan
+
+
+_SHOWN = ("copied", "copied_bytes", "unchanged", "skipped", "failed")
+_MOST = 20

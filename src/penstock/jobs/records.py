@@ -1,0 +1,281 @@
+"""Records of a job that is done in parts: objects in a folder of a bucket, each written in one step.
+
+- ``plan.json``: what is done, and the parts. It is written once; a second planner takes the first one's.
+- ``done/000012.json``: what part 12 did. A part without this record is done again, so every part can be done twice.
+- ``failed/000012.json``: the same, of a part in which objects failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.engine.contracts.driver import Delete, Put
+from penstock.errors import AlreadyExists, Damaged, NotFound, Unusable
+from penstock.source import open_source
+from penstock.values import Span, as_folder
+from penstock.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from penstock.options import StoreOptions
+
+__all__ = ["JobPlan", "PartRecord", "Records", "Share", "jobs_below"]
+
+_FORMAT = 1
+_PLAN = "plan.json"
+_DONE, _FAILED = "done/", "failed/"
+_DIGITS = 6
+_MOST_BYTES = 64 << 20  # of a plan; 100,000 parts take some 10 MB
+_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What a job does, and its parts.
+
+    Attributes:
+        operation: Name of the operation: "copy_tree".
+        arguments: Its arguments, without options of stores.
+        parts: The parts, each as its operation describes it.
+        objects: Number of objects of all parts.
+        size_bytes: Their bytes.
+        created: UTC, as ISO 8601.
+
+    """
+
+    operation: str
+    arguments: Mapping[str, Any]
+    parts: tuple[Any, ...]
+    objects: int
+    size_bytes: int
+    created: str
+
+    @property
+    def identity(self) -> str:
+        """Sixteen hexadecimal digits that identify operation and arguments."""
+        text = json.dumps([_FORMAT, self.operation, self.arguments], sort_keys=True)
+        return sha256(text.encode()).hexdigest()[:16]
+
+    def encoded(self) -> bytes:
+        """Return the plan as its object holds it."""
+        return json.dumps({"penstock job": _FORMAT, "version": VERSION, **asdict(self)}).encode()
+
+    @classmethod
+    def decoded(cls, data: bytes, url: str) -> Self:
+        """Return the plan that an object holds.
+
+        Raises:
+            Damaged: It is no plan, or one of a newer version of the format.
+
+        """
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            values = json.loads(data)
+            if values["penstock job"] == _FORMAT:
+                parts, arguments = values["parts"], values["arguments"]
+                numbers = values["objects"], values["size_bytes"]
+                valid = isinstance(parts, list) and isinstance(arguments, dict)
+                if valid and all(type(each) is int for each in numbers):
+                    return cls(str(values["operation"]), arguments, tuple(parts), *numbers, str(values["created"]))
+        raise Damaged("this is not the plan of a job, or one of a newer version", url=url)
+
+
+@dataclass(slots=True)
+class PartRecord:
+    """What one part did.
+
+    Attributes:
+        part: Number of the part, from 0.
+        counts: Numbers of objects by outcome, and ``copied_bytes``.
+        failures: The first 20 failures: ``url`` and ``error``.
+        seconds: How long it took.
+        host: Name of the machine.
+        process: Number of the process.
+
+    """
+
+    part: int
+    counts: dict[str, int] = field(default_factory=dict)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    host: str = field(default_factory=platform.node)
+    process: int = field(default_factory=os.getpid)
+
+    @property
+    def failed(self) -> int:
+        """Number of objects that failed."""
+        return self.counts.get("failed", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of several processes that share the parts of a job: number ``number`` of ``count``, from 1.
+
+    Raises:
+        Unusable: The numbers do not fit together.
+
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not 1 <= self.number <= self.count:
+            raise Unusable(f"part must be like 3/16: one of 16 processes, from 1 to 16; got {self.number}/{self.count}")
+
+    @classmethod
+    def of(cls, text: str | None) -> Share:
+        """Return the share that ``text`` names, "3/16"; all parts for None."""
+        if text is None:
+            return cls()
+        number, mark, count = str(text).partition("/")
+        if not (mark and number.isdecimal() and count.isdecimal()):
+            raise Unusable(f"part must be like 3/16: one of 16 processes, from 1 to 16; got {text!r}")
+        return cls(int(number), int(count))
+
+    def has(self, part: int) -> bool:
+        """Return whether a part belongs to this share."""
+        return part % self.count == self.number - 1
+
+
+class Records:
+    """The records of a job below a URL. Safe for any number of processes at once.
+
+    Attributes:
+        url: The folder.
+
+    """
+
+    def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str) -> None:
+        """Open the folder; no request.
+
+        Raises:
+            Unsupported: Its store cannot be written to.
+
+        """
+        self._source, key = open_source(url, store)
+        self._base = as_folder(key)
+        self._source.require(Put, self._base)
+        self.url = self._source.url(self._base)
+
+    def plan(self) -> JobPlan | None:
+        """Return the plan; None before there is one. One or two requests.
+
+        Raises:
+            Damaged: The object is no plan.
+
+        """
+        key = self._base + _PLAN
+        try:
+            meta = self._source.head(key)
+        except NotFound:
+            return None
+        if meta.size > _MOST_BYTES:
+            raise Damaged(f"the plan of a job has at most {_MOST_BYTES} bytes", url=self._source.url(key))
+        return JobPlan.decoded(self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self.url)
+
+    def planned(self, made: Callable[[], JobPlan], like: JobPlan) -> JobPlan:
+        """Return the plan; make and publish it first if there is none.
+
+        Raises:
+            Unusable: There is the plan of another operation, or of other arguments than those of ``like``.
+
+        """
+        found = self.plan()
+        if found is None:
+            found = made()
+            try:
+                self._source.publish(self._base + _PLAN, found.encoded())
+            except AlreadyExists:
+                # Another process was faster: both do the same parts.
+                found = self.plan() or found
+        if found.identity != like.identity:
+            raise Unusable(
+                f"the job there is another: {found.operation} with {_shown(found.arguments)}, not {like.operation} "
+                f"with {_shown(like.arguments)}; choose another job=, or delete it (penstock jobs rm)",
+                url=self.url,
+            )
+        return found
+
+    def numbers(self, *, failed: bool = False) -> set[int]:
+        """Return the parts that are done, or those in which objects failed: one request for each 1,000."""
+        folder = self._base + (_FAILED if failed else _DONE)
+        found: set[int] = set()
+        for page in self._source.pages(folder):
+            for entry in page.entries:
+                name = entry.key[len(folder) :].removesuffix(".json")
+                if name.isdecimal():
+                    found.add(int(name))
+        return found
+
+    def write(self, record: PartRecord, *, again: bool = False) -> None:
+        """Write what a part did; ``again``: an earlier attempt has failed, whose record this one replaces."""
+        name = f"{record.part:0{_DIGITS}}.json"
+        folder = _FAILED if record.failed else _DONE
+        self._source.put(f"{self._base}{folder}{name}", json.dumps(asdict(record)).encode())
+        if again and not record.failed:
+            self._source.delete([f"{self._base}{_FAILED}{name}"])
+
+    def read(self, parts: Iterable[int], *, failed: bool = False) -> list[PartRecord]:
+        """Return the records of parts: one request each, in parallel.
+
+        Raises:
+            Damaged: An object is no record.
+
+        """
+        folder = self._base + (_FAILED if failed else _DONE)
+        keys = [f"{folder}{part:0{_DIGITS}}.json" for part in sorted(parts)]
+        metas = [meta for meta in self._source.stat_existing(keys) if meta is not None]
+        bodies = self._source.read_many([Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in metas])
+        return [_record(bytes(body), self._source.url(meta.key)) for meta, body in zip(metas, bodies, strict=True)]
+
+    def remove(self) -> int:
+        """Delete all records, the plan last, and nothing else; return their number.
+
+        Raises:
+            NotFound: There is no job.
+            Unsupported: The store cannot delete.
+
+        """
+        self._source.require(Delete, self._base)
+        if self.plan() is None:
+            raise NotFound("no job has its plan here", url=self.url)
+        keys = [
+            f"{self._base}{folder}{part:0{_DIGITS}}.json"
+            for folder, failed in ((_DONE, False), (_FAILED, True))
+            for part in self.numbers(failed=failed)
+        ]
+        self._source.delete(keys)
+        self._source.delete([self._base + _PLAN])
+        return len(keys) + 1
+
+
+def jobs_below(url: str | os.PathLike[str], store: StoreOptions | str) -> Iterator[Records]:
+    """Yield the jobs whose folders lie directly in ``url``, and the one that it is: two requests for each folder."""
+    source, key = open_source(url, store)
+    base = as_folder(key)
+    folders = [base]
+    for page in source.pages(base, delimiter="/"):
+        folders += page.prefixes
+    for folder, meta in zip(folders, source.stat_existing([each + _PLAN for each in folders]), strict=True):
+        if meta is not None:
+            yield Records(source.url(folder), store)
+
+
+def _record(data: bytes, url: str) -> PartRecord:
+    with suppress(ValueError, TypeError, RecursionError):
+        record = PartRecord(**json.loads(data))
+        if type(record.part) is int and all(type(each) is int for each in record.counts.values()):
+            return record
+    raise Damaged("this is not the record of a part", url=url)
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())

@@ -1,0 +1,82 @@
+"""``penstock copy-tree`` and ``penstock jobs``: a tree in parts; jobs are listed, shown, continued and deleted."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def job(penstock, tmp_path):
+    (tmp_path / "from").mkdir()
+    for number in range(5):
+        (tmp_path / "from" / f"{number}").write_bytes(b"x" * number)
+    done = penstock("copy-tree", f"{tmp_path}/from", f"{tmp_path}/to", "--job", f"{tmp_path}/jobs/one")
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "jobs" / "one"
+
+
+def test_a_job_is_listed_and_shown(penstock, job):
+    listed = json.loads(penstock("jobs", "ls", "--json", str(job.parent)).stdout)
+    assert (listed["operation"], listed["parts"], listed["parts_done"], listed["objects"]) == ("copy_tree", 1, 1, 5)
+    assert "1/1      parts" in penstock("jobs", "ls", str(job.parent)).stdout
+    shown = penstock("jobs", "show", str(job))
+    assert "1 of 1 part done, 0 with failures" in shown.stdout
+    assert "5 copied (10 bytes), 0 unchanged, 0 failed" in shown.stdout
+    record = json.loads(penstock("jobs", "show", "--json", str(job)).stdout)
+    assert record["arguments"]["source"].endswith("/from/")
+    assert (record["copied"], record["copied_bytes"], record["bytes"], record["failures"]) == (5, 10, 10, [])
+
+
+def test_a_job_is_continued(penstock, job, tmp_path):
+    (tmp_path / "to" / "3").unlink()
+    (job / "done" / "000000.json").unlink()
+    assert "0 of 1 part done" in penstock("jobs", "show", str(job)).stdout
+    done = penstock("jobs", "resume", str(job))
+    assert done.stdout == "1 object copied (3 bytes), 4 unchanged, 1 of 1 part done\n"
+    assert (tmp_path / "to" / "3").read_bytes() == b"xxx"
+
+
+def test_records_are_deleted_and_copies_stay(penstock, job, tmp_path):
+    done = penstock("jobs", "rm", str(job))
+    assert done.stdout == f"2 records of file://{job}/ deleted\n"
+    assert len([*(tmp_path / "to").iterdir()]) == 5
+    for words in (("ls", str(job.parent)), ("show", str(job)), ("resume", str(job)), ("rm", str(job))):
+        gone = penstock("jobs", *words)
+        assert gone.returncode == 1
+        assert "no job has its plan" in gone.stderr
+
+
+def test_processes_share_a_tree(penstock, tmp_path):
+    (tmp_path / "from").mkdir()
+    for number in range(5):
+        (tmp_path / "from" / f"{number}").write_bytes(b"x" * number)
+    words = ["copy-tree", f"{tmp_path}/from", f"{tmp_path}/to", "--job", f"{tmp_path}/job", "--exclude", "4"]
+    first = penstock(*words, "--part", "2/2", "--json")
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout) == {
+        "copied": 0,
+        "copied_bytes": 0,
+        "unchanged": 0,
+        "skipped": 0,
+        "failed": 0,
+        "parts": 0,
+        "parts_done": 0,
+        "parts_failed": 0,
+    }
+    second = penstock(*words, "--part", "1/2")
+    assert second.stdout == "4 objects copied (6 bytes), 0 unchanged, 1 of 1 part done\n"
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["0", "1", "2", "3"]
+
+
+def test_wrong_words_are_refused(penstock, tmp_path):
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "x").write_bytes(b"")
+    trees = ["copy-tree", f"{tmp_path}/from", f"{tmp_path}/to"]
+    assert penstock(*trees).returncode == 2
+    for words, told in (
+        (("--part", "3"), "part must be like 3/16"),
+        (("--job", f"{tmp_path}/from/job"), "outside the trees"),
+    ):
+        done = penstock(*trees, "--job", f"{tmp_path}/job", *words)
+        assert done.returncode == 2
+        assert told in done.stderr

@@ -1,0 +1,219 @@
+"""A tree is copied in parts: whatever is killed or fails, the same call ends with an equal tree, and redoes no part."""
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.jobs.copy_tree import cut
+from penstock.testing.faults import FAULTS, FaultServer, Match
+from tests import trees as planted
+from tests.amounts import examples
+
+COUNT = 130
+
+
+@pytest.fixture
+def trees(tmp_path):
+    """Make a tree of 130 files, and return its folder, that of the copy, and that of the job."""
+    draw = random.Random(0)
+    for number in range(COUNT):
+        path = tmp_path / "from" / f"{number % 7}" / f"{number:04}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw.randbytes(draw.randrange(200)))
+    return f"{tmp_path}/from", f"{tmp_path}/to", f"{tmp_path}/job"
+
+
+def contents(folder):
+    # A killed process leaves files that no reader sees, which a sync removes a day later.
+    return {name: data for name, data in planted.contents(Path(folder)).items() if ".penstock-" not in name}
+
+
+def copied(trees, **options):
+    source, dest, job = trees
+    return ps.copy_tree(source, dest, job=job, **{"part_objects": 20} | options)
+
+
+def records(trees):
+    return sorted(path.name for path in (Path(trees[2]) / "done").glob("*.json"))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 100), max_size=60),
+    most_objects=st.integers(1, 10),
+    most_bytes=st.integers(1, 300),
+)
+@settings(max_examples=examples(100))
+def test_parts_hold_every_key_once_and_no_more_than_allowed(sizes, most_objects, most_bytes):
+    metas = [(f"{number:03}", size) for number, size in enumerate(sizes)]
+    parts = [*cut(metas, most_objects, most_bytes)]
+    assert sum(objects for _, objects, _ in parts) == len(sizes)
+    assert sum(taken for *_, taken in parts) == sum(sizes)
+    assert [last for last, *_ in parts] == sorted(last for last, *_ in parts)
+    for _, objects, taken in parts:
+        assert 1 <= objects <= most_objects
+        assert taken <= most_bytes or objects == 1
+
+
+def test_a_tree_is_copied_in_parts_and_no_part_is_looked_at_again(trees):
+    done = copied(trees)
+    assert (done.copied, done.parts, done.parts_done, done.complete) == (COUNT, 7, 7, True)
+    assert contents(trees[1]) == contents(trees[0])
+    (Path(trees[1]) / "0" / "0000.bin").unlink()
+    again = copied(trees)
+    assert (again.copied, again.complete) == (COUNT, True)
+    assert not (Path(trees[1]) / "0" / "0000.bin").exists()
+
+
+def test_a_part_without_a_record_copies_what_is_missing(trees):
+    copied(trees)
+    (Path(trees[1]) / "0" / "0000.bin").unlink()
+    for name in ("000000.json", "000003.json"):
+        (Path(trees[2]) / "done" / name).unlink()
+    again = copied(trees)
+    assert (again.copied, again.unchanged, again.complete) == (5 * 20 - 10 + 1, 39, True)
+    assert contents(trees[1]) == contents(trees[0])
+
+
+def test_processes_share_the_parts(trees):
+    seen = []
+    for number in (2, 1, 3):
+        done = copied(trees, part=f"{number}/3")
+        seen += records(trees)
+        assert done.parts == done.parts_done == (3 if number == 1 else 2)
+    assert len(set(seen)) == 7
+    assert contents(trees[1]) == contents(trees[0])
+
+
+def test_processes_may_all_make_the_plan_and_do_the_same_parts(trees):
+    with ThreadPoolExecutor(4) as pool:
+        assert all(each.complete for each in pool.map(lambda _: copied(trees, processes=1), range(4)))
+    assert contents(trees[1]) == contents(trees[0])
+
+
+def test_objects_that_are_added_belong_to_the_part_of_their_place(trees):
+    copied(trees)
+    for name in ("0/0000.bis", "6/9999.bin"):
+        (Path(trees[0]) / name).write_bytes(b"new")
+    for name in records(trees):
+        (Path(trees[2]) / "done" / name).unlink()
+    assert copied(trees).copied == 2
+    assert contents(trees[1]) == contents(trees[0])
+
+
+def test_include_exclude_and_a_report(trees, tmp_path):
+    done = copied(trees, include="1/*", exclude="**/*5.bin", report=tmp_path / "report.jsonl")
+    kept = {name for name in contents(trees[0]) if name.startswith("1/") and not name.endswith("5.bin")}
+    assert set(contents(trees[1])) == kept
+    lines = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    assert len(lines) == done.copied == len(kept)
+
+
+class TestStores:
+    """Between two buckets of a server that fails, slows down and forgets."""
+
+    @pytest.fixture
+    def server(self):
+        with FaultServer.start() as running:
+            running.make("bucket")
+            for number in range(COUNT):
+                running.put("bucket", f"from/{number % 7}/{number:04}", b"%d" % number * 50)
+            running.put("bucket", "from/unknown ü+%/x", b"odd")
+            yield running
+
+    def copied(self, server, **options):
+        options |= {"part_objects": 20, "store": server.store}
+        return ps.copy_tree("s3://bucket/from/", "s3://bucket/to/", job="s3://bucket/jobs/1/", **options)
+
+    def trees_of(self, server):
+        found = {prefix: {} for prefix in ("from/", "to/")}
+        for prefix, tree in found.items():
+            for meta in ps.list(f"s3://bucket/{prefix}", store=server.store):
+                with ps.open(meta.url, store=server.store) as file:
+                    tree[meta.key[len(prefix) :]] = file.read()
+        return found["from/"], found["to/"]
+
+    def test_a_prefix_is_copied_to_another(self, server):
+        assert self.copied(server).copied == COUNT + 1
+        source, dest = self.trees_of(server)
+        assert source == dest
+
+    def test_objects_that_fail_are_recorded_and_tried_again(self, server):
+        server.fail(FAULTS["denied"], when=Match(key="to/3/0010"))
+        with pytest.raises(PenstockError):
+            self.copied(server)
+        failed = [each.key for each in ps.list("s3://bucket/jobs/1/failed/", store=server.store)]
+        assert len(failed) == 1
+        server.heal()
+        done = self.copied(server)
+        assert (done.complete, done.parts_failed, done.failed) == (True, 0, 0)
+        source, dest = self.trees_of(server)
+        assert source == dest
+
+
+PROGRAM = """
+import sys, penstock as ps
+source, dest, job, processes = sys.argv[1:]
+done = ps.copy_tree(source, dest, job=job, part_objects=20, processes=int(processes))
+print(done.complete, done.copied + done.unchanged)
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_copy_that_is_killed_again_and_again_ends_with_an_equal_tree(trees, processes, seed):
+    draw, deaths = random.Random(seed), 0
+    words = [sys.executable, "-c", PROGRAM, *trees, str(processes)]
+    for attempt in itertools.count():
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        wanted = draw.randrange(1, 3)
+        before = len(records(trees))
+        # Killed once it has made some parts; let alone in the end.
+        while attempt < 4 and process.poll() is None and len(records(trees)) < before + wanted:
+            os.sched_yield()
+        if attempt < 4 and process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            deaths += 1
+        out, _ = process.communicate(timeout=120)
+        if process.returncode == 0:
+            break
+    assert out.split() == ["True", str(COUNT)]
+    assert contents(trees[1]) == contents(trees[0])
+    assert deaths or attempt == 0
+
+
+class TestRefusals:
+    def test_records_inside_a_tree(self, trees):
+        source, dest, _ = trees
+        for job in (f"{source}/job", f"{dest}/job", str(Path(source).parent)):
+            with pytest.raises(Unusable, match="outside the trees"):
+                ps.copy_tree(source, dest, job=job)
+
+    def test_another_copy_with_the_same_records(self, trees):
+        copied(trees)
+        for other in ({"checksum": True}, {"exclude": "x"}):
+            with pytest.raises(Unusable, match="the job there is another"):
+                copied(trees, **other)
+        with pytest.raises(Unusable, match="the job there is another"):
+            ps.copy_tree(trees[0], f"{trees[1]}2", job=trees[2])
+
+    def test_a_source_with_nothing_in_it(self, trees, tmp_path):
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(NotFound):
+            ps.copy_tree(f"{tmp_path}/empty", trees[1], job=trees[2])
+        assert not Path(trees[2]).exists()
+
+    @pytest.mark.parametrize("options", [{"part": "4/3"}, {"part": "x"}, {"part_objects": 0}, {"part_objects": 1.5}])
+    def test_parts_that_do_not_exist(self, trees, options):
+        with pytest.raises(Unusable):
+            copied(trees, **options)

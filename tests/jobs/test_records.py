@@ -1,0 +1,111 @@
+"""Records of a job: one plan, whoever writes it; parts that are done, failed, or neither; nothing else is deleted."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Damaged, NotFound, Unusable
+from penstock.jobs.records import JobPlan, PartRecord, Records, Share, jobs_below
+from penstock.options import StoreOptions
+
+PLAN = JobPlan("copy_tree", {"source": "s3://a/", "dest": "s3://b/"}, (["m", 3, 30], ["z", 2, 5]), 5, 35, "2026-11-27")
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(f"{tmp_path}/job", StoreOptions())
+
+
+def test_the_first_plan_is_that_of_all(records):
+    assert records.plan() is None
+    assert records.planned(lambda: PLAN, PLAN) == PLAN
+    assert records.planned(lambda: pytest.fail("planned twice"), PLAN) == PLAN
+
+
+def test_a_plan_that_another_process_publishes_meanwhile_is_taken(records):
+    theirs = replace(PLAN, parts=(["z", 5, 35],))
+
+    def slowly():
+        Records(records.url, StoreOptions()).planned(lambda: theirs, theirs)
+        return PLAN
+
+    assert records.planned(slowly, PLAN) == theirs
+
+
+def test_the_plan_of_another_job_is_refused(records):
+    records.planned(lambda: PLAN, PLAN)
+    for other in (replace(PLAN, operation="verify"), replace(PLAN, arguments={"source": "s3://x/"})):
+        with pytest.raises(Unusable, match="the job there is another"):
+            records.planned(lambda: PLAN, other)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"{", b'{"penstock job": 2}', b'{"penstock job": 1, "parts": 3}'])
+def test_anything_else_in_the_place_of_a_plan_is_damaged(records, tmp_path, data):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "plan.json").write_bytes(data)
+    with pytest.raises(Damaged, match="not the plan of a job"):
+        records.plan()
+
+
+def test_a_part_that_failed_is_done_once_it_succeeds(records):
+    records.write(PartRecord(0, {"copied": 3}))
+    records.write(PartRecord(1, {"copied": 1, "failed": 1}, [{"url": "s3://a/x", "error": "gone"}]))
+    assert (records.numbers(), records.numbers(failed=True)) == ({0}, {1})
+    assert records.read({1}, failed=True)[0].failures == [{"url": "s3://a/x", "error": "gone"}]
+    records.write(PartRecord(1, {"copied": 2}), again=True)
+    assert (records.numbers(), records.numbers(failed=True)) == ({0, 1}, set())
+    assert [each.counts["copied"] for each in records.read({0, 1})] == [3, 2]
+
+
+def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
+    records.write(PartRecord(0, {"copied": 3}))
+    for data in ("[]", "{}", '{"part": "x", "counts": {}}', '{"part": 0, "counts": {"copied": "3"}}', "{"):
+        (tmp_path / "job" / "done" / "000000.json").write_text(data)
+        with pytest.raises(Damaged, match="not the record of a part"):
+            records.read({0})
+
+
+def test_only_the_records_are_deleted(records, tmp_path):
+    with pytest.raises(NotFound, match="no job has its plan here"):
+        records.remove()
+    records.planned(lambda: PLAN, PLAN)
+    records.write(PartRecord(0))
+    records.write(PartRecord(1, {"failed": 1}))
+    (tmp_path / "job" / "done" / "mine.txt").write_text("x")
+    assert records.remove() == 3
+    assert [path.name for path in (tmp_path / "job").rglob("*") if path.is_file()] == ["mine.txt"]
+
+
+def test_jobs_below_a_folder_are_found(tmp_path):
+    for name in ("one", "two"):
+        Records(f"{tmp_path}/{name}", StoreOptions()).planned(lambda: PLAN, PLAN)
+    (tmp_path / "other").mkdir()
+    found = [each.url.rstrip("/").rpartition("/")[2] for each in jobs_below(str(tmp_path), StoreOptions())]
+    assert found == ["one", "two"]
+    assert len([*jobs_below(f"{tmp_path}/one", StoreOptions())]) == 1
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "", "1/2/3"])
+def test_shares_that_do_not_exist_are_refused(text):
+    with pytest.raises(Unusable, match="part must be like 3/16"):
+        Share.of(text)
+
+
+def test_every_part_belongs_to_one_share():
+    shares = [Share.of(f"{number}/3") for number in (1, 2, 3)]
+    for part in range(20):
+        assert sum(share.has(part) for share in shares) == 1
+    assert all(Share.of(None).has(part) for part in range(20))
+
+
+def test_a_plan_tells_no_secret(tmp_path):
+    options = ps.S3Options(access_key="AKIDEXAMPLE", secret_key="very-secret", endpoint="http://127.0.0.1:1")
+    records = Records(f"{tmp_path}/job", StoreOptions())
+    records.planned(lambda: PLAN, PLAN)
+    text = (tmp_path / "job" / "plan.json").read_text()
+    assert options.secret_key not in text
+    assert set(json.loads(text)) == {
+        *("penstock job", "version", "operation", "arguments", "parts", "objects", "size_bytes", "created")
+    }
