@@ -11,17 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypotheses
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
 from penstock.jobs.copy_tree import cut
-from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples
 
 COUNT = 130
+SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az", "oss": "oss"}
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def records(trees):
     most_objects=st.integers(1, 10),
     most_bytes=st.integers(1, 300),
 )
-@settings(max_examples=examples(100))
+@hypotheses(max_examples=examples(100))
 def test_parts_hold_every_key_once_and_no_more_than_allowed(sizes, most_objects, most_bytes):
     metas = [(f"{number:03}", size) for number, size in enumerate(sizes)]
     parts = [*cut(metas, most_objects, most_bytes)]
@@ -123,9 +125,10 @@ def test_include_exclude_and_a_report(trees, tmp_path):
 class TestStores:
     """Between two buckets of a server that fails, slows down and forgets."""
 
-    @pytest.fixture
-    def server(self):
-        with FaultServer.start() as running:
+    @pytest.fixture(params=SCHEMES)
+    def server(self, request):
+        with FaultServer.start(Settings(dialect=request.param)) as running:
+            running.root = f"{SCHEMES[request.param]}://bucket"
             running.make("bucket")
             for number in range(COUNT):
                 running.put("bucket", f"from/{number % 7}/{number:04}", b"%d" % number * 50)
@@ -134,12 +137,13 @@ class TestStores:
 
     def copied(self, server, **options):
         options |= {"part_objects": 20, "store": server.store}
-        return ps.copy_tree("s3://bucket/from/", "s3://bucket/to/", job="s3://bucket/jobs/1/", **options)
+        root = server.root
+        return ps.copy_tree(f"{root}/from/", f"{root}/to/", job=f"{root}/jobs/1/", **options)
 
     def trees_of(self, server):
         found = {prefix: {} for prefix in ("from/", "to/")}
         for prefix, tree in found.items():
-            for meta in ps.list(f"s3://bucket/{prefix}", store=server.store):
+            for meta in ps.list(f"{server.root}/{prefix}", store=server.store):
                 with ps.open(meta.url, store=server.store) as file:
                     tree[meta.key[len(prefix) :]] = file.read()
         return found["from/"], found["to/"]
@@ -153,7 +157,7 @@ class TestStores:
         server.fail(FAULTS["denied"], when=Match(key="to/3/0010"))
         with pytest.raises(PenstockError):
             self.copied(server)
-        failed = [each.key for each in ps.list("s3://bucket/jobs/1/failed/", store=server.store)]
+        failed = [each.key for each in ps.list(f"{server.root}/jobs/1/failed/", store=server.store)]
         assert len(failed) == 1
         server.heal()
         done = self.copied(server)
