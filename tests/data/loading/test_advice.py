@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.data.loading.summary import CAUSES, Setup, advice, common_prefix
 
 SETUPS = [Setup(0, 2, 8, 2, 32), Setup(0, 8, 8, 2, 32), Setup(0, 1, 1, 2, 32), Setup(2, 1, 8, 2, 32)]
-SETUPS += [Setup(8, 1, 8, 2, 32)]
+SETUPS += [Setup(8, 1, 8, 2, 32), Setup(0, 2, 8, 2, 32, scattered=True)]
 ARGUMENTS = {*inspect.signature(ps.DataLoader).parameters, "persistent_workers", "transform"}
 
 
@@ -37,6 +37,12 @@ def test_more_threads_or_processes_are_recommended_only_where_there_are_processo
     assert "num_workers" not in advice("decode", SETUPS[2])
     assert "num_workers= (now 2) up to 8" in advice("decode", SETUPS[3])
     assert "num_workers" not in advice("decode", SETUPS[4])
+
+
+def test_blocks_are_recommended_where_small_samples_of_shards_cost_requests():
+    named = {cause for cause in CAUSES if "shuffle=ps.Lanes()" in advice(cause, SETUPS[-1])}
+    assert named == {"first byte", "throttled", "paced", "retries", "memory budget", "python"}
+    assert not any("Lanes" in advice(cause, SETUPS[0]) for cause in CAUSES)
 
 
 def test_a_slow_prefix_is_named():

@@ -13,11 +13,13 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.loading.report import scattered
 from penstock.engine.node.member import NodeRate, member, node_status
 from penstock.errors import Unusable
 from penstock.testing.servers import Scripted
 from tests.data.datasets.ranks import free_port, ranks
 from tests.data.loading import plants
+from tests.data.shards.archives import tar
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -46,6 +48,31 @@ def test_a_planted_cause_is_named(cause, workers):
         assert rate.requests in report.html()
     if cause == "throttled":
         assert host.retried >= host.throttled == epochs * len(plants.keys(cause))
+
+
+def test_small_samples_of_shards_in_one_request_each_are_scattered():
+    for number in range(2):
+        with ps.open(f"memory://scattered/small/{number}.tar", "wb") as file:
+            file.write(tar([(f"{number}{each}.bin", b"x" * 1000) for each in range(20)]))
+        with ps.open(f"memory://scattered/large/{number}.tar", "wb") as file:
+            file.write(tar([(f"{number}{each}.bin", b"x" * (300 << 10)) for each in range(3)]))
+        with ps.open(f"memory://scattered/objects/{number}.bin", "wb") as file:
+            file.write(b"x" * 1000)
+    small, large = (ps.MapDataset.from_shards(f"memory://scattered/{name}/") for name in ("small", "large"))
+    objects = ps.MapDataset.from_prefix("memory://scattered/objects/")
+
+    def found(dataset, shuffle):
+        loader = ps.DataLoader(dataset, 2, shuffle=shuffle, collate_fn=list)
+        return scattered(loader._batches.dataset)
+
+    assert found(small, shuffle=True)
+    assert found(ps.concat(objects, small), shuffle=True)
+    for other in (found(small, ps.Lanes()), found(small, ps.BlockShuffle()), found(small, shuffle=False)):
+        assert not other
+    assert not found(large, shuffle=True)
+    assert not found(objects, shuffle=True)
+    assert not found(ps.concat(objects, small), ps.Lanes())
+    assert scattered(ps.IterableDataset.from_shards("memory://scattered/small/", shuffle=True).batched(2).dataset)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

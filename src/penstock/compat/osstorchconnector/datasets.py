@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import torch
@@ -195,6 +195,8 @@ class Transform:
 @dataclass(frozen=True, slots=True)
 class TarMembers(TarFormat):
     """Format of a tar file in which each file is one sample, whatever its name is."""
+
+    leave_out: ClassVar[str] = "leave it out with ps.MapDataset.from_shards(…, skip=…), as from_tar has no skip="
 
     def split(self, name: str, offset: int) -> tuple[str, str] | None:
         """Return the place of a member as its key: names may repeat, and need no ending."""

@@ -304,11 +304,12 @@ class DataLoader:
 
         """
         from penstock.data.datasets.iteration import resolve
-        from penstock.data.loading.report import report
+        from penstock.data.loading.report import report, scattered
         from penstock.data.loading.summary import Setup
 
         meter, threads = self._metering(), self._threads
-        setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)
+        single = scattered(self._batches.dataset)
+        setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size, single)
         begun, received = (self._batches.coming(), 0) if self._began is None else (self._began, self._received)
         found = report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
         return replace(found, sources=self._batches.sources(begun, received))

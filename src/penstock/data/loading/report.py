@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from html import escape
 from math import floor, log10
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.data.loading.summary import (
     Context,
@@ -41,11 +41,24 @@ if TYPE_CHECKING:
     from penstock.values import Place
 
 
-__all__ = ["LoaderReport", "circumstances", "document", "page", "rate", "reads", "report", "seconds", "size", "text"]
+__all__ = [
+    "LoaderReport",
+    "circumstances",
+    "document",
+    "page",
+    "rate",
+    "reads",
+    "report",
+    "scattered",
+    "seconds",
+    "size",
+    "text",
+]
 
 _WIDTH: Final = 720
 _EDGE: Final = 'stroke="#fff" stroke-width="1"'  # between parts of a bar
 _HIGH: Final = 120
+_SMALL_BYTES: Final = 256 << 10  # of samples of which a block of 1 MiB has several
 # Any two differ by 27 or more in CIELAB, also for protanopes, deuteranopes and tritanopes: test_page.py verifies this.
 _COLOURS: Final = {
     "computing": "#64725c",
@@ -444,15 +457,28 @@ def _own(rates: Iterable[NodeRate], dataset: BatchableDataset) -> tuple[NodeRate
 
 def _urls(dataset: BatchableDataset) -> set[str]:
     """Return the URLs below which a dataset, and the datasets that it holds, read."""
-    from penstock.data.datasets.batched import BatchableDataset  # not at the top: reports need no torch
-
     found = {_url(dataset)}
     if not found - {""}:
         with suppress(NotImplementedError):
             found = {dataset.spans([])[0].root}
+    return found.union(*map(_urls, _held(dataset)))
+
+
+def scattered(dataset: BatchableDataset) -> bool:
+    """Return whether small samples of shards are each read by one request, in a dataset or those that it holds."""
+    contents: Any = dataset.contents
+    if getattr(contents, "format", None) is not None and not contents.format.in_units:
+        small = 0 <= contents.total_bytes < _SMALL_BYTES * len(contents)
+        return small and getattr(dataset, "_runs", None) is None
+    return any(map(scattered, _held(dataset)))
+
+
+def _held(dataset: BatchableDataset) -> list[BatchableDataset]:
+    """Return the datasets that a dataset holds."""
+    from penstock.data.datasets.batched import BatchableDataset  # not at the top: reports need no torch
+
     values = [each for value in vars(dataset).values() for each in (value if isinstance(value, tuple) else (value,))]
-    held = [each for each in values if isinstance(each, BatchableDataset) and each is not dataset]
-    return found.union(*map(_urls, held))
+    return [each for each in values if isinstance(each, BatchableDataset) and each is not dataset]
 
 
 def _url(dataset: BatchableDataset) -> str:

@@ -263,6 +263,7 @@ class Setup:
         processors: Processors that this rank may use.
         prefetch: Batches ahead.
         batch_size: Samples per batch.
+        scattered: Whether small samples of shards are each read by one request.
 
     """
 
@@ -271,12 +272,15 @@ class Setup:
     processors: int
     prefetch: int
     batch_size: int
+    scattered: bool = False
 
 
 def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> str:
     """Return one or two sentences of advice on ``cause``; ``slowest`` are the URLs of the slowest requests."""
     if cause is None:
         return "The loader keeps up with the training loop: nothing is to be changed."
+    if setup.scattered and cause in _BY_REQUESTS:
+        return _SCATTERED
     if cause == "decode":
         return _decode(setup)
     if cause == "python":
@@ -289,6 +293,12 @@ def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> st
     return _OTHERS[cause]
 
 
+# Causes that fewer requests make smaller.
+_BY_REQUESTS: Final = frozenset(("first byte", "throttled", "paced", "retries", "memory budget", "python"))
+_SCATTERED: Final = (
+    "Each small sample of a shard takes one request: pass shuffle=ps.Lanes(), which reads neighbours of a shard in one "
+    "request of about 1 MiB, and mixes those of 160 such blocks."
+)
 _FIRST_BYTE: Final = (
     "The store takes long to begin its answers: raise TransportOptions(connections=…), so that more reads are under "
     "way at once."

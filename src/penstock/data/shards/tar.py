@@ -88,6 +88,8 @@ class TarFormat(ArchiveFormat):
     """
 
     name: ClassVar[str] = "tar"
+    # How a member is left out, in errors.
+    leave_out: ClassVar[str] = "leave it out (skip=…)"
     suffixes: ClassVar[tuple[str, ...]] = (".tar",)
 
     def walk(self, size: int) -> Walk:
@@ -133,7 +135,8 @@ class TarFormat(ArchiveFormat):
         key, known = "", b""
         values: dict[str, Any] = {}
         at, size, wanted = 0, len(data), self.wanted if self.fields else ()
-        simple = self.key == "first-dot" and not self.skip
+        # A subclass may split names in another way.
+        simple = self.key == "first-dot" and not self.skip and type(self).split is ArchiveFormat.split
         while at < size:
             name, length, total, ending, kind, prefix = _plain(data, at)
             start, stop = at + _BLOCK, -1
@@ -200,7 +203,7 @@ def _check_kind(form: TarFormat, found: _Member) -> None:
         kind = _KINDS.get(found.kind, f"a member of type {found.kind.decode('latin-1')!r}")
         raise Unsupported(
             f"the member {found.name!r} at byte {found.start} is {kind}, whose bytes are elsewhere: store the file "
-            "itself (tar --dereference --hard-dereference), or leave it out (skip=…)"
+            f"itself (tar --dereference --hard-dereference), or {form.leave_out}"
         )
 
 
