@@ -85,10 +85,10 @@ class Column(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Columns of which some are decoded: name, encoding, size, and the function for those that are wanted."""
+    """Columns of which some are decoded: name, size, and the function for those that are wanted."""
 
     sizes: struct.Struct
-    columns: tuple[tuple[str, str, int | None, Decode | None], ...]
+    columns: tuple[tuple[str, int | None, Decode | None], ...]
 
 
 def _view(data: memoryview) -> memoryview:
@@ -254,17 +254,21 @@ def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], stored: bool) 
     return _Layout(
         struct.Struct(f"<{sum(each.size is None for each in columns)}I"),
         tuple(
-            (*each, (_view if stored else _coder(each.encoding)[0]) if not names or each.name in names else None)
+            (
+                each.name,
+                each.size,
+                (_view if stored else _coder(each.encoding)[0]) if not names or each.name in names else None,
+            )
             for each in columns
         ),
     )
 
 
-def _damaged(name: str, encoding: str, error: Exception) -> Exception:
+def _damaged(column: Column, error: Exception) -> Exception:
     if isinstance(error, Unsupported):
         return error
     why = error.message if isinstance(error, Damaged) else repr(error)
-    return Damaged(f"the column {name!r} ({encoding}) is damaged: {why}")
+    return Damaged(f"the column {column.name!r} ({column.encoding}) is damaged: {why}")
 
 
 def value_of(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
@@ -277,7 +281,7 @@ def value_of(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the c
     try:
         return _coder(column.encoding)[0](data)
     except _ERRORS as error:
-        raise _damaged(column.name, column.encoding, error) from error
+        raise _damaged(column, error) from error
 
 
 def decoded(
@@ -291,23 +295,25 @@ def decoded(
         Damaged: The bytes are not those of a sample with these columns.
 
     """
-    layout = _layout(columns, wanted, stored)
-    at = layout.sizes.size
-    if at > len(data):
-        raise Damaged(f"{len(data)} bytes are fewer than the sizes of its columns")
-    sizes = iter(layout.sizes.unpack_from(data))
+    heads, layout = _layout(columns, wanted, stored)
+    at, end = heads.size, len(data)
+    if at > end:
+        raise Damaged(f"{end} bytes are fewer than the sizes of its columns")
+    sizes = iter(heads.unpack_from(data))
     values = dict[str, Any]()
-    for name, encoding, size, decode in layout.columns:
-        start = at
-        at += next(sizes) if size is None else size
-        if decode is None:
-            continue
-        if at > len(data):
-            raise Damaged(f"the column {name!r} ends at byte {at} of a sample of {len(data)}")
-        try:
-            values[name] = decode(data[start:at])
-        except _ERRORS as error:
-            raise _damaged(name, encoding, error) from error
-    if at != len(data):
-        raise Damaged(f"the columns of a sample of {len(data)} bytes end at byte {at}")
+    name = ""
+    try:
+        for name, size, decode in layout:
+            start = at
+            at += next(sizes) if size is None else size
+            if decode is not None:
+                if at > end:
+                    break
+                values[name] = decode(data[start:at])
+    except _ERRORS as error:
+        raise _damaged(next(each for each in columns if each.name == name), error) from error
+    if at > end:
+        raise Damaged(f"the column {name!r} ends at byte {at} of a sample of {end}")
+    if at != end:
+        raise Damaged(f"the columns of a sample of {end} bytes end at byte {at}")
     return {name: values[name] for name in wanted} if wanted else values
