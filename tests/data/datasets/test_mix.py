@@ -401,6 +401,15 @@ class TestRefusals:
         with pytest.raises(Unusable, match=r"2\^62 samples are most"):
             next(iter(loader))
 
+    def test_a_shuffle_that_does_not_reach_a_source(self, sources, places):
+        plain = {
+            "objects": sources["objects"],
+            "files": ps.IterableDataset.from_prefix(places["files"], transform=name),
+        }
+        ps.DataLoader(ps.Mix(plain), 4)
+        with pytest.raises(Unusable, match="does not reach source 'files': a"):
+            ps.DataLoader(ps.Mix(plain), 4, shuffle=True)
+
     def test_lanes_that_differ(self, places):
         shards = {
             "a": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.Lanes(4, lanes=2)),

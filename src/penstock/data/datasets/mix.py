@@ -26,9 +26,10 @@ from penstock.data.datasets.map import MapDataset, Part, part_of
 from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
 from penstock.data.datasets.runs import classes_of
 from penstock.data.datasets.sample import Sample
+from penstock.data.order.lanes import Lanes
 from penstock.data.order.mixture import Batches, Ends, MixedSource
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
-from penstock.data.order.orders import order_of
+from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.region import Slot
@@ -233,14 +234,18 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         )
 
     def _batched(self, batch_size: int, *, shuffle: bool | Order, seed: int, place: PlaceLike) -> list[Batched]:
-        order_of(shuffle)
-        found = []
+        shuffled, found = not isinstance(order_of(shuffle), CatalogOrder), []
         for name, source in self.sources.items():
             own: dict[str, Any] = (
                 {"shuffle": shuffle, "seed": _seed(seed, name), "place": place} if source.takes_order else {}
             )
             # A function of its own, so that each sample is made by itself.
             made = source.batched(batch_size, list, **own)
+            if shuffled and not source.takes_order and _is_in_order(made.plan.order):
+                raise Unusable(
+                    f"shuffle= of the loader does not reach source {name!r}: a {type(source).__name__} has an order of "
+                    "its own; make it with shuffle=True, or take a MapDataset"
+                )
             if not made.plan.total:
                 raise Unusable(f"source {name!r} has no samples")
             found.append(made)
@@ -484,6 +489,10 @@ def _kept(made: list[Any]) -> list[Any]:
     for each in skipped:
         _LOG.warning("left out of its batch: %s (%s)", public_url(each.url), each.error)
     return samples
+
+
+def _is_in_order(order: Order) -> bool:
+    return isinstance(order, CatalogOrder) or (isinstance(order, Lanes) and not order.shuffle)
 
 
 def _seed(seed: int, name: str) -> int:
