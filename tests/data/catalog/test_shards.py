@@ -129,8 +129,10 @@ def test_damaged_shard_is_named(folder):
 
 def test_compressed_shard_below_a_prefix_is_not_left_out_in_silence(folder):
     (folder / "train-03.tar.gz").write_bytes(b"")
-    with pytest.raises(Unsupported, match="train-03"):
+    with pytest.raises(Unusable, match="train-03"):
         ps.Catalog.from_shards(folder)
+    with pytest.raises(Unsupported, match="train-03"):
+        ps.Catalog.from_shards(folder, format="tar")
 
 
 def test_empty_shards_have_no_samples(folder):

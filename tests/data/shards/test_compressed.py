@@ -1,4 +1,4 @@
-"""Lines of compressed files are those of the plain file; damage and bombs are refused by name."""
+"""Samples of compressed files are those of the plain file; damage and bombs are refused by name."""
 
 import gzip
 import json
@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.data.shards.compressed import CompressedJsonlFormat
+from penstock.data.shards.compressed import CompressedJsonlFormat, CompressedTarFormat, CompressedTFRecordFormat
 from penstock.data.shards.format import Piece
-from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
-from tests.data.shards.archives import plain, walked
+from penstock.data.shards.tar import TarFormat
+from penstock.errors import ChecksumMismatch, Damaged, PenstockError, Unsupported, Unusable
+from tests.data.shards.archives import plain, samples, tar, tfrecord, walked
 
 
 def zstd(data):
@@ -103,3 +104,108 @@ def test_other_files_are_refused():
         walked(CompressedJsonlFormat(), b'{"a": 1}\n')
     with pytest.raises(Unsupported, match="decompress it once"):
         next(CompressedJsonlFormat().walk(3 << 30))
+
+
+MEMBERS = [(f"{at:02}.{field}", f"{field}{at}".encode() * at) for at in range(12) for field in ("jpg", "cls")]
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fields": ("cls",)},
+        {"fields": "jpg"},
+        {"fields": ("jpg", "txt"), "missing": "none"},
+        {"key": r"(?P<key>\d)(?P<field>.*)", "skip": "0[1-9].*"},
+    ],
+)
+def test_members_are_those_of_the_plain_tar_file(kind, options):
+    data = tar([*MEMBERS, ("12.jpg", b""), ("12.cls", b"x" * 700_000)])
+    if "key" in options:
+        data = tar([("1.jpg", b"x"), ("02.jpg", b"y"), ("2.cls", b"z")])
+    expected = samples(TarFormat(**options), data)
+    assert lines(CompressedTarFormat(**options), COMPRESS[kind](data)) == expected
+    assert expected
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_records_are_those_of_the_plain_tfrecord_file(kind):
+    payloads = [b"", b"a", b"b" * 3000]
+    data = tfrecord(payloads)
+    assert lines(CompressedTFRecordFormat(), COMPRESS[kind](data)) == payloads
+    damaged = bytearray(data)
+    damaged[-10] ^= 1
+    with pytest.raises(ChecksumMismatch, match="CRC-32C"):
+        lines(CompressedTFRecordFormat(), COMPRESS[kind](bytes(damaged)))
+    damaged = bytearray(data)
+    damaged[3] ^= 1
+    with pytest.raises(Damaged, match="no TFRecord header"):
+        lines(CompressedTFRecordFormat(), COMPRESS[kind](bytes(damaged)))
+
+
+@pytest.mark.parametrize("form", [CompressedTarFormat(), CompressedTFRecordFormat()], ids=lambda form: form.name)
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_damaged_archives_are_errors_of_ours_or_other_samples(form, kind, seed):
+    draw = random.Random(seed)
+    data = COMPRESS[kind](tar(MEMBERS) if form.name == "tar.gz" else tfrecord([b"x" * at for at in range(40)]))
+    with pytest.raises(Damaged, match="cut off"):
+        walked(form, data[: len(data) // 2])
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        try:
+            lines(form, bytes(damaged))
+        except PenstockError as error:
+            assert error.message  # noqa: PT017  any error of ours will do
+
+
+@pytest.mark.parametrize("form", [CompressedTarFormat(), CompressedTFRecordFormat()], ids=lambda form: form.name)
+def test_bombs_of_archives_are_bounded(form):
+    with pytest.raises(Damaged, match="inflate to more than"):
+        walked(form, gzip.compress(bytes(200 << 20)))
+    with pytest.raises(Unsupported, match="decompress it once"):
+        next(form.walk(3 << 30))
+
+
+@pytest.mark.parametrize("end", ["tar.gz", "tgz", "tar.zst"])
+def test_datasets_of_compressed_tar_files_are_those_of_plain_ones(tmp_path, end):
+    for name in ("plain", "packed"):
+        (tmp_path / name).mkdir()
+    for shard in range(3):
+        data = tar([(f"{shard}-{name}", body) for name, body in MEMBERS])
+        (tmp_path / "plain" / f"{shard}.tar").write_bytes(data)
+        (tmp_path / "packed" / f"{shard}.{end}").write_bytes(COMPRESS[end[-3:].strip(".").replace("tgz", "gz")](data))
+    catalogs = [
+        ps.Catalog.from_shards(tmp_path / name, fields=("jpg", "cls"), labels=r"(\w+)\.t")
+        for name in ("plain", "packed")
+    ]
+    read = [
+        [(each.key, each["jpg"].read(), each["cls"].read(), each.label) for each in ps.MapDataset(catalog)]
+        for catalog in catalogs
+    ]
+    assert read[0] == read[1]
+    assert len(read[0]) == 36
+    loader = ps.DataLoader(ps.MapDataset(catalogs[1]), 8, shuffle=ps.Lanes(), collate_fn=list)
+    assert sorted(each.key for batch in loader for each in batch) == sorted(row[0] for row in read[0])
+    assert loader.stats().total.requests == 3
+    catalogs[1].save(tmp_path / "catalog")
+    assert ps.MapDataset.from_catalog(tmp_path / "catalog")[35]["jpg"].read() == read[0][35][1]
+
+
+def test_compressed_files_with_names_of_plain_ones_are_read_by_a_named_format(tmp_path):
+    (tmp_path / "a.tar").write_bytes(gzip.compress(tar([*MEMBERS, ("z.jpg", random.Random(0).randbytes(900))])))
+    with pytest.raises(Unsupported, match=r'format="tar\.gz"'):
+        ps.Catalog.from_shards(tmp_path / "a.tar")
+    assert len(ps.Catalog.from_shards([tmp_path / "a.tar"], format="tar.gz")) == 13
+    assert len(ps.Catalog.from_shards(tmp_path / "*.tar", format="tar.gz")) == 13
+    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(tfrecord([b"x"])))
+    with pytest.raises(Unsupported, match=r'format="tfrecord\.gz"'):
+        ps.Catalog.from_shards(tmp_path / "a.tfrecord")
+    assert ps.MapDataset.from_shards(tmp_path / "*.tfrecord", format="tfrecord.gz")[0].read() == b"x"
+
+
+def test_side_indexes_of_compressed_tar_files_are_refused(tmp_path):
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar(MEMBERS)))
+    with pytest.raises(Unusable, match="tar"):
+        ps.Catalog.from_shards(tmp_path, index="energon")

@@ -79,16 +79,22 @@ def test_number_of_a_shard_may_follow_its_end(key, expected):
 
 def test_compressed_files_beside_shards_of_a_named_format_are_left_out():
     assert not is_shard("captions.jsonl.gz", TarFormat())
-    with pytest.raises(Unsupported, match=r"ps\.pack"):
+    with pytest.raises(Unsupported, match=r'format="tar\.gz"'):
         is_shard("a.tar.gz", TarFormat())
 
 
 def test_number_does_not_hide_a_compressed_shard():
-    with pytest.raises(Unsupported, match="decompress it once"):
-        is_shard("x.tfrecord-00000-of-00010.gz", None)
+    assert is_shard("x.tfrecord-00000-of-00010.gz", None)
+    assert format_by(None, ["x.tfrecord-00000-of-00010.gz"], {}).name == "tfrecord.gz"
 
 
-def test_compressed_archives_are_refused_with_advice():
-    for name in ("a.tar.gz", "a.TGZ", "a.tar.zst"):
-        with pytest.raises(Unsupported, match=r"ps\.pack"):
-            is_shard(name, None)
+def test_archives_of_other_compressions_are_refused_with_advice():
+    for name in ("a.tar.bz2", "a.TXZ", "a.tar.xz"):
+        for form in (None, TarFormat(), format_by("tar.gz", [], {})):
+            with pytest.raises(Unsupported, match=r"ps\.pack"):
+                is_shard(name, form)
+
+
+def test_plain_and_compressed_shards_are_not_mixed():
+    with pytest.raises(Unusable, match="different formats"):
+        format_by(None, ["a.tar", "b.tar.gz"], {})

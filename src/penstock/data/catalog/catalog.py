@@ -217,7 +217,7 @@ class Catalog(Contents):
                 (``"s3://bucket/train-*.tar"``), which with ``format`` takes objects of any name; a pattern
                 (``"s3://bucket/train-{0000..0127}.tar"``); or a list of URLs, in the order of the samples.
             format: ``"tar"``, ``"zip"``, ``"parquet"`` (rows), ``"mds"`` (Mosaic's), ``"jsonl"`` (JSON lines),
-                ``"jsonl.gz"`` (or zstd), ``"tfrecord"``; default: by the ends of names, which ``-0-of-9`` may follow.
+                ``"tfrecord"``, or ``"tar.gz"``, ``"jsonl.gz"``, ``"tfrecord.gz"`` (also zstd); default: by the names.
             fields: Fields to take, which are the ends of the members' names: ``("jpg", "cls")``; default: all. A single
                 name, ``"jpg"``: a sample is that member itself, and not a mapping. Of JSON lines: the values of these
                 names, ``("text", "label")``; default: a sample is the bytes of its line. Of Parquet and MDS: columns.

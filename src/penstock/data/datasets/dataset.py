@@ -499,8 +499,8 @@ class CatalogDataset(BatchableDataset):
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
             transform: As for the class.
-            format: ``"tar"``, ``"zip"``, ``"parquet"``, ``"mds"``, ``"jsonl"``, ``"jsonl.gz"`` or ``"tfrecord"``;
-                default: by the ends of the names.
+            format: ``"tar"``, ``"zip"``, ``"parquet"``, ``"mds"``, ``"jsonl"``, ``"tfrecord"``; or ``"tar.gz"``,
+                ``"jsonl.gz"``, ``"tfrecord.gz"``, which are also for zstd; default: by the ends of the names.
             fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
             key: Rule by which members form samples: see ``Catalog.from_shards``.
             missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or

@@ -1,4 +1,6 @@
-"""JSON lines in a compressed file, in gzip or zstd: no line has bytes of its own, so the file is decoded as a whole.
+"""Lines, tar members and records in compressed files, in gzip or zstd: a sample has no bytes of its own there.
+
+So the file is inflated as a whole, and its samples are those of the plain format in what it inflates to.
 
 The first bytes of a file tell its compression, as its name may not. Both formats may hold several streams, one behind
 the other. gzip is read by the standard library, zstd by pyarrow.
@@ -7,40 +9,92 @@ the other. gzip is read by the standard library, zstd by pyarrow.
 from __future__ import annotations
 
 import zlib
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from penstock.data.parquet import libraries
 from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names
 from penstock.data.shards.jsonl import JsonlFormat
+from penstock.data.shards.keys import ArchiveFormat
+from penstock.data.shards.tar import TarFormat
+from penstock.data.shards.tfrecord import TFRecordFormat
 from penstock.errors import Damaged, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.data.shards.format import Fields, Piece, Walk
+    from penstock.data.shards.format import Fields, Piece, ShardFormat, Walk
 
-__all__ = ["CompressedJsonlFormat", "inflated"]
+__all__ = ["CompressedJsonlFormat", "CompressedTFRecordFormat", "CompressedTarFormat", "inflated"]
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES = 8 << 20  # inflated at a time, before they are counted
 _MOST_BYTES = 2 << 30  # limit of a file once inflated
-# Lines compress to a tenth; beyond this, and a free amount, the file is a bomb.
+# Text compresses to a tenth; beyond this, and a free amount, the file is a bomb.
 _RATIO, _FREE_BYTES = 200, 64 << 20
 
 
-class _Lines(NamedTuple):
-    """The inflated bytes of a file, and the place of each line in them."""
+class _Inflated(NamedTuple):
+    """The inflated bytes of a file, the place of each sample in them, and the format of these."""
 
     data: memoryview
     starts: memoryview
     stops: memoryview
+    plain: ShardFormat
+
+
+class _CompressedFormat(UnitFormat):
+    """A format whose shards are those of another one, compressed: each is a unit."""
+
+    most_walks: ClassVar[int] = 4
+
+    @abstractmethod
+    def _plain(self) -> ShardFormat:
+        """Return the format of what a file inflates to."""
+
+    def walk(self, size: int) -> Walk:
+        """Find the samples of a file of ``size`` bytes: see ``ShardFormat.walk``."""
+        if size > _MOST_BYTES:
+            raise Unsupported(
+                f"the compressed file has {size} bytes, and at most {_MOST_BYTES} are inflated in memory: decompress "
+                "it once, and its samples have places"
+            )
+        data = (yield Ask(0, size)) if size else memoryview(b"")
+        raw = inflated(data)
+        found = _walked(self._plain(), raw)
+        count = len(found.offsets)
+        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
+        units = Units(*(np.array(each, dtype=np.int64) for each in one))
+        return Extents(np.arange(count, dtype=np.int64), found.sizes, found.keys, units=units)
+
+    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
+        """Return the samples of a file: see ``UnitFormat.decode``."""
+        raw, plain = inflated(pieces[0].data), self._plain()
+        found = _walked(plain, raw)
+        return _Inflated(raw, found.offsets.data, (found.offsets + found.sizes).data, plain)
+
+    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  an ``_Inflated``
+        """Return sample ``number`` of a file: see ``UnitFormat.row``."""
+        return cast("_Inflated", unit).plain.sample(unit.data[unit.starts[number] : unit.stops[number]])
+
+
+def _walked(plain: ShardFormat, data: memoryview) -> Extents:
+    """Return the samples of a plain file in memory."""
+    walk = plain.walk(len(data))
+    try:
+        ask = next(walk)
+        while True:
+            ask = walk.send(data[ask.start : ask.stop])
+    except StopIteration as end:
+        found: Extents = end.value
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class CompressedJsonlFormat(UnitFormat):
+class CompressedJsonlFormat(_CompressedFormat):
     """JSON lines in files that are compressed with gzip or zstd: samples are those of ``JsonlFormat``.
 
     A file is read and inflated as a whole, to at most 2 GiB and 200 times its bytes, and kept until its last line was
@@ -58,7 +112,6 @@ class CompressedJsonlFormat(UnitFormat):
 
     name: ClassVar[str] = "jsonl.gz"
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
-    most_walks: ClassVar[int] = 4
 
     fields: str | tuple[str, ...] = ()
 
@@ -71,37 +124,54 @@ class CompressedJsonlFormat(UnitFormat):
         """
         object.__setattr__(self, "fields", field_names(self.fields))
 
-    def walk(self, size: int) -> Walk:
-        """Find the lines of a file of ``size`` bytes: see ``ShardFormat.walk``."""
-        if size > _MOST_BYTES:
-            raise Unsupported(f"the compressed file has {size} bytes: decompress it once, and its lines have places")
-        data = (yield Ask(0, size)) if size else memoryview(b"")
-        raw = inflated(data)
-        found = self._walked(raw)
-        count = len(found.offsets)
-        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
-        units = Units(*(np.array(each, dtype=np.int64) for each in one))
-        return Extents(np.arange(count, dtype=np.int64), found.sizes, units=units)
+    def _plain(self) -> ShardFormat:
+        return JsonlFormat(self.fields)
 
-    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
-        """Return the lines of a file: see ``UnitFormat.decode``."""
-        raw = inflated(pieces[0].data)
-        found = self._walked(raw)
-        return _Lines(raw, found.offsets.data, (found.offsets + found.sizes).data)
 
-    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Lines``
-        """Return line ``number`` of a file: see ``UnitFormat.row``."""
-        return JsonlFormat(self.fields).sample(unit.data[unit.starts[number] : unit.stops[number]])
+@dataclass(frozen=True, slots=True)
+class CompressedTarFormat(ArchiveFormat, _CompressedFormat):
+    """Tar files that are compressed with gzip or zstd: samples are those of ``TarFormat``, and so are the arguments.
 
-    def _walked(self, data: memoryview) -> Extents:
-        walk = JsonlFormat(self.fields).walk(len(data))
-        try:
-            ask = next(walk)
-            while True:
-                ask = walk.send(data[ask.start : ask.stop])
-        except StopIteration as end:
-            found: Extents = end.value
-            return found
+    Files are read and inflated as those of ``CompressedJsonlFormat`` are.
+
+    Args:
+        fields: As for ``TarFormat``.
+        key: As for ``TarFormat``.
+        missing: As for ``TarFormat``.
+        skip: As for ``TarFormat``.
+
+    Example:
+        >>> from penstock.data.shards.compressed import CompressedTarFormat
+        >>> CompressedTarFormat(fields=("jpg", "cls")).wanted
+        ('jpg', 'cls')
+
+    """
+
+    name: ClassVar[str] = "tar.gz"
+    suffixes: ClassVar[tuple[str, ...]] = (".tar.gz", ".tgz", ".tar.zst")
+
+    def _plain(self) -> ShardFormat:
+        return TarFormat(self.fields, self.key, self.missing, self.skip)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedTFRecordFormat(_CompressedFormat):
+    """TFRecord files that are compressed with gzip or zstd: samples are those of ``TFRecordFormat``, with their sums.
+
+    Files are read and inflated as those of ``CompressedJsonlFormat`` are. Needs ``penstock[tfrecord]``.
+
+    Example:
+        >>> from penstock.data.shards.compressed import CompressedTFRecordFormat
+        >>> CompressedTFRecordFormat().described()
+        {'name': 'tfrecord.gz'}
+
+    """
+
+    name: ClassVar[str] = "tfrecord.gz"
+    suffixes: ClassVar[tuple[str, ...]] = (".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zst", ".tfrecords.zst")
+
+    def _plain(self) -> ShardFormat:
+        return TFRecordFormat()
 
 
 def inflated(data: memoryview, most: int | None = None) -> memoryview:

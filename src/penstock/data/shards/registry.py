@@ -25,6 +25,8 @@ FORMATS = {
     "tfrecord": "tfrecord:TFRecordFormat",
     "parquet": "parquet:ParquetFormat",
     "jsonl.gz": "compressed:CompressedJsonlFormat",
+    "tar.gz": "compressed:CompressedTarFormat",
+    "tfrecord.gz": "compressed:CompressedTFRecordFormat",
     "mds": "mds:MdsFormat",
     "mds.zst": "mds:CompressedMdsFormat",
 }
@@ -34,28 +36,22 @@ _COMPRESSED = {"mds": "mds.zst"}
 # What TensorFlow, Beam and others append to the name of each shard of a set: x.tfrecord-00000-of-00010.
 _NUMBER = re.compile(r"-\d+-of-\d+(?=$|\.(gz|zst)$)")
 
-# Ends of names that are shards nowhere, by the format that they would have, and what to do about them.
+# Ends of names that are no shards: of any format, and of the format that is named; and what to do about them.
 _REFUSED = {
     "tar": (
-        (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"),
+        (".tar.bz2", ".tbz2", ".tar.xz", ".txz"),
         (
-            "a compressed tar file has no sample that can be read by its place: decompress it once, or write the "
-            "samples into a tar or zip file with ps.pack"
+            "a tar file is read plain, or compressed with gzip or zstd: decompress it once, or write the samples into "
+            "a tar or zip file with ps.pack"
         ),
-    ),
-    "jsonl": (
-        (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"),
-        'format="jsonl" is for plain files: pass format="jsonl.gz" for compressed ones',
-    ),
-    "tfrecord": (
-        (".tfrecord.gz", ".tfrecords.gz"),
-        "a compressed file has no record that can be read by its place: decompress it once",
     ),
     "mds": (
         (".mds.br", ".mds.bz2", ".mds.snappy"),
         'this compression is not read: write the shards with compression="zstd", or without',
     ),
 }
+# Formats of plain files whose compressed ones are a format of their own.
+_PLAIN = ("tar", "jsonl", "tfrecord")
 
 
 def _class(name: object) -> type[ShardFormat]:
@@ -76,15 +72,18 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
     """Return whether a key has the end of a shard of ``form``, or of any format; ``-00000-of-00010`` may follow it.
 
     Raises:
-        Unsupported: The key has the end of a compressed archive, in which nothing has a place.
+        Unsupported: The key has the end of a file that is compressed in a way that ``form``, or no format, reads.
 
     """
     lower = _unnumbered(key)
     for name, (ends, advice) in _REFUSED.items():
-        # Compressed lines are a format of their own.
-        asked = name != "jsonl" if form is None else form.name == name
-        if asked and lower.endswith(ends):
+        if (form is None or form.name in (name, f"{name}.gz")) and lower.endswith(ends):
             raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
+    if form is not None and form.name in _PLAIN and lower.endswith(_class(f"{form.name}.gz").suffixes):
+        raise Unsupported(
+            f'cannot read the samples of {key!r}: format="{form.name}" is for plain files: pass '
+            f'format="{form.name}.gz" for compressed ones'
+        )
     if form is None:
         return lower.endswith(tuple(suffixes()))
     packed = _COMPRESSED.get(form.name)

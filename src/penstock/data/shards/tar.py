@@ -190,8 +190,8 @@ def _other(data: memoryview, at: int) -> tuple[str, int, int, bytes]:
 def _check_first(data: memoryview, start: int) -> None:
     if not start and data[:2] == _GZIP:
         raise Unsupported(
-            "the tar file is compressed with gzip, so that no sample can be read by its place: decompress it once "
-            "(gunzip), or write the samples into a tar or zip file with ps.pack"
+            'the tar file is compressed with gzip, so that no sample can be read by its place: pass format="tar.gz" '
+            "with the URL of the file, or a glob; or write the samples into a tar or zip file with ps.pack"
         )
 
 

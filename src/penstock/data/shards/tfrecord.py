@@ -103,9 +103,9 @@ def _refused(data: bytes, at: int) -> Unsupported | Damaged:
             else ""
         )
         if kind:
+            advice = 'pass format="tfrecord.gz" with its URL, or a glob' if kind == "gzip" else "write it without"
             return Unsupported(
-                f"the TFRecord file is compressed with {kind}, so that no record can be read by its place: write it "
-                "again without compression"
+                f"the TFRecord file is compressed with {kind}, so that no record can be read by its place: {advice}"
             )
     return Damaged(f"no TFRecord header is at byte {at}: the file is damaged, or not a TFRecord file")
 
