@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import random
 import re
 import shlex
@@ -15,6 +16,8 @@ import xarray as xr
 import zarr
 
 from penstock.interop.zarr import Store
+from tests.data.shards.mosaic import described, encoded
+from tests.data.shards.mosaic import shard as mds_shard
 from tests.edges.launch import program, ranks
 from tests.images import tar
 from tests.servers.moto import moto
@@ -117,6 +120,27 @@ def test_shards_are_trained_on_and_continued(variables):
     second = printed(program(*words, "--epochs", "2", **variables))
     found = [re.findall(r"epoch (\d): loss \d\.\d+ after (\d+) steps", each) for each in (first, second)]
     assert found == [[("0", "12")], [("1", "24")]]
+
+
+def test_shards_of_mosaic_are_trained_on_and_continued_in_mid_epoch(photographs, variables):
+    from PIL import Image
+
+    draw, client, shards = random.Random(1), photographs.client(), []
+    columns = {"image": ("png", None), "class": ("int", 8)}
+    for number in range(3):
+        rows = []
+        for _ in range(100):
+            image = encoded("PNG", Image.frombytes("L", (8, 8), draw.randbytes(64)))
+            rows.append({"image": image, "class": draw.randrange(10).to_bytes(8, "little")})
+        shards.append((f"shard.{number:05}.mds", mds_shard(columns, rows)))
+    index = json.dumps({"version": 2, "shards": [described(*each) for each in shards]}).encode()
+    for name, data in [*shards, ("index.json", index)]:
+        client.put_object(Bucket="bucket", Key=f"mds/{name}", Body=data)
+    words = [EXAMPLES / "mds.py", "s3://bucket/mds/", "--run", "s3://bucket/runs/12/"]
+    first = printed(program(*words, "--steps", "8", **variables))
+    second = printed(program(*words, "--steps", "12", **variables))
+    found = [re.findall(r"step (\d+): loss \d+\.\d+", each) for each in (first, second)]
+    assert found == [["6", "8"], ["12"]], "six steps an epoch"
 
 
 def test_a_mixture_is_trained_on_and_continued_with_other_weights(variables):

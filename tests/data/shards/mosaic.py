@@ -110,16 +110,16 @@ def shard(columns, samples, **config):
     return pack(f"<I{len(ends)}I", len(bodies), *ends) + text + b"".join(bodies)
 
 
-def index(folder, *names, **changes):
+def described(name, data):
+    """Return the entry of a shard in index.json."""
+    count, start = int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
+    file = {"basename": name, "bytes": len(data), "hashes": {}}
+    return json.loads(data[8 + 4 * count : start]) | {"raw_data": file, "zip_data": None, "samples": count}
+
+
+def index(folder, *names):
     """Write the index.json of a folder whose shards have these names."""
-    shards = []
-    for name in names:
-        data = (folder / name).read_bytes()
-        count = int.from_bytes(data[:4], "little")
-        at = 8 + 4 * count
-        start = int.from_bytes(data[4:8], "little")
-        raw = {"basename": name, "bytes": len(data), "hashes": {}}
-        shards.append(json.loads(data[at:start]) | {"raw_data": raw, "zip_data": None, "samples": count} | changes)
+    shards = [described(name, (folder / name).read_bytes()) for name in names]
     (folder / "index.json").write_text(json.dumps({"shards": shards, "version": 2}, sort_keys=True))
 
 
