@@ -115,6 +115,16 @@ def _rows(condition: str) -> list[Bar]:
     return bars
 
 
+def _tokens(condition: str) -> list[Bar]:
+    """Windows of tokens in lanes beside raw sockets, which cut and mix nothing."""
+    words = {"penstock_tokens": "rate of int64 windows", "penstock_stored_tokens": "rate of windows of the stored type"}
+    rates = [
+        Bar(condition, script, f"{what} beside raw sockets'", rate_by_theirs, 0.9, at_least=True)
+        for script, what in words.items()
+    ]
+    return [*rates, _wire(condition, "penstock_tokens")]
+
+
 def _paired(condition: str) -> Bar:
     words = "time beside that of both objects read singly"
     return Bar(
@@ -388,6 +398,8 @@ BARS = (
     Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),
     *_rows("parquet"),
     *_rows("parquet-late"),
+    *_tokens("tokens"),
+    *_tokens("tokens-late"),
     _paired("pairs"),
     _paired("pairs-late"),
     *_hedged(),

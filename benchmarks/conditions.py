@@ -85,6 +85,7 @@ LOADS = (
     Load("shards-tiny", 10_000, 40_000, shards=4000),
     Load("parquet", 70_000, 10_000, rows=2500),
     Load("pairs", 100 << 10, 20_000, beside=1 << 10),
+    Load("tokens", 128 << 20, 8),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
@@ -245,6 +246,12 @@ _PARQUET = (
     Run("datasets_rows", _DATASETS),
 )
 _PAIRS = (Run("penstock_pairs", beside="penstock_singles"), Run("penstock_singles"))
+_TOKENS = (
+    Run("floor_tokens", threads=8),
+    Run("penstock_tokens", beside="floor_tokens"),
+    Run("penstock_stored_tokens", beside="floor_tokens"),
+)
+_TOKENS_LATE = (replace(_TOKENS[0], threads=64), *_TOKENS[1:])
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
@@ -377,6 +384,8 @@ CONDITIONS = (
     Condition("parquet-late", "the same, 30 ms to the first byte", "parquet", "late", _PARQUET, rounds=3),
     Condition("pairs", "samples of two objects, 100 KiB and 1 KiB", "pairs", "plain", _PAIRS, rounds=3),
     Condition("pairs-late", "the same, 30 ms to the first byte", "pairs", "late", _PAIRS, rounds=3),
+    Condition("tokens", "windows of 2,048 tokens of 2 bytes in files of 128 MiB", "tokens", "plain", _TOKENS, rounds=3),
+    Condition("tokens-late", "the same, 30 ms to the first byte", "tokens", "late", _TOKENS_LATE, rounds=3),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
     Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),
     Condition("large-save", "a state of 4 GiB saved", "large", "plain", _SAVE[:2], writes=True, rounds=2),

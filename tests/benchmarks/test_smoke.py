@@ -46,6 +46,7 @@ PARTS = {
     "epochs": (["fields-4", "fields-shards"], 2),
     "shards": (["shards", "shards-tiny"], 7),
     "pairs": (["pairs"], 1),
+    "tokens": (["tokens"], 3),
     "parquet": (["parquet"], 2),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another
