@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock import events
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unusable
@@ -170,3 +171,59 @@ def test_each_index_is_read_once_and_files_of_a_listing_take_no_request(monkeypa
         finally:
             stop()
     assert (listed, raw, len(ended) - listed - raw) == (1 + 40, 1, 2 + 2 + 2)
+
+
+def datatrove(folder, name, documents, dtype="<u2"):
+    """Write documents as ``TokenizedFile`` of datatrove does: their tokens, and the end of each in tokens."""
+    (folder / f"{name}.ds").write_bytes(b"".join(np.asarray(each, dtype).tobytes() for each in documents))
+    (folder / f"{name}.ds.index").write_bytes(np.cumsum([len(each) for each in documents]).astype("<u8").tobytes())
+    (folder / f"{name}.ds.metadata").write_text("gpt2")
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<u4"])
+def test_documents_of_datatrove_are_those_of_its_index(tmp_path, dtype):
+    draw = np.random.default_rng(3)
+    documents = [draw.integers(0, 60_000, size).tolist() for size in (5, 0, 300, 1, 41, 80)]
+    datatrove(tmp_path, "0_00000_shuffled", documents[:4], dtype)
+    datatrove(tmp_path, "0_00001_shuffled", documents[4:], dtype)
+    for urls in (f"{tmp_path}/", f"{tmp_path}/*.ds", [f"{tmp_path}/0_0000{at}_shuffled.ds" for at in (0, 1)]):
+        dataset = ps.TokenDataset.from_shards(urls, length=None, documents=True)
+        assert [each.tolist() for each in dataset] == documents
+        assert dataset.dtype == np.dtype(dtype)
+        windows = ps.TokenDataset.from_shards(urls, length=40, documents=True)
+        assert [each.tolist() for each in windows] == [
+            each[at : at + 40] for each in documents for at in range(0, len(each) - 39, 40)
+        ]
+    assert len(ps.TokenDataset.from_shards(f"{tmp_path}/", length=61, dtype=dtype)) == 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("index", "options", "error", "says"),
+    [
+        ([2, 5, 4, 9], {}, Damaged, "document 2 of the index ends at token 4, before it begins: 5"),
+        ([2, 5, 8], {}, Damaged, "accounts for 8 tokens, which have 2 or 4 bytes"),
+        ([2, 5, 18], {}, Damaged, "accounts for 18 tokens, which have 2 or 4 bytes"),
+        ([2, 9], {"dtype": "uint32"}, Damaged, "accounts for 9 tokens of type uint32"),
+        ([2**63, 9], {}, Damaged, "no file is so large"),
+        ([2, 9], {"format": "raw"}, Unusable, r"\.ds\.index have"),
+        ([2, 9], {"documents": False}, NotFound, "documents, not sequences"),
+        (None, {}, NotFound, r"no index of datatrove \(\.ds\.index\)"),
+        ("odd", {}, Damaged, "8 bytes for each document"),
+    ],
+)
+def test_wrong_indexes_of_datatrove_are_refused(tmp_path, index, options, error, says):
+    (tmp_path / "a.ds").write_bytes(bytes(18))
+    if index is not None:
+        data = b"odd" if index == "odd" else np.array(index, "<u8").tobytes()
+        (tmp_path / "a.ds.index").write_bytes(data)
+    with pytest.raises(error, match=says):
+        ps.TokenDataset.from_shards(f"{tmp_path}/", **{"length": None, "documents": True, **options})
+
+
+def test_files_beside_those_of_datatrove_are_not_read_as_tokens(tmp_path):
+    datatrove(tmp_path, "a", [[1, 2], [3, 4]])
+    for urls in ([tmp_path / "a.ds", tmp_path / "a.ds.index"], f"{tmp_path}/a.ds*"):
+        try:
+            assert ps.TokenDataset.from_shards(urls, length=1, dtype="uint16").tokens == 4
+        except Unusable as error:
+            assert "name the .ds" in error.message  # noqa: PT017  either will do, other tokens will not

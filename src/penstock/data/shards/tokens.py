@@ -3,6 +3,7 @@
 - Headerless arrays of integers: nanoGPT, OLMo (``.npy`` by name only), datatrove.
 - llm.c: a header of 256 int32 (magic, version, number of tokens), then uint16 or uint32.
 - NumPy's ``.npy`` with its header.
+- datatrove: ``.ds`` is an array without a header; ``.ds.index`` has the end of each document in tokens, uint64.
 - Megatron: ``.bin`` is an array without a header; ``.idx`` has its type, and where sequences and documents begin.
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Walk
 
-__all__ = ["KINDS", "MegatronIndex", "TokenFile", "Units", "token_dtype"]
+__all__ = ["KINDS", "DatatroveIndex", "MegatronIndex", "TokenFile", "Units", "token_dtype"]
 
 Units = Literal["tokens", "sequences", "documents"]
 
@@ -188,6 +189,31 @@ class MegatronIndex(ShardFormat):
         if self.units == "documents":
             starts = starts[_borders(np.frombuffer(rest, "<i8", documents, 12 * sequences), sequences)]
         return Extents(starts[:-1], np.diff(starts), (), dtype)
+
+    def sample(self, data: memoryview) -> memoryview:
+        """Return the bytes of the tokens."""
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class DatatroveIndex(ShardFormat):
+    """Index files of datatrove: their samples are the documents of the ``.ds`` beside them, with places in tokens."""
+
+    name: ClassVar[str] = "datatrove"
+    suffixes: ClassVar[tuple[str, ...]] = (".ds.index",)
+
+    def walk(self, size: int) -> Walk:
+        """Read the index."""
+        if size % 8:
+            raise Damaged(f"an index of datatrove has 8 bytes for each document, and {size} bytes are no multiple")
+        ends = np.frombuffer((yield Ask(0, size)) if size else b"", "<u8")
+        if ends.size and int(ends.max()) > _MOST_BYTES // 8:
+            raise Damaged(f"a document of the index ends at token {ends.max()}: no file is so large")
+        starts = np.append(0, ends.astype(np.int64))
+        if (wrong := np.flatnonzero(np.diff(starts) < 0)).size:
+            at = wrong[0]
+            raise Damaged(f"document {at} of the index ends at token {starts[at + 1]}, before it begins: {starts[at]}")
+        return Extents(starts[:-1], np.diff(starts))
 
     def sample(self, data: memoryview) -> memoryview:
         """Return the bytes of the tokens."""

@@ -138,8 +138,8 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
                 each sequence of Megatron's index is a sample (with ``documents``: each document), of any length.
             stride: Tokens from the beginning of a window to that of the next; default: ``length``.
             dtype: Type of the tokens in files without a header, such as ``"uint16"``; default: as header or index say.
-            documents: Whether no window crosses the border of a document of Megatron's index; documents shorter than
-                ``length`` are left out.
+            documents: Whether no window crosses the border of a document of Megatron's ``.idx`` or datatrove's
+                ``.ds.index``; documents shorter than ``length`` are left out.
             format: ``"megatron"``, ``"raw"`` (no header), ``"llmc"`` or ``"npy"``. Default: Megatron if there is an
                 ``.idx`` beside the ``.bin``, otherwise by the first bytes of each file.
             transform: As for the class.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.shards import Shard, Shards, find_shards, walked
-from penstock.data.shards.tokens import KINDS, MegatronIndex, TokenFile, token_dtype
+from penstock.data.shards.tokens import KINDS, DatatroveIndex, MegatronIndex, TokenFile, token_dtype
 from penstock.data.tokens.windows import TokenFiles
 from penstock.errors import Damaged, NotFound, Unusable
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Manner", "open_files"]
 
 _BIN, _IDX = ".bin", ".idx"
+_DS, _INDEX = ".ds", ".index"  # datatrove's: a.ds and a.ds.index
+_BESIDE = (".ds.index", ".ds.metadata", ".ds.loss")
+_ITEMS = {2: "<u2", 4: "<u4"}  # types of datatrove's tokens, by their bytes
 
 
 class Manner(NamedTuple):
@@ -50,7 +53,10 @@ class Manner(NamedTuple):
         if format is not None and format not in KINDS:
             raise Unusable(f"format must be one of {', '.join(map(repr, KINDS))}, got {format!r}")
         if units != "tokens" and format not in (None, "megatron"):
-            raise Unusable(f"{format!r} files have no index of {units}: only Megatron's .bin and .idx have")
+            raise Unusable(
+                f"{format!r} files have no index of {units}: Megatron's .bin with .idx and datatrove's .ds with "
+                ".ds.index have, and are told by their names without format="
+            )
         return cls("" if format is None else str(format), "" if dtype is None else token_dtype(dtype).str, units)
 
 
@@ -72,13 +78,20 @@ def open_files(
     given = urls if isinstance(urls, (str, os.PathLike)) else [*urls]
     plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
     shards = find_shards(given, plain, {}, store)
+    if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:
+        message = "the file lies beside datatrove's tokens, and holds none: name the .ds"
+        raise Unusable(message, url=shards.source.url(beside[0]))
     files, pairs = _paired(shards, manner, prefix=_is_prefix(given, plain))
     found: list[Extents] = [None] * len(files)  # type: ignore[list-item]  # filled below
     rest = [number for number in range(len(files)) if number not in pairs]
     for number, extents in walked(shards._replace(found=files, format=plain), rest):
         found[number] = extents
     indexes = [pairs.get(number, file) for number, file in enumerate(files)]
-    for number, extents in walked(shards._replace(found=indexes, format=MegatronIndex(manner.units)), pairs):
+    documents = [number for number, index in pairs.items() if index.key.endswith(_INDEX)]
+    for number, extents in walked(shards._replace(found=indexes, format=DatatroveIndex()), documents):
+        found[number] = _in_bytes(extents, files[number], shards.source, manner.dtype)
+    rest = [number for number in pairs if number not in documents]
+    for number, extents in walked(shards._replace(found=indexes, format=MegatronIndex(manner.units)), rest):
         _check_size(extents, files[number], shards.source)
         found[number] = extents
     dtype = _common(files, found, shards.source, manner.dtype)
@@ -113,14 +126,24 @@ def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard
         wanted = [key for key in wanted if key not in known]
         metas = source.stat_existing(wanted)
         known |= {meta.key: Shard(meta.key, meta.size, meta.etag) for meta in metas if meta is not None}
+    if manner.units == "documents" and not manner.format:
+        metas = source.stat_existing([key + _INDEX for key in keys if key.endswith(_DS)])
+        known |= {meta.key: Shard(meta.key, meta.size, meta.etag) for meta in metas if meta is not None}
     files, pairs = [], {}
     for key in keys:
         stem = key.removesuffix(_BIN)
-        index = known.get(stem + _IDX) if key.endswith(_BIN) else None
+        index = known.get(stem + _IDX) if key.endswith(_BIN) else known.get(key + _INDEX)
         if key not in known:
             raise NotFound("the index is there, and not the .bin beside it", url=source.url(key))
         if index is not None:
             pairs[len(files)] = index
+        elif key.endswith(_DS) and manner.units != "tokens" and not manner.format:
+            raise NotFound(
+                "there is no index of datatrove (.ds.index) beside this file: windows without documents need none"
+                if manner.units == "documents"
+                else "datatrove's files have documents, not sequences: pass documents=True, or length=",
+                url=source.url(key),
+            )
         elif manner.format == "megatron" or manner.units != "tokens" or stem in stems:
             raise NotFound(
                 "there is no Megatron index (.idx) beside this file" + ("" if manner.format else _RAW),
@@ -131,6 +154,23 @@ def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard
 
 
 _RAW = ": windows without documents need none, and length="
+
+
+def _in_bytes(extents: Extents, file: Shard, source: Source, dtype: str) -> Extents:
+    """Return the documents of an index of datatrove in bytes, with the type of the tokens, which the sizes show."""
+    total = int(extents.offsets[-1] + extents.sizes[-1]) if len(extents.offsets) else 0
+    item = np.dtype(dtype).itemsize if dtype else file.size // max(total, 1)
+    if total * item != file.size or not (dtype or item in _ITEMS or not total):
+        raise Damaged(
+            f"the file has {file.size} bytes, and its index (.ds.index) accounts for {total} tokens"
+            f"{f' of type {np.dtype(dtype)}' if dtype else ', which have 2 or 4 bytes'}: it is truncated, or the index "
+            "belongs to another file",
+            url=source.url(file.key),
+        )
+    if not dtype and not total:
+        message = "the file is empty, so that nothing names the type of its tokens: pass dtype="
+        raise Unusable(message, url=source.url(file.key))
+    return extents._replace(offsets=extents.offsets * item, sizes=extents.sizes * item, schema=dtype or _ITEMS[item])
 
 
 def _check_size(extents: Extents, file: Shard, source: Source) -> None:
