@@ -193,7 +193,11 @@ class Resumable:
             check_same_catalog(self._catalog)
         # Otherwise the ranks form several sets, whose orders may differ.
         if world == torch.distributed.get_world_size():
-            check_same_order(self._digest() or f"{self.plan.samples} samples", self.plan.arguments())
+            check_same_order(self._ordered(), self.plan.arguments())
+
+    def _ordered(self) -> str:
+        """Return the identity of the data whose order the ranks compare."""
+        return self._digest() or f"{self.plan.samples} samples"
 
 
 class BatchableDataset:

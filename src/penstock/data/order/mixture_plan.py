@@ -138,7 +138,14 @@ class MixturePlan(SamplingPlan):
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments that the plans of all ranks have in common: also sources and weights."""
-        return super().arguments() | {"sources and weights": self.order.digest, "stage": self.stage}
+        order = self.order
+        first = {
+            source.name: float(weight) for source, weight in zip(order.sources, order.steps[0].weights, strict=True)
+        }
+        own: dict[str, object] = {"sources": [*first], "weights": first}
+        # The names tell which source has other samples; the digest, whether a schedule goes on in another way.
+        own |= {f"samples of {source.name!r}": source.digest for source in order.sources}
+        return super().arguments() | own | {"sources and weights": order.digest, "stage": self.stage}
 
     def adopted(self, state: object, world: int, new_weights: object = None) -> tuple[MixturePlan, object]:
         """Return the plan that goes on from ``state``, and the state as its ``resume`` expects it.
