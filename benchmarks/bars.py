@@ -398,6 +398,18 @@ BARS = (
     Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),
     *_rows("parquet"),
     *_rows("parquet-late"),
+    *(
+        Bar(
+            "shards-many-late",
+            f"penstock_{each}_batch",
+            f"{each} batch",
+            lambda ours, _: ours["first_s"],
+            0.5,
+            unit="s",
+        )
+        for each in ("first", "resumed")
+    ),
+    Bar("index", "headers", "% of the bytes", lambda ours, _: ours["percent"], 2, unit="%"),
     *_tokens("tokens"),
     *_tokens("tokens-late"),
     _paired("pairs"),

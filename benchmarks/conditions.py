@@ -83,6 +83,7 @@ LOADS = (
     Load("fields-shards", 180 * 360 * 4, 2_000, fields=(1, 32)),
     Load("shards", 70_000, 10_000, shards=500),
     Load("shards-tiny", 10_000, 40_000, shards=4000),
+    Load("shards-many", 70_000, 10_000, shards=10),
     Load("parquet", 70_000, 10_000, rows=2500),
     Load("pairs", 100 << 10, 20_000, beside=1 << 10),
     Load("tokens", 128 << 20, 8),
@@ -379,6 +380,13 @@ CONDITIONS = (
     Condition("shards-late", "the same, 30 ms to the first byte", "shards", "late", _SHARDS, rounds=3),
     Condition(
         "shards-tiny", "samples of 4 to 16 KB in tar files of 4,000", "shards-tiny", "plain", _SHARDS[:4], rounds=3
+    ),
+    Condition(
+        "shards-many-late",
+        "the first batch of 1,000 tar files with a saved index, 30 ms to the first byte",
+        "shards-many",
+        "late",
+        (Run("penstock_first_batch"), Run("penstock_resumed_batch")),
     ),
     Condition("parquet", "rows of 30 to 110 KB in Parquet files of 2,500", "parquet", "plain", _PARQUET, rounds=3),
     Condition("parquet-late", "the same, 30 ms to the first byte", "parquet", "late", _PARQUET, rounds=3),

@@ -67,6 +67,14 @@ SECTIONS = (
         rounds=3,
     ),
     Section(
+        "index",
+        "finding the samples in 1,000 tar shards of 8 MiB with members of 512 KiB, 30 ms an answer",
+        "indexed",
+        (("headers", {"shards": 1000, "members": 16, "bytes": 512 << 10}),),
+        (("seconds", "wall_s"), ("% of the bytes", "percent")),
+        rounds=3,
+    ),
+    Section(
         "cache",
         "epochs of 2,000 objects of 100 KiB that a cache on local disk has, beside the same bytes as local files",
         "cached",

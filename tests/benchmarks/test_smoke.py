@@ -45,6 +45,7 @@ PARTS = {
     "arrays": (["zarr", "zarr-get"], 0),
     "epochs": (["fields-4", "fields-shards"], 2),
     "shards": (["shards", "shards-tiny"], 7),
+    "many": (["shards-many-late"], 2),
     "pairs": (["pairs"], 1),
     "tokens": (["tokens"], 3),
     "parquet": (["parquet"], 2),

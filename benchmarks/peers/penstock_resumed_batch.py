@@ -1,0 +1,6 @@
+"""Penstock over many tar files: the first batch after a resumption at half of an epoch, with a saved index."""
+
+from first_batch import read
+from meter import Meter
+
+read(Meter(), resumes=True)
