@@ -4,6 +4,7 @@ import io
 import itertools
 import pickle
 import random
+import tracemalloc
 import uuid
 
 import numpy as np
@@ -212,6 +213,22 @@ def test_parts_sums_and_files_keep_stems_once():
         travelled = pickle.loads(pickle.dumps(opened))
         assert [*travelled.members(range(len(opened)))] == [*catalog.members(range(len(catalog)))]
         assert travelled.parts[1].table.keys.origin is travelled.parts[0].table.keys
+
+
+def test_long_common_texts_take_little_memory_while_a_file_is_read():
+    catalog = pairs(60_000, lambda at: b"x" * 500 + b"%07d" % at)
+    assert isinstance(catalog.parts[1].table.keys, Derived)
+    file = io.BytesIO()
+    saved.save(file, saved.Saved(catalog.root, catalog.base, catalog.digest, catalog._table))
+    assert len(file.getvalue()) < 5 << 20
+    tracemalloc.start()
+    try:
+        opened = saved.load(_Readable(file.getvalue()))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert opened.table.keys[59_999].endswith(b"0059999.jpg")
+    assert peak < 64 << 20
 
 
 def test_file_whose_keys_are_derived_from_none_is_refused():

@@ -23,10 +23,11 @@ __all__ = ["AFFIX_BYTES", "LEAST_BYTES", "Affixed", "Derived", "Keys", "affixed"
 
 _STEP = 32  # keys in a block; part of the format
 _BOUNDS = _STEP + 2  # of a block: the end of the beginning, that of the ending, and those of the keys
-AFFIX_BYTES = 4 << 10  # limit of what is stored once: otherwise a small file could repeat a long text many times
+AFFIX_BYTES = 1 << 10  # limit of what is stored once: otherwise a small file could repeat a long text many times
 # Shorter columns are not worth the longer lookup.
 LEAST_BYTES = 256 << 10
 _ROWS = 1 << 16  # strings that are compared together: whole blocks
+_COMPARED = 1 << 12  # keys that are compared with others together
 _ASCII = 127
 _joined = b"".join
 
@@ -179,7 +180,7 @@ class Derived(Strings):
         """Raise ValueError if the keys of the other column, which has been checked, do not end as they must."""
         if len(self._ending) > AFFIX_BYTES or not self._ending.isascii() or self._cut > AFFIX_BYTES:
             raise ValueError("keys that are not derived from others")
-        for rows in blocks(range(len(self))):
+        for rows in blocks(range(len(self)), _COMPARED):
             tails = _tails(*self.origin.joined(rows), self._cut)
             if tails is None or (tails != tails[:1]).any() or (tails > _ASCII).any():
                 raise ValueError("keys that are not derived from others")
@@ -310,7 +311,7 @@ def derived(origin: Keys, keys: Keys) -> Derived | None:
     cut, ending = len(first) - same, other[same:]
     if not first[same:].isascii() or not ending.isascii() or max(cut, len(ending)) > AFFIX_BYTES:
         return None
-    for rows in blocks(range(len(keys))):
+    for rows in blocks(range(len(keys)), _COMPARED):
         (ends, data), (theirs, more) = origin.joined(rows), keys.joined(rows)
         tails = _tails(ends, data, cut)
         if tails is None or (tails != np.frombuffer(first[same:], np.uint8)).any():

@@ -310,6 +310,7 @@ def narrowest(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
 
 
 _BLOCK = 1 << 16  # rows handled at once
+_GATHERED_BYTES = 1 << 20  # bytes handled at once
 
 
 def encode(key: str) -> bytes:
@@ -336,11 +337,14 @@ def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[
     ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
     whole = np.empty(int(ends[-1]), np.uint8)
     moved = starts - ends[:-1]
-    for first in range(0, len(starts), _BLOCK):
-        some = slice(first, min(first + _BLOCK, len(starts)))
-        at, stop = ends[some.start], ends[some.stop]
+    first = 0
+    while first < len(starts):
+        # Each byte takes 16 of memory meanwhile.
+        last = max(first + 1, int(np.searchsorted(ends, ends[first] + _GATHERED_BYTES, side="right")) - 1)
+        at, stop = ends[first], ends[last]
         # The source of each byte: its place in the result, plus the distance that its piece has moved.
-        whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[some], lengths[some])]
+        whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[first:last], lengths[first:last])]
+        first = last
     return whole
 
 
