@@ -455,6 +455,12 @@ REASONS = {
         "two points of a run of 40 steps. What is left is the I/O thread's Python, 30 µs per object."
     ),
     "unknown-busy": "objects of known size leave no more: see late-busy.",
+    "tokens": (
+        "all cores are busy: of some 6.5 µs of CPU per window (raw sockets: 1.3) the first touch of the memory of two "
+        "windows of blocks, libcurl's copy out of its buffer, and the copy of each window into its batch, as int64, "
+        "take more than half. Memory of runs that is used again is next."
+    ),
+    "tokens-late": "see tokens.",
     "big-tls": (
         "rounds spread threefold, and the best was 0.3: server, client and TLS on both sides are four loads on two "
         "cores. An earlier run of the same read path, on a quieter machine, had 0.42 (0.40 - 0.68)."

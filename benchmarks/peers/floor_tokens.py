@@ -1,4 +1,4 @@
-"""The floor of tokens: ranges of 1 MiB over raw sockets, each into fresh memory; no window is cut and none is mixed."""
+"""The floor of tokens: ranges of 1 MiB over raw sockets into memory used again; no window is cut, mixed or kept."""
 
 import socket
 
