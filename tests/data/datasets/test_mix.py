@@ -344,6 +344,8 @@ class TestRefusals:
             ({"batches": "mixed"}, "batches must be"),
             ({"epoch_samples": 0}, "epoch_samples"),
             ({"epoch_samples": 1.5}, "epoch_samples"),
+            ({"epoch_samples": 1 << 70}, r"more than 2\^62 samples"),
+            ({"weights": WEIGHTS | {"files": 1e-300}}, r"more than 2\^62 samples"),
             ({"epoch_samples": 10, "ends": "once"}, "pass one of the two"),
             ({"ends": "once", "batches": "one-source"}, "does not go with"),
             ({"weights": ps.Schedule([(0, WEIGHTS)])}, "pass epoch_samples="),
@@ -388,6 +390,25 @@ class TestRefusals:
         loader = ps.DataLoader(sources["objects"], 4)
         with pytest.raises(Unusable, match=r"new_weights= changes the weights of a ps\.Mix"):
             loader.load_state_dict(loader.state_dict(), new_weights=WEIGHTS)
+
+    def test_states_of_other_kinds(self, sources):
+        loader = loader_of(sources)
+        state = loader.state_dict()
+        plain = ps.DataLoader(sources["objects"], 4).state_dict()
+        for wrong in (plain, {name: value for name, value in state.items() if name != "mixture"}):
+            with pytest.raises(StateMismatch, match=r"of one dataset, not of a ps\.Mix"):
+                loader.load_state_dict(wrong, new_weights=True)
+        for mix in ({"batches": "random"}, {"ends": "once"}):
+            with pytest.raises(StateMismatch, match="cannot change during a run"):
+                loader_of(sources, mix=mix).load_state_dict(state, new_weights=True)
+
+    def test_schedules(self):
+        for stages, words in (
+            ([(0, {"a": -1})], "must be a number"),
+            ([(0, {"a": 1}), (5, {"b": 1})], "lacks the source 'a'"),
+        ):
+            with pytest.raises(Unusable, match=words):
+                ps.Schedule(stages)
 
     def test_functions_that_cannot_be_sent_to_workers(self, places):
         sources = {"a": ps.MapDataset.from_prefix(places["files"], transform=lambda sample: sample.key)}
@@ -447,6 +468,8 @@ class TestParts:
             ps.Mix.by("label", dataset)
         with pytest.raises(Unusable, match="takes a MapDataset, got a str"):
             ps.Mix.by(dataset, "shape")
+        with pytest.raises(Unusable, match="name of a column"):
+            ps.Mix.by(["shape"], dataset)
         dataset.catalog = dataset.catalog[[0] * 300].with_columns(number=[*range(300)])
         with pytest.raises(Unusable, match="300 values"):
             ps.Mix.by("number", dataset)

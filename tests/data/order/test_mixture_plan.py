@@ -184,7 +184,7 @@ class TestRefusals:
             go_on(plan_of({"a": 3, "b": 1}), self.state(), 1, new_weights={"a": 1, "b": 1, "x": 1})
 
     def test_other_batches_of_the_mixture(self):
-        with pytest.raises(StateMismatch, match="the order differs"):
+        with pytest.raises(StateMismatch, match="cannot change during a run"):
             go_on(plan_of({"a": 3, "b": 1}, batches="random"), self.state(), 1)
 
     def test_another_global_batch_without_a_word(self):

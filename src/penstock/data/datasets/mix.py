@@ -51,6 +51,7 @@ __all__ = ["Mix", "MixedBatches", "MixedDataset", "SourceCounts"]
 _LOG = logging.getLogger("penstock")
 _LONGEST_NAME = 100
 _MOST_PARTS = 256
+_MOST_SAMPLES = 1 << 62
 
 
 class Mix(BatchableDataset, TorchIterableDataset[Any]):
@@ -137,6 +138,11 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         self._epoch_samples = None if epoch_samples is None else whole(epoch_samples, "epoch_samples", 1)
         # Refuses arguments that do not fit together.
         order = self._mixture(self._batched(1, shuffle=False, seed=0, place="unsharded"))
+        if order.total > _MOST_SAMPLES:
+            raise Unusable(
+                "an epoch of this mixture would have more than 2^62 samples: pass a smaller epoch_samples=, or 0 for "
+                "a tiny weight"
+            )
         self.epoch_samples = order.total
         self.weights = dict(zip(self.sources, map(float, order.steps[0].weights), strict=True))
 
@@ -167,6 +173,8 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         """
         if not isinstance(dataset, MapDataset):
             raise Unusable(f"Mix.by takes a MapDataset, got a {type(dataset).__name__}")
+        if not isinstance(column, str):
+            raise Unusable(f"Mix.by takes the name of a column, or 'label', got {column!r}")
         numbers, names = classes_of([dataset.catalog], column)
         there = np.unique(numbers).tolist()
         if len(there) > _MOST_PARTS:

@@ -165,8 +165,15 @@ class MixturePlan(SamplingPlan):
         if new_weights is not None and new_weights is not True:
             names = [source.name for source in self.order.sources]
             plan = replace(self, order=replace(self.order, steps=steps_of(new_weights, names)))
-        if not isinstance(state, Mapping) or not isinstance(state.get("mixture"), Mapping):
+        if not isinstance(state, Mapping):
             return plan, state
+        if not isinstance(state.get("mixture"), Mapping):
+            raise StateMismatch("this state is of one dataset, not of a ps.Mix: it lacks the draws of each source")
+        if state.get("order") != self.order.identity:
+            raise StateMismatch(
+                'batches= and ends="once" of a mixture cannot change during a run: the state is of '
+                f"{state.get('order')!r}, here it is {self.order.identity!r}"
+            )
         found = _Found(state)
         order = plan.order
         for source in order.sources:

@@ -51,7 +51,8 @@ class Schedule:
         linear: Whether weights change linearly between stages; False: each stage holds until the next begins.
 
     Raises:
-        Unusable: There is no stage, a position is smaller than the one before it, or weights are no mapping.
+        Unusable: There is no stage, a position is smaller than the one before it, or weights are not valid or of
+            other sources than those of the first stage.
 
     Example:
         >>> schedule = ps.Schedule([(0, {"web": 9, "code": 1}), (200_000, {"web": 1, "code": 1})])
@@ -78,6 +79,8 @@ class Schedule:
         positions = [position for position, _ in kept]
         if positions[0] or positions != sorted(positions):
             raise Unusable(f"the positions of a Schedule begin at 0 and do not fall, got {positions}")
+        for _, weights in kept:
+            _checked(weights, [*kept[0][1]])
         object.__setattr__(self, "stages", tuple(kept))
 
     def weights_at(self, position: int) -> dict[str, float]:
