@@ -412,6 +412,10 @@ BARS = (
     Bar("index", "headers", "% of the bytes", lambda ours, _: ours["percent"], 2, unit="%"),
     *_tokens("tokens"),
     *_tokens("tokens-late"),
+    *(
+        Bar("mixture", mixed, "samples/s beside one source", rate_by_theirs, 0.97, at_least=True)
+        for mixed in ("penstock_mixture", "penstock_mixed_shards")
+    ),
     _paired("pairs"),
     _paired("pairs-late"),
     *_hedged(),

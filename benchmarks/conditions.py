@@ -246,6 +246,12 @@ _PARQUET = (
     Run("pyarrow_rows", f"{_ARROW} numpy==2.4.6"),
     Run("datasets_rows", _DATASETS),
 )
+_MIXTURE = (
+    Run("penstock_mixture", beside="penstock_objects"),
+    Run("penstock_objects"),
+    Run("penstock_mixed_shards", beside="penstock_shards"),
+    Run("penstock_shards"),
+)
 _PAIRS = (Run("penstock_pairs", beside="penstock_singles"), Run("penstock_singles"))
 _TOKENS = (
     Run("floor_tokens", threads=8),
@@ -390,6 +396,14 @@ CONDITIONS = (
     ),
     Condition("parquet", "rows of 30 to 110 KB in Parquet files of 2,500", "parquet", "plain", _PARQUET, rounds=3),
     Condition("parquet-late", "the same, 30 ms to the first byte", "parquet", "late", _PARQUET, rounds=3),
+    Condition(
+        "mixture",
+        "the samples of the tar files and their objects as two sources",
+        "shards",
+        "plain",
+        _MIXTURE,
+        rounds=3,
+    ),
     Condition("pairs", "samples of two objects, 100 KiB and 1 KiB", "pairs", "plain", _PAIRS, rounds=3),
     Condition("pairs-late", "the same, 30 ms to the first byte", "pairs", "late", _PAIRS, rounds=3),
     Condition("tokens", "windows of 2,048 tokens of 2 bytes in files of 128 MiB", "tokens", "plain", _TOKENS, rounds=3),

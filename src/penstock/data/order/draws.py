@@ -34,6 +34,7 @@ _RANDOM = 4096
 _KEPT = 4  # lookups of epochs of a source
 # The key of the run that ends an epoch in which each source comes once.
 _LAST = "once, last"
+_TOGETHER = 4
 # An odd number, by which the arrangements of neighbouring blocks differ.
 _TURN = 1_000_003
 
@@ -325,10 +326,13 @@ class Draws:
         """Return the source of each unit, and its number among the block's units of this source."""
         if self._mixture.batches == "random" or key == _LAST:
             return self._permuted(key, piece, numbers, bounds, rows, units)
-        # Neighbours of a source lie far apart, so that each rank's part of a batch has its share of each.
-        places = (
-            units * spread(piece.units) + (numbers[rows] * _TURN + self._seed % _TURN) % piece.units
-        ) % piece.units
+        # Few neighbours are of one source, and the next ones lie far away, so that each rank's part of a batch has its
+        # share of each. Some together are made faster than one by one.
+        together = _TOGETHER if piece.units >= _TOGETHER**3 else 1
+        groups = piece.units // together
+        group, at = np.divmod(units, together)
+        turned = (group * spread(groups) + (numbers[rows] * _TURN + self._seed % _TURN) % groups) % groups
+        places = np.where(group < groups, turned * together + at, units)
         sources = _source_of(bounds, rows, places)
         return sources, places - bounds[rows, sources]
 
