@@ -101,6 +101,21 @@ def test_training_limited_by_max_steps_resumes_after_its_last_step(url, whole, t
     assert _interrupted(loaders, tmp_path, EVERY_STEP, dies_at, **steps) == whole[:17]
 
 
+def _mixed(url, workers=0):
+    dataset = ps.MapDataset.from_prefix(url, transform=keys)
+    mix = ps.Mix({"first": dataset[:15], "second": dataset[15:]}, weights={"first": 1, "second": 1}, epoch_samples=22)
+    return ps.DataLoader(mix, BATCH, shuffle=True, num_workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dies_at", [3, 6, 13])
+def test_training_on_a_mixture_resumes_after_its_last_saved_step(url, tmp_path, workers, dies_at):
+    ledger = fit(Keeper(), _mixed(url), tmp_path / "whole", EVERY_STEP)
+    assert len(ledger) == 18
+    loaders = (_mixed(url, workers) for _ in range(2))
+    assert _interrupted(loaders, tmp_path / "killed", EVERY_STEP, dies_at) == ledger
+
+
 def test_another_set_is_refused(url, tmp_path):
     loaders = iter([_map(url), ps.DataLoader(ps.MapDataset.from_prefix(url, transform=keys)[1:], BATCH, shuffle=True)])
     with pytest.raises(StateMismatch):
