@@ -45,7 +45,7 @@ def build(word: str = "") -> Typer:
         app.registered_commands += [
             each for each in part.registered_commands if (each.name or getattr(each.callback, "__name__", "")) in names
         ]
-        app.registered_groups += part.registered_groups
+        app.registered_groups += [each for each in part.registered_groups if each.name in names]
     return app
 
 
