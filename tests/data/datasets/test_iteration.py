@@ -46,7 +46,7 @@ def test_alone_a_process_is_its_rank_without_workers(ranked):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_have_the_parents_rank_and_their_own_number(method):
     iterations = Iterations(None)
-    iterations.epochs.resume(Cursor(4, 10, 8))
+    iterations.epochs.resume(Cursor(4, 10, 8, 3))
     loader = DataLoader(
         Where(iterations),
         batch_size=None,
@@ -56,9 +56,9 @@ def test_workers_have_the_parents_rank_and_their_own_number(method):
         timeout=100,
     )
     found = list(loader)
-    assert found == [[[4, 10, 8], [2, 3, 0, 2]], [[4, 10, 8], [2, 3, 1, 2]]]
-    assert [cursor for cursor, _ in loader] == [[5, 0, 8]] * 2
-    assert iterations.epochs.next() == Cursor(6, 0, 8)
+    assert found == [[[4, 10, 8, 3], [2, 3, 0, 2]], [[4, 10, 8, 3], [2, 3, 1, 2]]]
+    assert [cursor for cursor, _ in loader] == [[5, 0, 8, 3]] * 2
+    assert iterations.epochs.next() == Cursor(6, 0, 8, 3)
 
 
 def _forget(*_) -> None:
@@ -70,7 +70,7 @@ def _forget(*_) -> None:
 def test_a_spawned_worker_has_no_need_of_its_parents_environment():
     options = {"multiprocessing_context": "forkserver", "worker_init_fn": _forget, "timeout": 100}
     loader = DataLoader(Where(Iterations(None)), batch_size=None, num_workers=1, **options)
-    assert list(loader) == [[[0, 0, 0], [2, 3, 0, 1]]]
+    assert list(loader) == [[[0, 0, 0, 0], [2, 3, 0, 1]]]
 
 
 def _train(rank: int, loaders: list[DataLoader], results) -> None:
@@ -91,7 +91,7 @@ def test_a_dataset_that_is_made_before_its_ranks_are_started_is_each_ranks_own(m
     loaders = []
     for each in options:
         iterations = Iterations(None)
-        iterations.epochs.resume(Cursor(4, 10, 8))
+        iterations.epochs.resume(Cursor(4, 10, 8, 3))
         loaders.append(DataLoader(Where(iterations), batch_size=None, **each))
     results = context.Queue()
     ranks = [context.Process(target=_train, args=(rank, loaders, results)) for rank in range(2)]
@@ -104,9 +104,10 @@ def test_a_dataset_that_is_made_before_its_ranks_are_started_is_each_ranks_own(m
         for each, epochs in zip(options, found[rank], strict=True):
             workers = each.get("num_workers", 1)
             assert epochs == [
-                [[begun, [rank, 2, worker, workers]] for worker in range(workers)] for begun in ([4, 10, 8], [5, 0, 8])
+                [[begun, [rank, 2, worker, workers]] for worker in range(workers)]
+                for begun in ([4, 10, 8, 3], [5, 0, 8, 3])
             ]
-    assert all(loader.dataset.iterations.epochs.next() == Cursor(4, 10, 8) for loader in loaders)
+    assert all(loader.dataset.iterations.epochs.next() == Cursor(4, 10, 8, 3) for loader in loaders)
 
 
 def test_sent_anywhere_else_it_finds_its_place_where_it_arrives(ranked):
