@@ -73,7 +73,7 @@ HOMES = {
     "pyarrow": ("data.parquet", "data.shards.parquet", "interop"),
     "pycurl": ("engine.transport.libcurl",),
     "pytest": ("testing",),
-    "ray": ("interop",),
+    "ray": ("ray", "jobs.carriers"),
     "rich": ("cli", "progress"),
     "safetensors": ("checkpoint",),
     "sklearn": ("cli.demo", "testing"),
