@@ -10,7 +10,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.format.layout import Layout
 
 __all__ = ["Piece", "pieces"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.data.zarr.arguments import shape_of
 from penstock.data.zarr.arrangement import Shape, arrange, dims_of
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import Unusable
 
 DIMS = ("time", "y", "x")

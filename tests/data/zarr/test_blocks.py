@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.data.zarr.arrangement import blocks_of
 from penstock.data.zarr.extraction import Cut
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.layout import layout_of
 
 MIB = 1 << 20
 

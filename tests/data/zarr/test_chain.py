@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.data.zarr.codecs import chain_of
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.codecs import chain_of
+from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import Damaged
 from tests.data.zarr.test_documents import V2, V3
 

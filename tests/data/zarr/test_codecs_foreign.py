@@ -11,8 +11,8 @@ import numcodecs
 import numpy as np
 import pytest
 
-from penstock.data.zarr.codecs import ForeignDecoder, decoder_of
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.codecs import ForeignDecoder, decoder_of
+from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import Damaged, MissingExtra, Unsupported
 from tests.data.zarr.arrays import chunks_of, named, put, same
 from tests.data.zarr.test_documents import V2, V3

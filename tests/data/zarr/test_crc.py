@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from penstock.data.zarr import steps
+from penstock.data.zarr.format import steps
 from penstock.errors import ChecksumMismatch, MissingExtra
 
 RFC = bytes.fromhex("00" * 32), bytes.fromhex("aa36918a")  # RFC 3720, B.4: 32 bytes of zeroes

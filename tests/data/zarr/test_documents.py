@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
-from penstock.data.zarr.layout import layout_of, sharding
+from penstock.data.zarr.format.layout import layout_of, sharding
 from penstock.errors import Damaged, PenstockError, Unsupported
 
 V2 = json.loads("""{

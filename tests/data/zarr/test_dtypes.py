@@ -7,7 +7,7 @@ import pytest
 import zarr
 from zarr.core.dtype import get_data_type_from_json
 
-from penstock.data.zarr.layout import Fields, fill_value, v2_dtype, v3_dtype
+from penstock.data.zarr.format.layout import Fields, fill_value, v2_dtype, v3_dtype
 from penstock.errors import Damaged, Unsupported
 
 NUMBERS = [*("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

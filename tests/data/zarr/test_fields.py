@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.data.zarr.layout import Fields
+from penstock.data.zarr.format.layout import Fields
 from penstock.errors import Damaged, Unsupported
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from penstock.data.zarr.foreign import arrays_of, is_opened
-from penstock.data.zarr.metadata import open_arrays
+from penstock.data.zarr.format.metadata import open_arrays
 from penstock.errors import Unsupported, Unusable
 from penstock.interop.zarr import Store
 from penstock.source import open_source

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.zarr.layout import Layout
+from penstock.data.zarr.format.layout import Layout
 from penstock.errors import Unusable
 from tests.data.zarr.grid import Piece, pieces
 

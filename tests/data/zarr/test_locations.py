@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.data.zarr import arrays
 from penstock.data.zarr.arrays import OwnObjects, ReferencedObjects, Stores, check_absent
-from penstock.data.zarr.layout import layout_of
-from penstock.data.zarr.references import references_of
+from penstock.data.zarr.format.layout import layout_of
+from penstock.data.zarr.format.references import references_of
 from penstock.errors import Bug, Damaged, NotFound, Unsupported, Unusable
 from penstock.source import open_source
 from penstock.values import Span

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.zarr.metadata import image_of
+from penstock.data.zarr.format.metadata import image_of
 
 LEVELS = [{"path": "0"}, {"path": "1"}]
 

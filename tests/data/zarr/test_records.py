@@ -9,9 +9,9 @@ import uuid
 
 import pytest
 
-from penstock.data.zarr import references as records
-from penstock.data.zarr.metadata import open_arrays
-from penstock.data.zarr.references import Records, Target, references_of_records
+from penstock.data.zarr.format import references as records
+from penstock.data.zarr.format.metadata import open_arrays
+from penstock.data.zarr.format.references import Records, Target, references_of_records
 from penstock.errors import Damaged, DatasetChanged, Unsupported
 from penstock.source import open_source
 from tests.data.zarr.referencefiles import put_references, record

@@ -1,12 +1,13 @@
 """Datasets of Zarr arrays: from ``ZarrDataset(url)`` to a sample.
 
 1. ``dataset`` checks its arguments (``arguments``), before the first request.
-2. ``opening`` finds the arrays: ``metadata`` fetches their documents, and ``layout`` checks them. ``references``
-   locates chunks in other files; ``foreign`` takes arrays that a program has opened.
-3. ``arrays``: where the objects of each array are, and how its values are decoded (``cf``).
+2. ``opening`` finds the arrays: ``format`` reads their documents, and locates chunks in other files by references;
+   ``foreign`` takes arrays that a program has opened.
+3. ``arrays``: where the objects of each array are, and how its values are decoded.
 4. ``coordinates`` reads coordinates, and ``alignment`` pairs elements of several arrays by them.
 5. ``arrangement`` numbers the samples; ``extraction`` cuts each one at the borders of chunks.
 6. ``reading`` follows the order of an epoch; ``pool`` schedules its chunks within the limits of memory.
-7. ``contents`` locates each chunk, by the index of its shard; ``codecs`` and ``steps`` decode it, once.
+7. ``contents`` locates each chunk, by the index of its shard, and decodes it by the codecs of ``format``, once.
 8. ``reading`` cuts the samples from decoded chunks, and ``dataset`` stacks them. ``plan`` and ``measure``: costs.
+   ``map``: samples by number.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.zarr.alignment import Alignment
-    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.format.layout import Layout
 
     Moving: TypeAlias = Sequence[tuple[Layout, Sequence[Cut]]]
 

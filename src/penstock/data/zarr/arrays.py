@@ -13,9 +13,9 @@ from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from penstock.data.zarr.cf import ATTRIBUTES, cf_of
-from penstock.data.zarr.metadata import open_arrays
-from penstock.data.zarr.references import MOST_ROOTS
+from penstock.data.zarr.format.cf import ATTRIBUTES, cf_of
+from penstock.data.zarr.format.metadata import open_arrays
+from penstock.data.zarr.format.references import MOST_ROOTS
 from penstock.engine.contracts.fetching import CachedFetching
 from penstock.errors import Bug, Damaged, DatasetChanged, Forbidden, NotFound, Unsupported, Unusable
 from penstock.stores.urls import parse
@@ -24,9 +24,9 @@ from penstock.values import Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.data.zarr.cf import Decoding
-    from penstock.data.zarr.layout import Layout
-    from penstock.data.zarr.references import Records, References
+    from penstock.data.zarr.format.cf import Decoding
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.references import Records, References
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.options import StoreOptions
@@ -161,7 +161,7 @@ def _by_home(reads: Iterable[ReadOperation]) -> dict[int, list[ReadOperation]]:
     return homes
 
 
-_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/layout.py
+_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format/layout.py
 _INDEX_BYTES = 16  # of a shard's index, per chunk
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from penstock.data.zarr.arrangement import MOST_AT_ONCE
 from penstock.data.zarr.arrays import StoredArray, check_absent, joined, numbered
-from penstock.data.zarr.codecs import decoder_of
-from penstock.data.zarr.layout import chunk_span, index_span, read_index
+from penstock.data.zarr.format.codecs import decoder_of
+from penstock.data.zarr.format.layout import chunk_span, index_span, read_index
 from penstock.data.zarr.pool import MemoryPool
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.waiting import Inbox
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from penstock.data.zarr.arrangement import Arrangement
     from penstock.data.zarr.arrays import Missing, StoredArray
     from penstock.data.zarr.extraction import Part
-    from penstock.data.zarr.layout import Layout
-    from penstock.data.zarr.references import Records
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.references import Records
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.data.zarr.alignment import Alignment, Coordinate, Times, align, times_along
 from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.arrays import OwnObjects, StoredArray, joined, numbered
-from penstock.data.zarr.cf import times_of
 from penstock.data.zarr.contents import Chunks, IndexCache, whole_array
+from penstock.data.zarr.format.cf import times_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:

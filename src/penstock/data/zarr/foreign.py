@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
 from penstock.data.zarr.arrays import OwnObjects
-from penstock.data.zarr.cf import ATTRIBUTES
-from penstock.data.zarr.metadata import Arrays
+from penstock.data.zarr.format.cf import ATTRIBUTES
+from penstock.data.zarr.format.metadata import Arrays
 from penstock.errors import Cancelled, NotFound, PenstockError, Transient, Truncated, Unusable
 from penstock.source import open_source
 from penstock.values import Span, as_folder

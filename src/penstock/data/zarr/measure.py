@@ -12,7 +12,7 @@ from penstock.data.order.indices import batch_indices
 from penstock.data.order.sampling import Cursor
 from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.contents import ShardIndexes
-from penstock.data.zarr.layout import index_span
+from penstock.data.zarr.format.layout import index_span
 from penstock.data.zarr.plan import Figures, picture, planned, simulated
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Forbidden, NotFound

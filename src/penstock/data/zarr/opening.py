@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.arrays import OwnObjects, ReferencedObjects, StoredArray
 from penstock.data.zarr.foreign import arrays_of, foreign_objects, is_opened, manifests_of
-from penstock.data.zarr.metadata import Arrays, open_arrays, with_names
-from penstock.data.zarr.references import METADATA, references_of, references_of_manifests, references_of_records
+from penstock.data.zarr.format.metadata import Arrays, open_arrays, with_names
+from penstock.data.zarr.format.references import METADATA, references_of, references_of_manifests, references_of_records
 from penstock.errors import Damaged, Denied, NotFound, PenstockError, Unusable
 from penstock.options import StoreOptions
 from penstock.source import open_source
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.data.zarr.foreign import Manifest
-    from penstock.data.zarr.layout import Layout
-    from penstock.data.zarr.references import References
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.references import References
     from penstock.source import Source
     from penstock.values import ObjectMeta
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from penstock.data.zarr.layout import Fields, sharding
-from penstock.data.zarr.steps import BYTES, COMPRESSORS, SPECIFIED, Room, Step, crc_step, step_of
+from penstock.data.zarr.format.layout import Fields, sharding
+from penstock.data.zarr.format.steps import BYTES, COMPRESSORS, SPECIFIED, Room, Step, crc_step, step_of
 from penstock.errors import ChecksumMismatch, Damaged, MissingExtra, NoSpace, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.data.zarr.layout import Layout
-    from penstock.data.zarr.steps import Encoded
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.steps import Encoded
 
 __all__ = ["Decoder", "ForeignDecoder", "chain_of", "decoder_of"]
 

@@ -12,7 +12,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from penstock.data.zarr.steps import BYTES, VALUES, Room, crc_step, step_of
+from penstock.data.zarr.format.steps import BYTES, VALUES, Room, crc_step, step_of
 from penstock.errors import MissingExtra
 
 VALUE = np.arange(300, dtype="<f4")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.zarr.codecs import decoder_of
-from penstock.data.zarr.references import References, Target, references_of, references_of_manifests
+from penstock.data.zarr.format.codecs import decoder_of
+from penstock.data.zarr.format.references import References, Target, references_of, references_of_manifests
 from penstock.errors import Damaged, NotFound, PenstockError, Unsupported
 from penstock.source import open_source
 from penstock.values import Span

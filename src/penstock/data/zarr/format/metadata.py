@@ -8,14 +8,14 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError, Unsupported, Unusable
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.format.layout import Layout
     from penstock.source import Source
 
 __all__ = ["Arrays", "check_name", "collected", "image_of", "open_arrays", "parsed", "with_names"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from penstock.data.zarr.steps import CRC_BYTES, checked
+from penstock.data.zarr.format.steps import CRC_BYTES, checked
 from penstock.errors import Damaged, Unsupported
 from penstock.values import Span
 

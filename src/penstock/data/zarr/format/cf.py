@@ -19,7 +19,7 @@ from penstock.errors import Damaged, MissingExtra, Unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.format.layout import Layout
 
 __all__ = ["ATTRIBUTES", "Decoding", "cf_of", "times_of"]
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from penstock.data.zarr.layout import Layout
+from penstock.data.zarr.format.layout import Layout
 
 ONE = {"key": "a/", "name": "", "dtype": np.dtype("f4"), "fill": np.float32(0), "attributes": {}, "document": {}}
 

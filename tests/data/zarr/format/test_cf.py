@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
-from penstock.data.zarr.cf import cf_of
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.cf import cf_of
+from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import Damaged
 from tests.amounts import examples
 from tests.data.zarr.arrays import same

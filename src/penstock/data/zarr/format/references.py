@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from penstock.data.parquet import coded_columns
-from penstock.data.zarr.metadata import Arrays, check_name, collected, parsed
+from penstock.data.zarr.format.metadata import Arrays, check_name, collected, parsed
 from penstock.errors import Damaged, DatasetChanged, InvalidURL, NotFound, PenstockError, UnknownScheme, Unsupported
 from penstock.stores.urls import is_divided, parse
 from penstock.values import Span
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.zarr.layout import Layout
+    from penstock.data.zarr.format.layout import Layout
     from penstock.source import Source
     from penstock.stores.urls import Location
     from penstock.values import ObjectMeta

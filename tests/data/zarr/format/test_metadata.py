@@ -15,7 +15,7 @@ import xarray as xr
 import zarr
 from zarr.storage import MemoryStore
 
-from penstock.data.zarr.metadata import Arrays, open_arrays
+from penstock.data.zarr.format.metadata import Arrays, open_arrays
 from penstock.errors import Damaged, Denied, Forbidden, NotFound, Unsupported
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match

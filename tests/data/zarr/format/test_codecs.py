@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.zarr.codecs import decoder_of
-from penstock.data.zarr.layout import layout_of
+from penstock.data.zarr.format.codecs import decoder_of
+from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.zarr.arrays import arrays, chunks_of, named, put, read, same

@@ -1,0 +1,6 @@
+"""Zarr's formats: from metadata documents to the decoding of a chunk.
+
+1. ``metadata`` fetches the documents of an array or group; ``layout`` checks them, and names the objects of chunks.
+2. ``references`` locates chunks in other files, by documents of kerchunk and manifests of VirtualiZarr.
+3. ``codecs`` makes the decoder of an array, of single ``steps``; ``cf`` decodes values by the CF attributes.
+"""
