@@ -3,10 +3,11 @@
 From ``penstock cp a b`` in a shell to the exit code:
 
 1. ``main`` (this file) prepares standard output, and ``output.exit_on_error`` surrounds all that follows.
-2. ``app.build`` finds the word ``cp`` in its table, imports ``commands/cp.py`` alone, and typer parses the arguments.
+2. ``app.build`` finds the word ``cp`` in its table, imports ``commands/objects/cp.py`` alone, and typer parses
+   the arguments.
 3. ``options.with_store`` turns ``--store``, ``-o`` and the like into the options of the URLs' provider.
-4. ``commands.cp.cp``, whose signature and docstring are the options and the help, calls public functions of Penstock
-   or of ``jobs/``: here ``jobs.transfer``, which yields an outcome for each object.
+4. ``commands.objects.cp.cp``, whose signature and docstring are the options and the help, calls public functions of
+   Penstock or of ``jobs/``: here ``jobs.transfer``, which yields an outcome for each object.
 5. ``output.Report`` prints a line of JSON for each, then errors and sums on standard error, and raises ``SystemExit``
    with the code of the worst failure.
 6. Any other error of Penstock becomes one line and a code of ``output.CODES``.

@@ -15,12 +15,14 @@ __all__ = ["build"]
 
 # Module of ``commands`` with each command, in the order of the help. Its ``app`` has the command.
 _HOMES = {
-    **{name: name for name in ("ls", "stat", "cp")},
-    "mv": "cp",
-    **{name: name for name in ("rm", "cat", "du", "find", "index", "pack", "sync")},
+    **{name: f"objects.{name}" for name in ("ls", "stat", "cp")},
+    "mv": "objects.cp",
+    **{name: f"objects.{name}" for name in ("rm", "cat", "du", "find")},
+    **{name: name for name in ("index", "pack", "sync")},
     "copy-tree": "jobs",
-    **{name: name for name in ("jobs", "presign", "checkpoint", "zarr")},
-    **{name: name for name in ("cache", "config", "doctor", "bench", "report", "demo")},
+    "jobs": "jobs",
+    "presign": "objects.presign",
+    **{name: name for name in ("checkpoint", "zarr", "cache", "config", "doctor", "bench", "report", "demo")},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option, Typer
 
-from penstock.cli.commands.ls import nothing
+from penstock.cli.commands.objects.ls import nothing
 from penstock.cli.options import JsonLines, Prefix, Store, with_store
 from penstock.cli.output import write_row
 from penstock.jobs.selection import sized

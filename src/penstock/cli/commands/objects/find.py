@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.commands.ls import form, nothing
+from penstock.cli.commands.objects.ls import form, nothing
 from penstock.cli.options import JsonUrls, Long, Store, seconds, size_bytes, with_options, with_store
 from penstock.cli.output import write
 from penstock.errors import NotFound

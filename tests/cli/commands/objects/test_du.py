@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.commands.du import Row, _groups
+from penstock.cli.commands.objects.du import Row, _groups
 from penstock.values import ObjectMeta
 
 SIZES = {"t/a": 1, "t/b!": 2, "t/b/1": 10, "t/b/x/2": 20, "t/é/3": 100, "t/z": 3, "u": 1000}
