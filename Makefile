@@ -2,6 +2,8 @@
 #   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
 #   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core and one more, four at most; 0: in one
 #   make lint | bench | clean
+#   make package       sdist and wheel in dist/, checked, and the wheel in a bare environment of each Python that is here
+#   make api           accept a change of the public names and signatures (tests/public_api.txt)
 #   make soak [PENSTOCK_SEED=…]                the random tests with more examples and kills, and the slow ones
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -9,7 +11,7 @@ PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test lint bench soak clean
+.PHONY: demo test lint package api bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -24,6 +26,13 @@ lint: .venv/dev.stamp
 	@$(PY) -m ruff format --check
 	@$(PY) -m mypy
 
+package: .venv/dev.stamp
+	@$(PY) -m tests.pythons.package $(TAG)
+
+api: .venv/dev.stamp
+	@$(PY) -m tests.public_api
+	@git --no-pager diff --stat -- tests/public_api.txt
+
 bench: .venv/dev.stamp
 	@$(PY) -m benchmarks
 	@$(PY) -m benchmarks.bulk
@@ -36,7 +45,7 @@ soak: .venv/dev.stamp
 	  -o faulthandler_timeout=1800
 
 clean:
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@rm -rf .venv .venv-package .venv-bare-* .venv-core-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # An extra is installed beside what is there already, so `make demo` stays small and `make test` after it is quick.

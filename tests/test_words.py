@@ -11,7 +11,7 @@ import pytest
 from tests.grammar import docstrings, faults, messages, names_of_tests
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 # What a reader stumbles over, and what to write instead: in the code's own words too, and
 REFUSED = {
