@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
-    from penstock.jobs.copy_tree import copy_tree
+    from penstock.jobs.carriers import Ray
     from penstock.jobs.find import find, presign
     from penstock.jobs.pack import pack
+    from penstock.jobs.parts.copy_tree import copy_tree
     from penstock.jobs.sync import sync
     from penstock.jobs.warm import warm
     from penstock.options import (
@@ -99,6 +100,7 @@ _HOMES = {
     "Path": "interop.path",
     "PenstockError": "errors",
     "Place": "values",
+    "Ray": "jobs.carriers",
     "ReadOptions": "options",
     "Repeat": "data.order.partition",
     "RetryOptions": "options",
@@ -113,7 +115,7 @@ _HOMES = {
     "ZarrDataset": "data.zarr.dataset",
     "concat": "data.datasets.concat",
     "copy": "verbs",
-    "copy_tree": "jobs.copy_tree",
+    "copy_tree": "jobs.parts.copy_tree",
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
@@ -165,6 +167,7 @@ __all__ = [
     "PenstockError",
     "Place",
     "Prices",
+    "Ray",
     "ReadOptions",
     "Repeat",
     "RetryOptions",

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from penstock.errors import ConfigError, Unusable
+from penstock.jobs.carriers import Ray
 from penstock.options import StoreOptions
 from penstock.options.table import PART_KINDS, PARTS, meant
 from penstock.options.typed import converted, overlaid, own_names
@@ -26,10 +27,13 @@ __all__ = [
     "JsonOne",
     "JsonUrls",
     "Long",
+    "OnRay",
+    "Part",
     "Prefix",
     "Processes",
     "Store",
     "Urls",
+    "cluster",
     "seconds",
     "settled",
     "size_bytes",
@@ -57,6 +61,14 @@ Processes = Annotated[
         show_default=False,
         help="Processes that copy small objects. Default: as many as processors, up to 4.",
     ),
+]
+
+Part = Annotated[
+    str | None, Option("--part", metavar="N/COUNT", help="Only this process's share of the parts, as 3/16.")
+]
+OnRay = Annotated[
+    str | None,
+    Option("--ray", metavar="ADDRESS", help="Do the parts on this Ray cluster: auto, or ray://host:10001."),
 ]
 
 # Parameters of commands that are URLs.
@@ -195,6 +207,11 @@ def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callabl
         return complete
 
     return fold
+
+
+def cluster(address: str | None) -> Ray | None:
+    """Return the cluster that ``--ray`` names; None without it."""
+    return None if address is None else Ray(address=address)
 
 
 def seconds(text: str, flag: str) -> float:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
@@ -26,6 +26,7 @@ __all__ = [
     "INTERRUPTED",
     "MEANINGS",
     "Report",
+    "aside",
     "check_page",
     "code_of",
     "counted",
@@ -104,6 +105,16 @@ def write(text: str) -> None:
 def write_row(record: Mapping[str, object], text: str, *, as_json: bool) -> None:
     """Write one line to standard output: the record as JSON, or the text. Raises as ``write`` does."""
     write((dumps(record) if as_json else harmless(text)) + "\n")
+
+
+@contextmanager
+def aside(on: object) -> Iterator[None]:
+    """Keep standard output for results if a cluster works (``on``): Ray writes of dead workers to it."""
+    if on is None:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 @contextmanager

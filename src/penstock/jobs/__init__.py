@@ -10,6 +10,7 @@ From ``penstock sync`` to the report:
 5. ``sync`` deletes what the source lacks, if nothing failed.
 6. ``outcome``: each object's outcome goes into the result, to the progress line, and as a line into the report file.
 
-``copy_tree`` does 1 to 4 in parts, ranges of keys, with ``records`` in a bucket.
+``parts.copy_tree`` does 1 to 4 in parts, ranges of keys, with records in a bucket; ``carriers`` carry parts out, here
+or on a Ray cluster.
 ``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``pack`` writes ``members``.
 """

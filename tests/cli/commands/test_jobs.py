@@ -20,17 +20,32 @@ def test_a_job_is_listed_and_shown(penstock, job):
     assert (listed["operation"], listed["parts"], listed["parts_done"], listed["objects"]) == ("copy_tree", 1, 1, 5)
     assert "1/1      parts" in penstock("jobs", "ls", str(job.parent)).stdout
     shown = penstock("jobs", "show", str(job))
-    assert "1 of 1 part done, 0 with failures" in shown.stdout
-    assert "5 copied (10 bytes), 0 unchanged, 0 failed" in shown.stdout
+    assert "1 of 1 done, 0 with failures" in shown.stdout
+    assert "copied bytes  10 bytes" in shown.stdout
     record = json.loads(penstock("jobs", "show", "--json", str(job)).stdout)
     assert record["arguments"]["source"].endswith("/from/")
     assert (record["copied"], record["copied_bytes"], record["bytes"], record["failures"]) == (5, 10, 10, [])
 
 
+def test_a_page_shows_a_job(penstock, job, tmp_path):
+    shown = penstock("jobs", "show", str(job), "--html", f"{tmp_path}/job.html")
+    assert shown.returncode == 0, shown.stderr
+    assert "<h1>copy_tree</h1>" in (tmp_path / "job.html").read_text()
+    assert penstock("jobs", "show", str(job), "--html", f"{tmp_path}/no/job.html").returncode == 2
+
+
+def test_a_job_of_an_unknown_operation_is_refused(penstock, job):
+    plan = json.loads((job / "plan.json").read_text())
+    (job / "plan.json").write_text(json.dumps(plan | {"operation": "fly"}))
+    done = penstock("jobs", "resume", str(job))
+    assert done.returncode == 2
+    assert "knows no operation 'fly'" in done.stderr
+
+
 def test_a_job_is_continued(penstock, job, tmp_path):
     (tmp_path / "to" / "3").unlink()
     (job / "done" / "000000.json").unlink()
-    assert "0 of 1 part done" in penstock("jobs", "show", str(job)).stdout
+    assert "0 of 1 done" in penstock("jobs", "show", str(job)).stdout
     done = penstock("jobs", "resume", str(job))
     assert done.stdout == "1 object copied (3 bytes), 4 unchanged, 1 of 1 part done\n"
     assert (tmp_path / "to" / "3").read_bytes() == b"xxx"
@@ -38,7 +53,7 @@ def test_a_job_is_continued(penstock, job, tmp_path):
 
 def test_records_are_deleted_and_copies_stay(penstock, job, tmp_path):
     done = penstock("jobs", "rm", str(job))
-    assert done.stdout == f"2 records of file://{job}/ deleted\n"
+    assert done.stdout == f"3 records of file://{job}/ deleted\n"
     assert len([*(tmp_path / "to").iterdir()]) == 5
     for words in (("ls", str(job.parent)), ("show", str(job)), ("resume", str(job)), ("rm", str(job))):
         gone = penstock("jobs", *words)

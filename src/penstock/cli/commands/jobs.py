@@ -1,24 +1,23 @@
 """``penstock copy-tree``: copy a tree of any size in parts; ``penstock jobs``: the records of such jobs."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
+from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JsonLines, JsonOne, Processes, Store, with_options, with_store
-from penstock.cli.output import counted, harmless_lines, readable, write, write_row
-from penstock.errors import NotFound
-from penstock.jobs.copy_tree import TreeCopied, job_run
-from penstock.jobs.records import JobPlan, Records, jobs_below
+from penstock.cli.options import JsonLines, JsonOne, OnRay, Part, Processes, Store, cluster, with_options, with_store
+from penstock.cli.output import aside, check_page, counted, harmless_lines, readable, save_page, write, write_row
+from penstock.errors import NotFound, Unusable
+from penstock.jobs.parts.copy_tree import TreeCopied
+from penstock.jobs.parts.records import JobPlan, Records, jobs_below
+from penstock.jobs.parts.report import JobReport
 
 __all__ = ["app", "copy_tree"]
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
-Part = Annotated[
-    str | None, Option("--part", metavar="N/COUNT", help="Only this process's share of the parts, as 3/16.")
-]
 
 
 class _Which(NamedTuple):
@@ -38,6 +37,7 @@ def _which(
 
 class _How(NamedTuple):
     part: str | None
+    on: ps.Ray | None
     report: str | None
     processes: int | None
     json: bool
@@ -46,11 +46,12 @@ class _How(NamedTuple):
 def _how(
     *,
     part: Part = None,
+    ray: OnRay = None,
     report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
     processes: Processes = None,
     json: JsonOne = False,
 ) -> _How:
-    return _How(part, report, processes, json)
+    return _How(part, cluster(ray), report, processes, json)
 
 
 @app.command(
@@ -76,10 +77,12 @@ def copy_tree(
     """
     given: dict[str, Any] = {**which._asdict(), **how._asdict()}
     as_json = given.pop("json")
-    _show(ps.copy_tree(source, dest, job=job, store=store, **given), as_json=as_json)
+    with aside(given["on"]):
+        done = ps.copy_tree(source, dest, job=job, store=store, **given)
+    show_copy(done, as_json=as_json)
 
 
-def _show(done: TreeCopied, *, as_json: bool) -> None:
+def show_copy(done: TreeCopied, *, as_json: bool) -> None:
     """Write the counts of a job."""
     record = {name: getattr(done, name) for name in ("copied", "copied_bytes", "unchanged", "skipped", "failed")}
     record |= {"parts": done.parts, "parts_done": done.parts_done, "parts_failed": done.parts_failed}
@@ -117,42 +120,43 @@ def ls(
 
 @jobs.command(name="show")
 @with_store
-def show_job(url: Job, *, json: JsonOne = False, store: Store) -> None:
-    """Show a job: what it does, the parts that are done, failures, and the rate so far."""
+def show_job(
+    url: Job,
+    *,
+    html: Annotated[str | None, Option(metavar="FILE", help="Write a page with the report, too.")] = None,
+    json: JsonOne = False,
+    store: Store,
+) -> None:
+    """Report on a job: parts done, counts, failures, time, rate, machines, and what bound it."""
+    if html is not None:
+        check_page(html)
     records = Records(url, store)
-    plan = _plan(records)
-    done, failed = records.numbers(), records.numbers(failed=True)
-    failed -= done
-    found = [*records.read(done), *records.read(failed, failed=True)]
-    sums = {name: sum(each.counts.get(name, 0) for each in found) for name in _SHOWN}
-    spent_s = sum(each.seconds for each in found)
-    failures = [failure for each in found for failure in each.failures]
-    record = {"url": records.url, "operation": plan.operation, "arguments": dict(plan.arguments), **sums}
-    record |= {"created": plan.created, "parts": len(plan.parts), "parts_done": len(done), "parts_failed": len(failed)}
-    record |= {"objects": plan.objects, "bytes": plan.size_bytes, "seconds": round(spent_s, 3), "failures": failures}
-    size, copied = readable(plan.size_bytes), readable(sums["copied_bytes"])
-    lines = [
-        f"{plan.operation}: {plan.arguments.get('source')} to {plan.arguments.get('dest')}, planned {plan.created}",
-        f"{len(done):,} of {counted(len(plan.parts), 'part')} done, {len(failed):,} with failures",
-        f"the job has {counted(plan.objects, 'object')}, {size}",
-        f"{sums['copied']:,} copied ({copied}), {sums['unchanged']:,} unchanged, {sums['failed']:,} failed",
-    ]
-    if spent_s and sums["copied_bytes"]:
-        rate = readable(int(sums["copied_bytes"] / spent_s))
-        lines.append(f"{spent_s:,.1f} s of all processes, {rate} a second of each")
-    lines += [f"failed: {each.get('url')}: {each.get('error')}" for each in failures[:_MOST]]
+    report = JobReport.of(records, _plan(records))
+    if html is not None:
+        save_page(html, report.to_html())
     if json:
-        write_row(record, "", as_json=True)
+        write_row(report.as_record(), "", as_json=True)
     else:
-        write(harmless_lines("\n".join(lines)) + "\n")
+        write(harmless_lines("\n".join(report.lines(_MOST))) + "\n")
 
 
 @jobs.command()
 @with_store
-def resume(url: Job, *, part: Part = None, processes: Processes = None, json: JsonOne = False, store: Store) -> None:
+def resume(
+    url: Job, *, part: Part = None, ray: OnRay = None, processes: Processes = None, json: JsonOne = False, store: Store
+) -> None:
     """Do the parts of a job that are not done, also those with failures, as the command that began it would."""
     records = Records(url, store)
-    _show(job_run(records, _plan(records), part=part, processes=processes, store=store), as_json=json)
+    plan = _plan(records)
+    if plan.operation not in _OPERATIONS:
+        raise Unusable(f"this Penstock knows no operation {plan.operation!r}: install a newer one", url=records.url)
+    module, shown = _OPERATIONS[plan.operation]
+    options: dict[str, Any] = {"part": part, "on": cluster(ray), "store": store}
+    if plan.operation in _WITH_PROCESSES:
+        options["processes"] = processes
+    with aside(options["on"]):
+        done = import_module(module).resume(records, plan, **options)
+    shown(done, as_json=json)
 
 
 @jobs.command()
@@ -172,5 +176,9 @@ def _plan(records: Records) -> JobPlan:
     return plan
 
 
-_SHOWN = ("copied", "copied_bytes", "unchanged", "skipped", "failed")
 _MOST = 20
+# By the name of an operation: the module whose ``resume`` continues it, and what writes the result.
+_OPERATIONS: dict[str, tuple[str, Any]] = {
+    "copy_tree": ("penstock.jobs.parts.copy_tree", show_copy),
+}
+_WITH_PROCESSES = {"copy_tree"}

@@ -3,6 +3,8 @@
 - ``plan.json``: what is done, and the parts. It is written once; a second planner takes the first one's.
 - ``done/000012.json``: what part 12 did. A part without this record is done again, so every part can be done twice.
 - ``failed/000012.json``: the same, of a part in which objects failed.
+- ``data/000012``: what the last step of some operations needs of a part.
+- ``finished.json``: the last step was done.
 """
 
 from __future__ import annotations
@@ -22,15 +24,16 @@ from penstock.values import Span, as_folder
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.options import StoreOptions
+    from penstock.values import ObjectMeta
 
 __all__ = ["JobPlan", "PartRecord", "Records", "Share", "jobs_below"]
 
 _FORMAT = 1
-_PLAN = "plan.json"
-_DONE, _FAILED = "done/", "failed/"
+_PLAN, _FINISHED = "plan.json", "finished.json"
+_DONE, _FAILED, _DATA = "done/", "failed/", "data/"
 _DIGITS = 6
 _MOST_BYTES = 64 << 20  # of a plan; 100,000 parts take some 10 MB
 _PAIR = 2
@@ -92,9 +95,12 @@ class PartRecord:
 
     Attributes:
         part: Number of the part, from 0.
-        counts: Numbers of objects by outcome, and ``copied_bytes``.
+        counts: Numbers of objects by outcome, and of bytes.
         failures: The first 20 failures: ``url`` and ``error``.
+        notes: What the operation has to say of the part.
+        began: UTC, as ISO 8601.
         seconds: How long it took.
+        cpu_seconds: Seconds of the processors in this time, those of processes that it started included.
         host: Name of the machine.
         process: Number of the process.
 
@@ -103,7 +109,10 @@ class PartRecord:
     part: int
     counts: dict[str, int] = field(default_factory=dict)
     failures: list[dict[str, str]] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+    began: str = ""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     host: str = field(default_factory=platform.node)
     process: int = field(default_factory=os.getpid)
 
@@ -206,14 +215,15 @@ class Records:
 
     def numbers(self, *, failed: bool = False) -> set[int]:
         """Return the parts that are done, or those in which objects failed: one request for each 1,000."""
-        folder = self._base + (_FAILED if failed else _DONE)
-        found: set[int] = set()
+        return {number for number, _ in self._listed(_FAILED if failed else _DONE)}
+
+    def _listed(self, name: str) -> Iterator[tuple[int, ObjectMeta]]:
+        folder = self._base + name
         for page in self._source.pages(folder):
             for entry in page.entries:
-                name = entry.key[len(folder) :].removesuffix(".json")
-                if name.isdecimal():
-                    found.add(int(name))
-        return found
+                number = entry.key[len(folder) :].removesuffix(".json")
+                if number.isdecimal():
+                    yield int(number), entry
 
     def write(self, record: PartRecord, *, again: bool = False) -> None:
         """Write what a part did; ``again``: an earlier attempt has failed, whose record this one replaces."""
@@ -223,18 +233,40 @@ class Records:
         if again and not record.failed:
             self._source.delete([f"{self._base}{_FAILED}{name}"])
 
-    def read(self, parts: Iterable[int], *, failed: bool = False) -> list[PartRecord]:
-        """Return the records of parts: one request each, in parallel.
+    def read(self, chosen: Callable[[int], bool] | None = None, *, failed: bool = False) -> Iterator[PartRecord]:
+        """Yield the records of parts that are done, or of those in which objects failed: one request each, in parallel.
+
+        ``chosen`` says of which parts; the default is all.
 
         Raises:
             Damaged: An object is no record.
 
         """
-        folder = self._base + (_FAILED if failed else _DONE)
-        keys = [f"{folder}{part:0{_DIGITS}}.json" for part in sorted(parts)]
-        metas = [meta for meta in self._source.stat_existing(keys) if meta is not None]
-        bodies = self._source.read_many([Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in metas])
-        return [_record(bytes(body), self._source.url(meta.key)) for meta, body in zip(metas, bodies, strict=True)]
+        found = ((number, meta) for number, meta in self._listed(_FAILED if failed else _DONE))
+        metas = [meta for number, meta in found if chosen is None or chosen(number)]
+        # Each in its own request, whose answer is kept until it was parsed: memory is that of some parts.
+        spans = (Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in metas)
+        with self._source.lookahead(spans) as bodies:
+            for body, meta in zip(bodies, metas, strict=True):
+                yield _record(bytes(body), self._source.url(meta.key))
+
+    def keep(self, part: int, data: bytes) -> None:
+        """Keep what the last step needs of a part, before its record is written."""
+        self._source.put(f"{self._base}{_DATA}{part:0{_DIGITS}}", data)
+
+    def kept(self, parts: int) -> Iterator[bytes]:
+        """Yield what was kept of each of the parts, in order; read ahead."""
+        spans = (Span(f"{self._base}{_DATA}{part:0{_DIGITS}}") for part in range(parts))
+        with self._source.lookahead(spans) as bodies:
+            yield from map(bytes, bodies)
+
+    def finished(self) -> bool:
+        """Return whether the last step was done: one request."""
+        return self._source.stat_existing([self._base + _FINISHED])[0] is not None
+
+    def finish(self) -> None:
+        """Record that the last step was done."""
+        self._source.put(self._base + _FINISHED, b"{}")
 
     def remove(self) -> int:
         """Delete all records, the plan last, and nothing else; return their number.
@@ -247,11 +279,9 @@ class Records:
         self._source.require(Delete, self._base)
         if self.plan() is None:
             raise NotFound("no job has its plan here", url=self.url)
-        keys = [
-            f"{self._base}{folder}{part:0{_DIGITS}}.json"
-            for folder, failed in ((_DONE, False), (_FAILED, True))
-            for part in self.numbers(failed=failed)
-        ]
+        keys = [entry.key for folder in (_DONE, _FAILED, _DATA) for _, entry in self._listed(folder)]
+        if self.finished():
+            keys.append(self._base + _FINISHED)
         self._source.delete(keys)
         self._source.delete([self._base + _PLAN])
         return len(keys) + 1

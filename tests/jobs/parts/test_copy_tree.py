@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
-from penstock.jobs.copy_tree import cut
+from penstock.jobs.parts.copy_tree import cut
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples

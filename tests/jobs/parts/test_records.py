@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Damaged, NotFound, Unusable
-from penstock.jobs.records import JobPlan, PartRecord, Records, Share, jobs_below
+from penstock.jobs.parts.records import JobPlan, PartRecord, Records, Share, jobs_below
 from penstock.options import StoreOptions
 
 PLAN = JobPlan("copy_tree", {"source": "s3://a/", "dest": "s3://b/"}, (["m", 3, 30], ["z", 2, 5]), 5, 35, "2026-11-27")
@@ -53,10 +53,19 @@ def test_a_part_that_failed_is_done_once_it_succeeds(records):
     records.write(PartRecord(0, {"copied": 3}))
     records.write(PartRecord(1, {"copied": 1, "failed": 1}, [{"url": "s3://a/x", "error": "gone"}]))
     assert (records.numbers(), records.numbers(failed=True)) == ({0}, {1})
-    assert records.read({1}, failed=True)[0].failures == [{"url": "s3://a/x", "error": "gone"}]
+    assert next(records.read(failed=True)).failures == [{"url": "s3://a/x", "error": "gone"}]
     records.write(PartRecord(1, {"copied": 2}), again=True)
     assert (records.numbers(), records.numbers(failed=True)) == ({0, 1}, set())
-    assert [each.counts["copied"] for each in records.read({0, 1})] == [3, 2]
+    assert [each.counts["copied"] for each in records.read()] == [3, 2]
+
+
+def test_kept_data_comes_back_in_order(records):
+    for number in (2, 0, 1):
+        records.keep(number, b"%d" % number)
+    assert [*records.kept(3)] == [b"0", b"1", b"2"]
+    assert not records.finished()
+    records.finish()
+    assert records.finished()
 
 
 def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
@@ -64,7 +73,7 @@ def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
     for data in ("[]", "{}", '{"part": "x", "counts": {}}', '{"part": 0, "counts": {"copied": "3"}}', "{"):
         (tmp_path / "job" / "done" / "000000.json").write_text(data)
         with pytest.raises(Damaged, match="not the record of a part"):
-            records.read({0})
+            [*records.read()]
 
 
 def test_only_the_records_are_deleted(records, tmp_path):
@@ -73,8 +82,10 @@ def test_only_the_records_are_deleted(records, tmp_path):
     records.planned(lambda: PLAN, PLAN)
     records.write(PartRecord(0))
     records.write(PartRecord(1, {"failed": 1}))
+    records.keep(0, b"data")
+    records.finish()
     (tmp_path / "job" / "done" / "mine.txt").write_text("x")
-    assert records.remove() == 3
+    assert records.remove() == 5
     assert [path.name for path in (tmp_path / "job").rglob("*") if path.is_file()] == ["mine.txt"]
 
 

@@ -1,0 +1,237 @@
+"""What carries out the parts of a job: this process, or tasks on a Ray cluster. A carrier knows nothing of the work."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError, Transient, Unreachable, Unusable, needing
+from penstock.jobs.parts.operation import Ended, Means, Part, done, fail
+from penstock.jobs.parts.records import PartRecord, Records
+from penstock.values import whole
+from penstock.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from penstock.jobs.parts.operation import Operation
+    from penstock.options import StoreOptions
+
+__all__ = ["Carrier", "Here", "Ray", "carrier"]
+
+# Parts in Ray's hands for each that can run: enough that no processor waits, and that an autoscaler sees demand.
+_AHEAD = 2.5
+# The size of the cluster is asked for so often, for it may grow and shrink.
+_LOOK_S = 2.0
+# For cancelled parts to end their requests, which takes at most 3 s.
+_CANCEL_S = 5.0
+
+
+class Carrier(ABC):
+    """Carries out parts."""
+
+    @abstractmethod
+    def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
+        """Yield parts as they end, recorded; in any order. Closing the generator cancels the others."""
+
+
+class Here(Carrier):
+    """This process, one part after the other; ``Means.processes`` share the objects of each."""
+
+    def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
+        """Do parts."""
+        for part in parts:
+            yield done(operation, part, means)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ray:
+    """The cluster that does the parts of a job: ``on=ps.Ray()``.
+
+    Each part is a task of Ray core. Nothing but short records passes through Ray, and no credentials: each machine uses
+    its own environment, roles or ``penstock.toml``. Penstock must be installed on them, in this version.
+
+    Args:
+        address: As for ``ray.init``: ``"auto"`` finds the cluster that this machine belongs to, ``"ray://host:10001"``
+            is a client's. A program that has called ``ray.init`` uses that cluster, whatever stands here.
+        cpus_per_part: Processors that a part takes from Ray's count; less than one lets more parts run than there
+            are processors: for stores that are far away.
+        retries: How often a part is given to another worker when its worker or machine dies. A part that takes more
+            workers with it is recorded as failed, and the others go on.
+
+    Raises:
+        Unusable: A number is not positive.
+
+    Example:
+        >>> ps.Ray(address="auto", cpus_per_part=0.5).retries
+        3
+
+    """
+
+    address: str = "auto"
+    cpus_per_part: float = 1.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        given: object = self.cpus_per_part
+        if not isinstance(given, int | float) or not 0 < given < inf:
+            raise Unusable(f"cpus_per_part must be a positive number, got {given!r}")
+        whole(self.retries, "retries", 0)
+
+
+def carrier(on: Ray | None, operation: Operation) -> Carrier:
+    """Return what carries out the parts of an operation; no connection is made.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        Unusable: The options of the operation's store hold a secret.
+
+    """
+    return Here() if on is None else _OnRay(on, operation)
+
+
+class _OnRay(Carrier):
+    """Tasks of Ray core in a sliding window."""
+
+    def __init__(self, options: Ray, operation: Operation) -> None:
+        self._ray, self._options = _library(), options
+        # Refuses secrets, before anything is done.
+        self._blob = pickle.dumps((VERSION, operation))
+
+    def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
+        """Give parts to the cluster, 2 to 3 for each that can run at once."""
+        ray = self._ray
+        began = self._connected()
+        given = dict[Any, Part]()
+        task = ray.remote(_part).options(
+            num_cpus=self._options.cpus_per_part,
+            max_retries=self._options.retries,
+            retry_exceptions=False,
+            scheduling_strategy="SPREAD",
+            name=f"penstock.{operation.name}",
+        )
+        window = _Window(ray, self._options.cpus_per_part)
+        try:
+            for part in parts:
+                while len(given) >= window.size():
+                    yield from self._ended(given, means)
+                given[task.remote(self._blob, means.records.url, part)] = part
+            while given:
+                yield from self._ended(given, means)
+        finally:
+            self._cancel(given)
+            if began:
+                ray.shutdown()
+
+    def _connected(self) -> bool:
+        """Connect to the cluster; return whether this has made the connection."""
+        if self._ray.is_initialized():
+            return False
+        try:
+            # What each dead worker prints would bury the one line that tells of it.
+            self._ray.init(address=self._options.address, logging_level="ERROR", log_to_driver=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise Unreachable(
+                f"cannot reach a Ray cluster at {self._options.address!r}: {error}; start one (ray start --head), or "
+                "pass its address"
+            ) from error
+        if threading.current_thread() is threading.main_thread():
+            # Ray has put a handler of its own below Python's, which would end this process at once.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        return True
+
+    def _ended(self, given: dict[Any, Part], means: Means) -> Iterator[Ended]:
+        """Wait until parts end, and yield them."""
+        refs = [*given]
+        # A limit, so that the loop looks at the size of the cluster.
+        ready, _ = self._ray.wait(refs, num_returns=1, timeout=_LOOK_S)
+        if ready:
+            ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        for ref in ready:
+            part = given.pop(ref)
+            yield self._result(ref, part, means)
+
+    def _result(self, ref: Any, part: Part, means: Means) -> Ended:  # noqa: ANN401  Ray's reference
+        errors = self._ray.exceptions
+        try:
+            ended: Ended = self._ray.get(ref)
+        except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, PenstockError):
+                raise cause from error
+            if isinstance(cause, ImportError):
+                raise Unusable(
+                    f"the workers of the cluster cannot import Penstock: {cause}; install it there"
+                ) from error
+            raise
+        except errors.RayError as error:
+            return self._lost(part, str(error).strip().partition("\n")[0], means)
+        return ended
+
+    def _lost(self, part: Part, why: str, means: Means) -> Ended:
+        """Record a part whose workers have died."""
+        times = self._options.retries + 1
+        lost = Transient(
+            f"part {part.number} was set aside: its worker died {times} time{'s' * (times > 1)} ({why}); repeat the "
+            "call, with smaller parts if memory is short",
+            url=means.records.url,
+        )
+        record = PartRecord(part.number, {"failed": 1})
+        fail(record, lost)
+        means.records.write(record)
+        return Ended(record, lost)
+
+    def _cancel(self, given: dict[Any, Part]) -> None:
+        """Cancel the parts that are in Ray's hands, and give them some seconds to end."""
+        if not given:
+            return
+        refs = [*given]
+        with suppress(Exception):
+            for ref in refs:
+                self._ray.cancel(ref)
+            self._ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_S)
+
+
+class _Window:
+    """How many parts may be in Ray's hands."""
+
+    def __init__(self, ray: Any, cpus_per_part: float) -> None:  # noqa: ANN401  the library
+        self._ray, self._cpus = ray, cpus_per_part
+        self._size, self._until = 1, 0.0
+
+    def size(self) -> int:
+        """Return the size for what the cluster has now."""
+        if (now := monotonic()) >= self._until:
+            cpus = self._ray.cluster_resources().get("CPU", 1.0)
+            self._size, self._until = max(2, ceil(_AHEAD * cpus / self._cpus)), now + _LOOK_S
+        return self._size
+
+
+def _part(blob: bytes, url: str, part: Part) -> Ended:
+    """Do a part in a worker of the cluster."""
+    operation, records = _opened(blob, url)
+    return done(operation, part, Means(records))
+
+
+@lru_cache(maxsize=4)
+def _opened(blob: bytes, url: str) -> tuple[Operation, Records]:
+    version, operation = pickle.loads(blob)  # noqa: S301  of the job's own driver
+    if version != VERSION:
+        raise Unusable(f"the workers have Penstock {VERSION}, and the driver has {version}: install the same version")
+    store: StoreOptions | str = operation.store
+    return operation, Records(url, store)
+
+
+def _library() -> Any:  # noqa: ANN401  its module
+    with needing("on=ps.Ray(…) needs Ray", ray="ray"):
+        import ray
+    return ray

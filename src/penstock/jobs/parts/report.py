@@ -1,0 +1,223 @@
+"""Report of a job, from its records: what was done, skipped and failed, how fast, on which machines, what bound it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.jobs.parts.records import JobPlan, PartRecord, Records
+
+__all__ = ["HostSums", "JobReport"]
+
+# Seconds of processors in a second of a part, from which on the processors bind.
+_BUSY = 0.8
+_FAILURES = 1000
+_SLOWEST = 10
+_KIB = 1024
+_STYLE = (
+    "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td{text-align:right}"
+    "th{text-align:left}td,th{padding:0 1.5em .2em 0}"
+)
+
+
+@dataclass(slots=True)
+class HostSums:
+    """What one machine has done.
+
+    Attributes:
+        parts: Parts, those with failures included.
+        processes: Processes that did them.
+        seconds: Seconds of the parts, added up.
+        cpu_seconds: Seconds of the processors, added up.
+        counts: Sums of the counts.
+
+    """
+
+    parts: int = 0
+    processes: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class JobReport:
+    """What the records of a job say.
+
+    Attributes:
+        url: Folder of the records.
+        operation: Name of the operation.
+        arguments: Its arguments.
+        created: When the plan was made.
+        finished: Whether all parts and the last step are done.
+        parts: Number of parts.
+        parts_done: Parts that are done, without a failure.
+        parts_failed: Parts in which objects failed.
+        objects: Objects of the plan.
+        bytes: Bytes of the plan.
+        counts: Sums of the counts of all records.
+        seconds: Seconds of the parts, added up.
+        cpu_seconds: Seconds of the processors, added up.
+        wall_seconds: From the first part's beginning to the last one's end, pauses included.
+        hosts: Sums by machine.
+        slowest: Numbers and seconds of the parts that took longest.
+        failures: The first 1,000 failures: ``url`` and ``error``.
+
+    """
+
+    url: str
+    operation: str
+    arguments: dict[str, Any]
+    created: str
+    finished: bool
+    parts: int
+    objects: int
+    bytes: int
+    parts_done: int = 0
+    parts_failed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    hosts: dict[str, HostSums] = field(default_factory=dict)
+    slowest: list[tuple[int, float]] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, records: Records, plan: JobPlan) -> JobReport:
+        """Read the records: one request for each, and for each 1,000."""
+        found = cls(
+            records.url, plan.operation, dict(plan.arguments), plan.created, records.finished(), len(plan.parts),
+            plan.objects, plan.size_bytes,
+        )  # fmt: skip
+        done, processes, times = set[int](), set[tuple[str, int]](), list[tuple[datetime, datetime]]()
+        for record in _each(records, done):
+            found.parts_done = len(done)
+            found._add(record, new=(record.host, record.process) not in processes)
+            processes.add((record.host, record.process))
+            if record.began:
+                began = datetime.fromisoformat(record.began)
+                times.append((began, began + timedelta(seconds=record.seconds)))
+        found.parts_failed = sum(each.parts for each in found.hosts.values()) - found.parts_done
+        if times:
+            span = max(end for _, end in times) - min(began for began, _ in times)
+            found.wall_seconds = round(span.total_seconds(), 3)
+        return found
+
+    def _add(self, record: PartRecord, *, new: bool) -> None:
+        host = self.hosts.setdefault(record.host, HostSums())
+        host.processes += new
+        host.parts += 1
+        for each in (self, host):
+            each.counts.update(record.counts)
+            each.seconds += record.seconds
+            each.cpu_seconds += record.cpu_seconds
+        self.slowest = sorted([*self.slowest, (record.part, record.seconds)], key=lambda pair: -pair[1])[:_SLOWEST]
+        self.failures += record.failures[: _FAILURES - len(self.failures)]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of the parts that are done, a second of wall time."""
+        moved = sum(number for name, number in self.counts.items() if name.endswith("bytes"))
+        return moved / self.wall_seconds if self.wall_seconds else 0.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the parts that are left take at the rate so far; None before there is a rate."""
+        left = self.parts - self.parts_done
+        return self.wall_seconds / self.parts_done * left if self.parts_done and self.wall_seconds else None
+
+    @property
+    def bound(self) -> str:
+        """What bound the job: the processors, or waiting for stores; empty before a part is done."""
+        if not self.seconds:
+            return ""
+        share = self.cpu_seconds / self.seconds
+        if share >= _BUSY:
+            return f"processors: {share:.0%} of the time of a part; more or faster ones help"
+        return f"stores and network: processors worked {share:.0%} of the time of a part; more parts at once help"
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        record = _flat(self) | {"hosts": {name: _flat(each) for name, each in self.hosts.items()}}
+        return record | {"bytes_per_s": round(self.bytes_per_s), "left_s": self.left_s, "bound": self.bound}
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield names and values, for a terminal or a page."""
+        yield "job", f"{self.operation}, planned {self.created}" + ("" if self.finished else ", not finished")
+        yield from ((name, str(value)) for name, value in self.arguments.items() if value not in ([], None, False))
+        yield "parts", f"{self.parts_done:,} of {self.parts:,} done, {self.parts_failed:,} with failures"
+        yield "planned", f"{self.objects:,} objects, {_size(self.bytes)}"
+        for name, number in self.counts.items():
+            yield name.replace("_", " "), _size(number) if name.endswith("bytes") else f"{number:,}"
+        if self.wall_seconds:
+            yield "time", f"{self.wall_seconds:,.1f} s, {self.seconds / self.wall_seconds:.1f} parts at once"
+            yield "rate", f"{_size(int(self.bytes_per_s))} a second"
+        if self.parts_done < self.parts and self.left_s is not None:
+            yield "left", f"about {self.left_s:,.0f} s"
+        if self.bound:
+            yield "bound by", self.bound
+
+    def to_html(self) -> str:
+        """Return the report as a self-contained page."""
+        rows = "".join(f"<tr><th>{_safe(name)}</th><th>{_safe(value)}</th></tr>" for name, value in self.rows())
+        hosts = "".join(
+            f"<tr><th>{_safe(name)}</th><td>{each.parts:,}</td><td>{each.processes:,}</td><td>{each.seconds:,.1f}</td>"
+            f"<td>{each.cpu_seconds:,.1f}</td></tr>"
+            for name, each in sorted(self.hosts.items())
+        )
+        slowest = "".join(f"<tr><td>{part}</td><td>{seconds:,.1f}</td></tr>" for part, seconds in self.slowest)
+        failures = "".join(
+            f"<tr><th>{_safe(each.get('url', ''))}</th><th>{_safe(each.get('error', ''))}</th></tr>"
+            for each in self.failures
+        )
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        return (
+            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Job</title><style>{_STYLE}</style>'
+            f"<h1>{_safe(self.operation)}</h1><p><code>{_safe(self.url)}</code>, {made}</p><table>{rows}</table>"
+            "<h2>Machines</h2><table><tr><th>machine</th><th>parts</th><th>processes</th><th>seconds</th>"
+            f"<th>of processors</th></tr>{hosts}</table><h2>Slowest parts</h2><table><tr><th>part</th><th>seconds</th>"
+            f"</tr>{slowest}</table><h2>Failures</h2><table>{failures or '<tr><th>none</th></tr>'}</table></html>\n"
+        )
+
+    def lines(self, most: int) -> Iterator[str]:
+        """Yield lines for a terminal, with at most ``most`` failures."""
+        rows = [*self.rows()]
+        width = max(len(name) for name, _ in rows)
+        yield from (f"{name:<{width}}  {value}" for name, value in rows)
+        yield from (f"failed: {each.get('url')}: {each.get('error')}" for each in islice(self.failures, most))
+
+
+def _each(records: Records, done: set[int]) -> Iterator[PartRecord]:
+    """Yield the records of parts that are done, adding these to ``done``, then those of parts that have failed."""
+    for record in records.read():
+        done.add(record.part)
+        yield record
+    yield from records.read(lambda number: number not in done, failed=True)
+
+
+def _flat(given: JobReport | HostSums) -> dict[str, Any]:
+    found = {each.name: getattr(given, each.name) for each in fields(given)}
+    rounded = {name: round(found[name], 3) for name in ("seconds", "cpu_seconds")}
+    counts = found.pop("counts")
+    return {**found, **rounded, **counts}
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))
+
+
+def _size(size_bytes: int) -> str:
+    value, units = float(size_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= _KIB and len(units) > 1:
+        value, units = value / _KIB, units[1:]
+    return f"{value:,.4g} {units[0]}"

@@ -1,0 +1,224 @@
+"""The loop of every job in parts: plan, give parts to a carrier, note what ended, finish."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from logging import getLogger
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock.errors import PenstockError, Unusable
+from penstock.jobs.carriers import carrier
+from penstock.jobs.parts.operation import Means, Part, ignore
+from penstock.jobs.parts.records import JobPlan, Records, Share
+from penstock.progress import bar
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from penstock.jobs.carriers import Ray
+    from penstock.jobs.outcome import Outcome
+    from penstock.jobs.parts.operation import Operation
+    from penstock.progress import Count
+
+__all__ = ["How", "Job", "Sums", "check_apart"]
+
+_LOG = getLogger("penstock")
+# Parts in a row that fail as a whole, before the others are not tried.
+_LOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a process takes part in a job.
+
+    Attributes:
+        part: Its share, such as "3/16"; None: all parts.
+        on: Cluster that does the parts; None: this process.
+        progress: Show a bar on standard error.
+        processes: Processes for small objects.
+        note: Takes the outcome of each object; this process only.
+
+    """
+
+    part: str | None = None
+    on: Ray | None = None
+    progress: bool | None = None
+    processes: int | None = 1
+    note: Callable[[Outcome], None] = ignore
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the records of a share of the parts add up to.
+
+    Attributes:
+        parts: Number of parts.
+        parts_done: Parts that are done, without a failure.
+        parts_failed: Parts in which objects failed.
+        seconds: Seconds that the recorded parts took, added up.
+        counts: Sums of the counts.
+        digests: ``notes["digest"]`` of the parts, as numbers, added up.
+
+    """
+
+    parts: int = 0
+    parts_done: int = 0
+    parts_failed: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    digests: int = 0
+
+
+class Job:
+    """A job as one process sees it.
+
+    Attributes:
+        operation: What is done.
+        records: Its records.
+        plan: Its plan.
+
+    """
+
+    def __init__(self, operation: Operation, job: str | os.PathLike[str], how: How) -> None:
+        """Take the plan of the job, or make and publish it.
+
+        Raises:
+            Unusable: The folder has another job, or ``how`` cannot be followed.
+
+        """
+        self.operation, self._how = operation, how
+        self._share = Share.of(how.part)
+        self._carrier = carrier(how.on, operation)
+        self.records = Records(job, operation.store)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        like = JobPlan(operation.name, operation.arguments, (), 0, 0, now)
+        self.plan = self.records.planned(lambda: self._planned(like), like)
+
+    def _planned(self, like: JobPlan) -> JobPlan:
+        parts, objects, size_bytes = self.operation.planned()
+        return JobPlan(like.operation, like.arguments, tuple(parts), objects, size_bytes, like.created)
+
+    def work(self) -> Sums:
+        """Do the parts of the share that have no record, and finish once all parts are done; return their sums.
+
+        Raises:
+            PenstockError: The first failure, after all other parts.
+
+        """
+        mine = [number for number in range(len(self.plan.parts)) if self._share.has(number)]
+        there, failed = (self.records.numbers(failed=each) for each in (False, True))
+        sizes = {number: self.plan.parts[number][-2:] for number in mine}
+        objects, size_bytes = (sum(each[at] for each in sizes.values()) for at in (0, 1))
+        first: PenstockError | None = None
+        with bar(self.operation.verb, objects, size_bytes, shown=self._how.progress) as count, self._interrupted():
+            counted = _Counted(count)
+            for number in mine:
+                if number in there:
+                    counted.part(*sizes[number])
+            todo = (
+                Part(number, self.operation.piece(self.plan, number), number in failed)
+                for number in mine
+                if number not in there
+            )
+            means = Means(self.records, self._how.processes, counted, self._how.note)
+            lost = 0
+            with closing(self._carrier.carried(self.operation, todo, means)) as ended:
+                for record, error in ended:
+                    # Objects that were there already, or were added or removed since.
+                    counted.part(*sizes[record.part])
+                    first = first or error
+                    lost = 0 if error is None or set(record.counts) != {"failed"} else lost + 1
+                    if lost == _LOST:
+                        raise error or PenstockError("parts failed")
+        sums = self.sums(mine)
+        if first is not None:
+            if sums.counts["failed"] > 1:
+                first.message += f"; {sums.counts['failed']:,} objects failed in {sums.parts_failed:,} parts"
+            raise first
+        self._finish()
+        return sums
+
+    def sums(self, mine: list[int]) -> Sums:
+        """Return what the records of these parts add up to."""
+        chosen = {*mine}
+        found = Sums(parts=len(mine))
+        done = set[int]()
+        for record in self.records.read(chosen.__contains__):
+            done.add(record.part)
+            found.parts_done += 1
+            _add(found, record.counts, record.seconds)
+            found.digests += int(record.notes.get("digest", "0"), 16)
+        for record in self.records.read(lambda number: number in chosen and number not in done, failed=True):
+            found.parts_failed += 1
+            _add(found, record.counts, record.seconds)
+        return found
+
+    def _finish(self) -> None:
+        if len(self.records.numbers()) == len(self.plan.parts) and not self.records.finished():
+            self.operation.finish(self.plan, self.records)
+            self.records.finish()
+
+    @contextmanager
+    def _interrupted(self) -> Generator[None]:
+        """Say how to go on when the work is interrupted, by Ctrl-C or by SIGTERM."""
+        try:
+            with _terminable():
+                yield
+        except (KeyboardInterrupt, SystemExit):
+            _LOG.warning(
+                "interrupted; parts that are done are recorded: repeat the same call, or: penstock jobs resume %s",
+                self.records.url,
+            )
+            raise
+
+
+def _add(sums: Sums, counts: Mapping[str, int], seconds: float) -> None:
+    sums.counts.update(counts)
+    sums.seconds += seconds
+
+
+class _Counted:
+    """A counter that each part brings to its planned size when it ends."""
+
+    def __init__(self, count: Count) -> None:
+        self._count, self._objects, self._bytes = count, 0, 0
+
+    def __call__(self, objects: int, size_bytes: int) -> None:
+        self._objects, self._bytes = self._objects + objects, self._bytes + size_bytes
+        self._count(objects, size_bytes)
+
+    def part(self, objects: int, size_bytes: int) -> None:
+        """Count what is missing to these totals of the part that has ended."""
+        self._count(objects - self._objects, size_bytes - self._bytes)
+        self._objects = self._bytes = 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM, which would end the process at once, into an exception: requests are cancelled first."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def check_apart(records: Records, *trees: str) -> None:
+    """Refuse a folder of records that lies in one of the trees, or the other way around. Raises ``Unusable``."""
+    for tree in trees:
+        if records.url.startswith(tree) or tree.startswith(records.url):
+            raise Unusable(f"the records of a job lie outside the trees: {records.url} and {tree} overlap")
