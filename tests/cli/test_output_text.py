@@ -11,11 +11,13 @@ from penstock.cli.output import harmless, harmless_lines, moment, readable
     ("size_bytes", "text"),
     [
         (0, "0 bytes"),
+        (1, "1 byte"),
         (1023, "1023 bytes"),
         (1024, "1 KiB"),
         (3 << 29, "1.5 GiB"),
-        ((1 << 50) - 1, "1.02e+03 TiB"),
-        (1 << 60, "1.02e+03 PiB"),
+        ((1000 << 10) - 1, "1,000 KiB"),
+        ((1 << 50) - 1, "1,024 TiB"),
+        (1 << 60, "1,024 PiB"),
     ],
 )
 def test_size_is_printed_in_the_largest_unit_it_fills(size_bytes, text):

@@ -48,7 +48,7 @@ JsonOne = Annotated[bool, Option("--json", help="One JSON object.")]
 JsonLines = Annotated[bool, Option("--json", help="One JSON object per line.")]
 JsonUrls = Annotated[bool, Option("--json", help="One JSON object per line; safe for every key.")]
 JsonObjects = Annotated[bool, Option("--json", help="One JSON object per line, for each object.")]
-Long = Annotated[bool, Option("--long", "-l", help="Size in bytes, time and URL.")]
+Long = Annotated[bool, Option("--long", "-l", help="Size, time of the last change and URL; --json has bytes.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Print the planned actions, one per line.")]
 CacheFolder = Annotated[str | None, Option("--cache", metavar="DIR", help="The cache's directory.")]
 Processes = Annotated[

@@ -151,12 +151,14 @@ def harmless_lines(text: str) -> str:
 
 def readable(size_bytes: int) -> str:
     """Return a readable number of bytes: ``1.5 GiB``."""
-    size = float(size_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:  # noqa: PLR2004  factor between units
-            return f"{size:.3g} {unit}" if unit != "bytes" else f"{size_bytes} bytes"
+    size, units = float(size_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while size >= 1024 and len(units) > 1:  # noqa: PLR2004  factor between units
         size /= 1024
-    return f"{size:,.3g} PiB"
+        del units[0]
+    if units[0] == "bytes":
+        return f"{size_bytes} byte{'s' * (size_bytes != 1)}"
+    # Three digits, or all digits of a whole number.
+    return f"{size:.3g} {units[0]}" if size < 999.5 else f"{size:,.0f} {units[0]}"  # noqa: PLR2004  rounded to 1,000
 
 
 def counted(number: int, noun: str) -> str:

@@ -150,8 +150,8 @@ def test_unusable_cache_directory_is_reported_on_at_most_one_line(run, tmp_path)
 def test_rows_are_shown_as_url_in_columns_and_as_json():
     row = Row("s3://b/k", "e", 7, 7, 4096, 0.0, 1.5)
     assert as_url(row) == "s3://b/k"
-    assert as_long(row).split() == ["4096", "7", "1970-01-01T00:00:00Z", "s3://b/k"]
-    assert as_long(Row("u", "", -1)).split()[:2] == ["0", "-"]
+    assert as_long(row) == "     4 KiB     7 bytes  1970-01-01T00:00:00Z  s3://b/k"
+    assert as_long(Row("u", "", -1)).split()[:3] == ["0", "bytes", "-"]
     assert json.loads(as_json(Row("u", "", -1)))["size"] is None
 
 

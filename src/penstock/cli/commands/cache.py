@@ -81,7 +81,7 @@ def ls(
     prefix: _Prefix = "",
     *,
     long: Annotated[
-        bool, Option("--long", "-l", help="Bytes on disk, bytes of the object, time of the last use, URL.")
+        bool, Option("--long", "-l", help="Size on disk, size of the object, time of the last use, URL.")
     ] = False,
     json: JsonUrls = False,
     place: "ps.Cache",
@@ -113,9 +113,9 @@ def as_url(row: Row) -> str:
 
 
 def as_long(row: Row) -> str:
-    """Return bytes on disk, bytes of the object, time of the last use (UTC) and URL."""
-    size = "-" if row.object_bytes < 0 else row.object_bytes
-    return f"{row.stored_bytes:>15} {size:>15} {moment(row.used_s) or '-':>20} {harmless(row.url)}"
+    """Return size on disk, size of the object, time of the last use (UTC) and URL, in columns."""
+    size = "-" if row.object_bytes < 0 else readable(row.object_bytes)
+    return f"{readable(row.stored_bytes):>10}  {size:>10}  {moment(row.used_s) or '-':>20}  {harmless(row.url)}"
 
 
 def as_json(row: Row) -> str:

@@ -194,7 +194,7 @@ def test_resume_compares_etags_where_both_are_of_the_content(penstock, faulty):
     ]:
         faulty.put(place, key, data)
     done = penstock("cp", "--resume", f"s3://{faulty.bucket}/*", f"s3://{other}/", bucket=faulty)
-    assert "copied 1 object, 1 bytes" in done.stderr
+    assert "copied 1 object, 1 byte" in done.stderr
     assert done.stderr.endswith("1 skipped\n")
     assert faulty.objects(other) == {"a": b"1", "b": b"2"}
 

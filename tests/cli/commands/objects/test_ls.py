@@ -14,6 +14,7 @@ from datetime import datetime
 import pytest
 
 from penstock.cli.app import build
+from penstock.cli.output import readable
 from penstock.events import Listed, subscribe
 from penstock.source import open_source
 from tests.terminal import read_all
@@ -40,12 +41,16 @@ def test_a_prefix_is_a_string(penstock, filled):
 
 def test_long_and_json_listings_match_the_store_metadata(penstock, filled):
     described = {entry["Key"]: entry for entry in filled.client.list_objects_v2(Bucket=filled.name)["Contents"]}
-    long = [line.split(None, 2) for line in penstock("ls", "-l", filled.url, bucket=filled).stdout.splitlines()]
+    done = penstock("ls", "-l", filled.url, bucket=filled)
+    long = [line.strip().split("  ", 2) for line in done.stdout.splitlines()]
+    assert {line.index("  s3://") for line in done.stdout.splitlines()} == {32}
+    assert done.stderr == "4 objects, 6 bytes\n"
     entries = [json.loads(line) for line in penstock("ls", "--json", filled.url, bucket=filled).stdout.splitlines()]
     assert [entry["key"] for entry in entries] == KEYS
     for (size, time, url), entry in zip(long, entries, strict=True):
         other = described[entry["key"]]
-        assert int(size) == entry["size"] == other["Size"]
+        assert size == readable(entry["size"])
+        assert entry["size"] == other["Size"]
         assert url == entry["url"] == filled.url + entry["key"]
         assert entry["etag"] == other["ETag"].strip('"')
         modified = other["LastModified"].replace(microsecond=0)

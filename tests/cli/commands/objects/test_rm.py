@@ -31,7 +31,7 @@ def left(bucket):
 
 def test_an_object_a_glob_and_a_tree(penstock, filled):
     done = penstock("rm", f"{filled.url}t2/ü [4]", bucket=filled)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "deleted 1 object, 1 bytes\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "deleted 1 object, 1 byte\n")
     assert penstock("rm", f"{filled.url}t/**/*.png", bucket=filled).returncode == 0
     assert left(filled) == ["a", "t/2.jpg"]
     assert penstock("rm", "-r", f"{filled.url}t", bucket=filled).returncode == 0

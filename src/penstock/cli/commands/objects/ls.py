@@ -36,7 +36,7 @@ def ls(url: Prefix, *, long: Long = False, json: JsonUrls = False, store: Store)
             tell(len(page.entries), 0)
     if not count:
         raise nothing(source.url(prefix))
-    if sys.stderr.isatty():
+    if (long and not json) or sys.stderr.isatty():
         print(f"{counted(count, 'object')}, {readable(size_bytes)}", file=sys.stderr)
 
 
@@ -57,9 +57,9 @@ def _as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature 
 
 
 def _as_long(url: str, entry: ObjectMeta) -> str:
-    """Return size in bytes, time of the last change (UTC) and URL."""
-    size = "-" if entry.size == UNKNOWN_SIZE else entry.size
-    return f"{size:>15} {moment(entry.modified) or '-':>20} {harmless(url)}"
+    """Return size, time of the last change (UTC) and URL, in columns."""
+    size = "-" if entry.size == UNKNOWN_SIZE else readable(entry.size)
+    return f"{size:>10}  {moment(entry.modified) or '-':>20}  {harmless(url)}"
 
 
 def _as_json(url: str, entry: ObjectMeta) -> str:
