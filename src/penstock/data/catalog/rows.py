@@ -42,6 +42,8 @@ __all__ = [
     "picked",
     "positions",
     "relocated",
+    "rounded",
+    "shares",
     "span_of",
     "united",
 ]
@@ -308,7 +310,7 @@ def divided(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> lis
     """
     if draw.by not in ("sample", "label"):
         raise Unusable(f'split is by="sample" or by="label", not {draw.by!r}')
-    fractions, counts = _shares(parts, len(rows))
+    fractions, counts = shares(parts, len(rows))
     drawn = draws(table, rows, draw.skip, draw.seed)
     if draw.by == "label":
         if counts:
@@ -360,10 +362,10 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-def _shares(parts: Sequence[Any], total: int) -> tuple[list[float], list[int]]:
+def shares(parts: Sequence[Any], total: int, things: str = "objects") -> tuple[list[float], list[int]]:
     """Return the fractions, which sum to 1, or the counts, which sum to ``total``, of a split; the other list is [].
 
-    A single number is the first of two parts.
+    A single number is the first of two parts. Errors call what is divided ``things``.
 
     Raises:
         Unusable: ``parts`` are neither.
@@ -385,7 +387,7 @@ def _shares(parts: Sequence[Any], total: int) -> tuple[list[float], list[int]]:
         counts += [total - counts[0]] if len(counts) == 1 else []
         if min(counts) <= 0 or sum(counts) != total:
             raise Unusable(
-                f"parts of {', '.join(map(str, counts))} objects: counts are 1 or more, and make {total} together"
+                f"parts of {', '.join(map(str, counts))} {things}: counts are 1 or more, and make {total} together"
             )
         return [], counts
     fractions = [float(each) for each in parts]
@@ -424,7 +426,7 @@ def _by_class(
     if short:
         few = ", ".join(short[:3]) + (", …" if len(short) > 3 else "")  # noqa: PLR2004  enough to find them
         raise Unusable(f"too few objects to have some in each of {len(fractions)} parts: {few}; filter(labels=…) first")
-    taken = [_rounded(int(count), fractions) for count in counts if count]
+    taken = [rounded(int(count), fractions) for count in counts if count]
     number = np.tile(np.arange(len(fractions), dtype=np.uint32), len(taken))
     parts = np.empty(len(drawn), np.uint32)
     parts[order] = np.repeat(number, np.array(taken, np.int64).ravel())
@@ -436,7 +438,7 @@ def _where(mask: NDArray[np.bool_]) -> list[int]:
     return found
 
 
-def _rounded(count: int, fractions: Sequence[float]) -> list[int]:
+def rounded(count: int, fractions: Sequence[float]) -> list[int]:
     """Return integers that sum to ``count``, each at least 1, as near to the fractions as possible."""
     exact = [count * each for each in fractions]
     parts = [max(1, math.floor(each)) for each in exact]

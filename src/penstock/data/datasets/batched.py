@@ -39,6 +39,9 @@ from penstock.values import Place, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from penstock.data.datasets.iteration import Contents, PlaceLike
     from penstock.data.datasets.reading import Reading
     from penstock.data.order.partition import Tail
@@ -261,6 +264,10 @@ class BatchableDataset:
         ``batches`` returns the batches anew for each store.
         """
         yield self.spans(None if batches is None else batches())
+
+    def subset(self, indices: NDArray[np.int64]) -> BatchableDataset | None:  # noqa: ARG002  of the contract
+        """Return a dataset of the samples at ``indices``, for torch's ``Subset``; None if there is no such dataset."""
+        return None
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return an iterator over the batches as lists of samples, and the counts of their reads.

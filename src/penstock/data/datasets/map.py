@@ -14,7 +14,7 @@ import numpy as np
 from torch.utils.data import Dataset, Subset
 
 from penstock.data.catalog.rows import picked, positions
-from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.groups import read_groups
 from penstock.data.datasets.iteration import Iterations
@@ -28,7 +28,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
@@ -167,6 +167,10 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         order, iterations = fitted_order(shuffle, self.catalog), Iterations(place)
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
         return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
+
+    def subset(self, indices: NDArray[np.int64]) -> MapDataset:
+        """Return a dataset of the samples at ``indices``, in this order; reads nothing."""
+        return part_of(self, indices)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch with all its requests in flight at once; transform the samples in order.
@@ -308,17 +312,18 @@ def _chosen(known: range | Picked, rows: slice | Sequence[int] | ArrayLike) -> r
 T = TypeVar("T")
 
 
-def without_subsets(dataset: T) -> T | MapDataset:
-    """Return the part of a ``MapDataset`` that a torch ``Subset`` selects; makes no request.
+def without_subsets(dataset: T) -> T | BatchableDataset:
+    """Return the part of a ``MapDataset`` or ``ZarrDataset`` that a torch ``Subset`` selects; makes no request.
 
     Anything else is returned unchanged, also a subclass of ``Subset``, which may read in a different way.
 
     Raises:
-        Unusable: A subclass of ``MapDataset`` overrides ``__len__`` or ``__iter__``.
+        Unusable: A subclass of ``MapDataset`` overrides ``__len__`` or ``__iter__``; or samples of arrays overlap.
 
     """
     if type(dataset) is not Subset:
         return dataset
     subset = cast("Subset[Any]", dataset)
     whole = without_subsets(subset.dataset)
-    return part_of(whole, np.asarray(subset.indices)) if isinstance(whole, MapDataset) else dataset
+    found = whole.subset(np.asarray(subset.indices)) if isinstance(whole, BatchableDataset) else None
+    return dataset if found is None else found

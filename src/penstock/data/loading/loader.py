@@ -72,8 +72,9 @@ class DataLoader:
     does not: use worker processes for it.
 
     Args:
-        dataset: A ``MapDataset``, an ``IterableDataset``, or torch's ``Subset`` of the former, as ``random_split``
-            makes them. The state is that of the subset: pass ``random_split`` a seeded generator, or split the catalog.
+        dataset: A ``MapDataset``, an ``IterableDataset``, a ``ZarrDataset``, or torch's ``Subset`` of the first or
+            last, as ``random_split`` makes them. The state is that of the subset: pass ``random_split`` a seeded
+            generator, or split the catalog.
         batch_size: Samples per batch and rank.
         shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``. Give an
             ``IterableDataset`` its ``shuffle``, ``seed`` and ``place`` directly instead.

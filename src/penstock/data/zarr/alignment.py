@@ -158,7 +158,9 @@ def _found(values: NDArray[Any], common: NDArray[Any]) -> Sequence[int]:
     return elements_of(np.searchsorted(values, common), range(len(common)))
 
 
-def elements_of(elements: Sequence[int] | NDArray[np.int64], chosen: Sequence[int]) -> Sequence[int]:
+def elements_of(
+    elements: Sequence[int] | NDArray[np.int64], chosen: Sequence[int] | NDArray[np.int64]
+) -> Sequence[int]:
     """Return the chosen elements, as a range if they form one."""
     if isinstance(elements, range) and isinstance(chosen, range):
         return range(
@@ -232,7 +234,9 @@ def check_times(
         )
 
 
-def unbroken(values: NDArray[Any], positions: range | NDArray[np.int64], reach: tuple[int, int]) -> NDArray[np.bool_]:
+def unbroken(
+    values: NDArray[Any], positions: Sequence[int] | NDArray[np.int64], reach: tuple[int, int]
+) -> NDArray[np.bool_]:
     """Return a mask of the positions whose sample does not reach over a gap of the coordinate.
 
     A gap is a distance between neighbours that differs from the usual one, the median, by more than an eighth.

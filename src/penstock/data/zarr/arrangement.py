@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from penstock.data.order.splits import within
 from penstock.data.zarr.alignment import check_times, elements_of, unbroken
 from penstock.data.zarr.extraction import Axis, Cut, Extraction, IndexSpace
 from penstock.errors import Unusable
@@ -47,6 +48,7 @@ class Shape:
         patch: Elements of a patch, by dimension that is cut into patches.
         halo: Extra elements on either side of a patch, for samples and not for targets.
         select: Elements to use, by dimension.
+        within: For each chosen element of a dimension, whether a sample may reach it.
 
     """
 
@@ -57,6 +59,7 @@ class Shape:
     patch: Mapping[str, int] = field(default_factory=dict)
     halo: Mapping[str, int] = field(default_factory=dict)
     select: Mapping[str, int | slice | Sequence[int]] = field(default_factory=dict)
+    within: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def has_steps(self, *, targets: bool) -> bool:
         """Return whether a sample and its target take several elements along the first of ``dims``."""
@@ -337,8 +340,8 @@ def _reaches(sampled: Sequence[str], shape: Shape, spreads: Sequence[tuple[int, 
     return reaches
 
 
-def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> range:
-    """Return the positions of samples along an axis: those where all elements that a sample takes exist."""
+def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> Sequence[int]:
+    """Return the positions of samples along an axis: those where all elements that a sample takes may be reached."""
     stride = shape.stride.get(name, shape.patch.get(name, 1))
     found = range(max(0, -reach[0]), min(length, length - reach[1]), stride)
     if not found:
@@ -348,7 +351,15 @@ def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> 
             else f"offsets {reach[0]} to {reach[1]}"
         )
         raise Unusable(f"no sample along {name!r}: {why} do not fit into {length} elements")
-    return found
+    if name not in shape.within:
+        return found
+    inside = np.flatnonzero(within(shape.within[name], np.asarray(found, dtype=np.int64), reach))
+    if not inside.size:
+        raise Unusable(
+            f"no sample along {name!r} lies within a part of {int(shape.within[name].sum())} elements: take larger "
+            "parts or blocks, or a smaller gap"
+        )
+    return elements_of(found, inside)
 
 
 def _windows(sampled: Sequence[str], shape: Shape, *, is_target: bool) -> dict[str, Sequence[int] | int]:

@@ -10,7 +10,7 @@ from penstock.data.zarr.alignment import Alignment, Coordinate, Times, align, ti
 from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.arrays import OwnObjects, StoredArray, joined, numbered
 from penstock.data.zarr.contents import Chunks, IndexCache, whole_array
-from penstock.data.zarr.format.cf import times_of
+from penstock.data.zarr.format.cf import dates_of, times_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["aligned", "paired"]
+__all__ = ["aligned", "dates_along", "paired"]
 
 _MOST = 1 << 27  # elements of a coordinate: 1 GiB
 # Limit for times that are read although no argument asks for them.
@@ -207,3 +207,27 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
         else Coordinate(each.values, "", each.url)
         for each in stored
     ]
+
+
+def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> tuple[int, NDArray[Any]]:
+    """Return the number of the first array with times along dimension ``name``, and its times.
+
+    These are ``datetime64``, or objects of cftime for calendars that NumPy does not have.
+
+    Raises:
+        Unusable: No array has times beside it along the dimension, or they are invalid.
+        MissingExtra: xarray is not installed.
+        PenstockError: The times could not be read.
+
+    """
+    for number, (array, key, _) in _beside(arrays, name).items():
+        coordinate = _times_beside(array, key, name)
+        if coordinate is not None:
+            stored = _read(coordinate, memory_bytes)
+            if stored.values.dtype.kind == "M":
+                return number, stored.values
+            return number, dates_of(stored.values, stored.units, stored.calendar, stored.url)
+    raise Unusable(
+        f"no array has times beside it along {name!r}, to compare dates with: give numbers of elements",
+        url=arrays[0].url,
+    )

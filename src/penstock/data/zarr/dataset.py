@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
@@ -24,6 +25,7 @@ from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.zarr.arguments import check_switches, check_values, check_words, refuse_unknown, shape_of
 from penstock.data.zarr.arrangement import arrange, default_dims
+from penstock.data.zarr.borders import along_of, divided, sides, subset_of
 from penstock.data.zarr.contents import ShardIndexes, ZarrContents
 from penstock.data.zarr.coordinates import aligned, paired
 from penstock.data.zarr.map import ZarrMap
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
-    from penstock.data.zarr.arrangement import Arrangement
+    from penstock.data.zarr.arrangement import Arrangement, Shape
     from penstock.data.zarr.arrays import Missing
+    from penstock.data.zarr.borders import Along, Border, Gap
     from penstock.data.zarr.extraction import Part
     from penstock.data.zarr.plan import ZarrPlan
     from penstock.data.zarr.pool import Limits
@@ -195,14 +198,26 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         common = aligned(arrays, shape.dims, memory_bytes) if align == "coordinates" else None
         if align is None:
             common = paired(arrays, shape.dims, memory_bytes, steps=shape.has_steps(targets=bool(outputs)))
-        arrangement = arrange(layouts, len(outputs), shape, valid=valid, aligned=common, window_bytes=window_bytes)
-        self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
-        self._order, self._blocks = _ordered(order, arrangement, window_bytes, lanes)
-        self._iterations, self._lanes, self._memory_bytes = Iterations(place), lanes, memory_bytes
+        # Calls of partial: a part of this dataset is arranged anew.
+        self._arranged = partial(arrange, layouts, len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)
+        self._contained = partial(ZarrContents, arrays, [*inputs, *outputs], missing=missing)
+        self._sequence = partial(_ordered, order, window_bytes=window_bytes, lanes=lanes)
+        self._place, self._lanes, self._memory_bytes = place, lanes, memory_bytes
+        self._arrange(self._arranged(shape=shape), shape)
+
+    def _arrange(self, arrangement: Arrangement, shape: Shape | None) -> None:
+        """Take the samples of an arrangement, which has a shape; None: a subset of them."""
+        self._shape, self._contents = shape, self._contained(arrangement=arrangement)
+        self._order, self._blocks = self._sequence(arrangement=arrangement)
+        self._iterations = Iterations(self._place)
         self._limits = self._limited(1)
         self._contents.ahead_parts = self._limits.parts
         # Reject an order that does not fit here, in the constructor.
         self._plan(1)
+
+    def __len__(self) -> int:
+        """Return the number of samples, over all ranks."""
+        return len(self._contents)
 
     @property
     def contents(self) -> ZarrContents:
@@ -255,6 +270,92 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         decoded, within ``memory_bytes`` of each process.
         """
         return ZarrMap(self._contents, self._made, self._limits.chunk_bytes)
+
+    def split(
+        self, *parts: float, dim: str | None = None, block: int | None = None, gap: Gap = 0, seed: int = 0
+    ) -> tuple[ZarrDataset, ...]:
+        """Return parts of this dataset that share no element along a dimension: runs of it, or blocks drawn at random.
+
+        A sample belongs to a part if all elements that it reaches along the dimension do: from its first offset to its
+        last, with patch and halo. Samples across a border belong to none. Reads no values.
+
+        Args:
+            parts: Fractions that sum to 1, or counts: of elements of the dimension, or of blocks. A single number is
+                the first of two parts.
+            dim: One of ``dims``, or a dimension of ``patch``; default: the first of ``dims``.
+            block: Elements of a block; default: each part is one run, in the order of the dimension.
+            gap: Elements between two parts that belong to none, those before the border; or a duration
+                (``datetime.timedelta``), for which the times are read.
+            seed: Seed of the draw of blocks.
+
+        Returns:
+            A dataset for each part, which can be split again. Arrays without the dimension are the same in all.
+
+        Raises:
+            Unusable: An argument is invalid, or no sample lies within a part.
+
+        Example:
+            >>> dataset = ps.ZarrDataset("s3://bucket/t2m.zarr", shuffle=True)
+            >>> train, validation = dataset.split(0.75)
+            >>> len(train), len(validation)
+            (3, 1)
+
+        """
+        return self._parts(dim, lambda along: divided(along.length, parts, block=block, seed=seed), gap)
+
+    def split_at(self, *borders: Border, dim: str | None = None, gap: Gap = 0) -> tuple[ZarrDataset, ...]:
+        """Return parts of this dataset before, between and from some borders on: see ``split``.
+
+        ``train, validation = dataset.split_at("2015")`` ends the training with the last step before 2015.
+
+        Args:
+            borders: The first date of each part but the first: a text such as ``"2015"`` or ``"2015-06-01T12"``, or a
+                date of ``datetime`` or NumPy; the times of the first array that has times are read. Or numbers of
+                elements, of those that ``select`` leaves; negative ones count from the end.
+            dim: One of ``dims``, or a dimension of ``patch``; default: the first of ``dims``.
+            gap: Elements, or a duration, between two parts: see ``split``.
+
+        Returns:
+            A dataset for each part.
+
+        Raises:
+            Unusable: An argument is invalid, there are no times, or no sample lies within a part.
+            MissingExtra: xarray, which decodes the times, is not installed.
+
+        Example:
+            >>> train, validation = ps.ZarrDataset("s3://bucket/t2m.zarr").split_at(-1)
+            >>> len(train), len(validation)
+            (3, 1)
+
+        """
+        return self._parts(dim, lambda along: sides(borders, along.length, along.dates), gap)
+
+    def subset(self, indices: NDArray[np.int64]) -> ZarrDataset:
+        """Return a dataset of the samples with some numbers, in the order of this dataset: see torch's ``Subset``.
+
+        Args:
+            indices: Numbers of samples, each once; int64, shape (samples,).
+
+        Raises:
+            Unusable: Samples share elements with others (``offsets``, ``halo``), so a subset would, too.
+
+        """
+        found = copy(self)
+        found._arrange(subset_of(self._contents.arrangement, indices), None)  # noqa: SLF001  itself
+        return found
+
+    def _parts(
+        self, dim: str | None, divide: Callable[[Along], NDArray[np.int64]], gap: Gap
+    ) -> tuple[ZarrDataset, ...]:
+        if self._shape is None:
+            raise Unusable("a Subset cannot be split: split the dataset, and take a Subset of a part")
+        contents, shape, found = self._contents, self._shape, []
+        along = along_of(contents.arrays, contents.arrangement, shape, dim, self._memory_bytes)
+        for mask in along.parts(divide(along), gap):
+            part, inside = copy(self), replace(shape, within={**shape.within, along.name: mask})
+            part._arrange(self._arranged(shape=inside), inside)  # noqa: SLF001  itself
+            found.append(part)
+        return tuple(found)
 
     def plan(
         self,
@@ -386,7 +487,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
-def _ordered(order: Order, arrangement: Arrangement, window_bytes: int, lanes: int | None) -> tuple[Order, int]:
+def _ordered(order: Order, *, arrangement: Arrangement, window_bytes: int, lanes: int | None) -> tuple[Order, int]:
     """Return the order of samples that ``shuffle=`` stands for, and the number of blocks it mixes per lane."""
     shuffles = isinstance(order, FullShuffle)
     if not shuffles and not isinstance(order, CatalogOrder):

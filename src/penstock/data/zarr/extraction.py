@@ -6,6 +6,7 @@ Indices along a dimension are cut at the borders of its chunks; ``IndexSpace`` n
 from __future__ import annotations
 
 import hashlib
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product, repeat
@@ -176,14 +177,14 @@ class Axis:
     """
 
     name: str
-    positions: range
+    positions: Sequence[int]
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, name: str, positions: range, chosen: Sequence[int], block: int) -> Axis:
+    def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int) -> Axis:
         """Return an axis cut into blocks: runs of samples that lie in the same ``block`` elements of the array."""
         count = len(positions)
-        if isinstance(chosen, range):
+        if isinstance(chosen, range) and isinstance(positions, range):
             some = chosen[positions.start : positions.stop : positions.step]
             crossed = abs(some[-1] // block - some[0] // block) if count else 0
             if min(crossed, count) > _MOST_BLOCKS:
@@ -197,8 +198,10 @@ class Axis:
             else:
                 starts = (some[0] % block + (borders - 1) * block) // -some.step + 1 if count else borders
             return cls(name, positions, np.concatenate((np.arange(min(1, count)), starts)))
-        numbers = np.asarray(chosen, dtype=np.int64)[np.asarray(positions, dtype=np.int64)] // block
-        changes = np.flatnonzero(np.diff(numbers)) + 1
+        at = np.asarray(positions, dtype=np.int64)
+        # The elements of a range are computed: there may be far more of them than positions.
+        taken = chosen.start + chosen.step * at if isinstance(chosen, range) else np.asarray(chosen, dtype=np.int64)[at]
+        changes = np.flatnonzero(np.diff(taken // block)) + 1
         return cls(name, positions, np.concatenate((np.arange(min(1, len(positions))), changes)))
 
 
@@ -234,23 +237,56 @@ class IndexSpace:
         self._members: NDArray[np.int64] | None = None
         if valid is not None:
             self._members = np.flatnonzero(valid[tuple(self._numbers(np.arange(samples)).T)])
-            held = np.diff(np.searchsorted(self._members, self._bounds))
-            samples, sizes = len(self._members), held
-        self.samples = int(samples)
+        self._count()
+
+    def _count(self) -> None:
+        """Count the samples, and those of each block."""
+        bounds = self._bounds if self._members is None else np.searchsorted(self._members, self._bounds)
+        sizes = np.diff(bounds)
+        self.samples = int(bounds[-1])
         self.sizes: NDArray[np.int64] = sizes[sizes > 0]
+
+    def subset(self, numbers: NDArray[np.int64]) -> IndexSpace:
+        """Return the samples with these numbers, which ascend, numbered anew."""
+        found = copy(self)
+        found._members = numbers if self._members is None else self._members[numbers]  # noqa: SLF001  itself
+        found._count()  # noqa: SLF001
+        return found
+
+    def overlaps(self, windows: Sequence[NDArray[np.int64]]) -> str:
+        """Return an axis along which two samples share an element; "" if samples share none.
+
+        ``windows`` are the elements that samples take along each axis, relative to their position, without repeats.
+        """
+        for axis, window in zip(self.axes, windows, strict=True):
+            if len(axis.positions) < 2:  # noqa: PLR2004  a single sample along the axis
+                continue
+            some = axis.positions
+            step = some.step if isinstance(some, range) else int(np.gcd.reduce(np.diff(np.asarray(some, np.int64))))
+            # Without a common multiple of the step among the distances, no two positions reach the same element.
+            if len(np.unique(window % step)) < len(window):
+                return axis.name
+        return ""
 
     @property
     def digest(self) -> str:
         """Digest of the numbering."""
-        tables = [*self._starts, *self._lengths, *([] if self._members is None else [self._members])]
+        positions = [axis.positions for axis in self.axes if not isinstance(axis.positions, range)]
+        members = [] if self._members is None else [self._members]
+        tables = [*self._starts, *self._lengths, *map(np.asarray, positions), *members]
         return hashlib.sha256(b"".join(table.astype("<i8").tobytes() for table in tables)).hexdigest()[:32]
 
     def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of samples along each axis, counted among the chosen elements: shape (numbers, axes)."""
         within = self._numbers(numbers if self._members is None else self._members[numbers])
-        steps = np.array([axis.positions.step for axis in self.axes])
-        found: NDArray[np.int64] = within * steps + np.array([axis.positions.start for axis in self.axes])
-        return found
+        for axis, column in zip(self.axes, within.T, strict=True):
+            some = axis.positions
+            if isinstance(some, range):
+                column *= some.step  # noqa: PLW2901  in place
+                column += some.start  # noqa: PLW2901
+            else:
+                column[:] = np.asarray(some, dtype=np.int64)[column]
+        return within
 
     def _numbers(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the indices of samples along each axis."""

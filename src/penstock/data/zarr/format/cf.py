@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
 
-__all__ = ["ATTRIBUTES", "Decoding", "cf_of", "times_of"]
+__all__ = ["ATTRIBUTES", "Decoding", "cf_of", "dates_of", "times_of"]
 
 _NUMBERS = "iufc"
 ATTRIBUTES = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
@@ -107,19 +107,32 @@ def times_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str =
         Unusable: NumPy cannot represent the decoded times: a non-standard calendar, or distant years.
 
     """
+    found = dates_of(values, units, calendar, url)
+    if found.dtype.kind != "M":
+        message = f"times in {units!r} of the calendar {calendar!r} cannot be compared with others"
+        raise Unusable(f"{message}: store both in one unit", url=url)
+    return found
+
+
+def dates_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str = "") -> np.ndarray[Any, Any]:
+    """Return times as xarray decodes them: ``datetime64``, or objects of cftime for what NumPy cannot represent.
+
+    Raises:
+        MissingExtra: xarray is not installed.
+        Unusable: xarray cannot decode the times: units that are not valid, or cftime is not installed.
+
+    """
     try:
         from xarray import Variable
         from xarray.conventions import decode_cf_variable
     except ImportError as error:
-        message = f"times in {units!r} and in another unit are compared by xarray: pip install xarray"
+        message = f"times in {units!r} are decoded by xarray: pip install xarray"
         raise MissingExtra(message, url=url) from error
-    message = f"times in {units!r} of the calendar {calendar!r} cannot be compared with others: store both in one unit"
     try:
         found = decode_cf_variable("time", Variable(("time",), values, {"units": units, "calendar": calendar})).values
     except (ValueError, OverflowError, ImportError) as error:
+        message = f"cannot decode times in {units!r} of the calendar {calendar!r}: {error}"
         raise Unusable(message, url=url) from error
-    if found.dtype.kind != "M":
-        raise Unusable(message, url=url)
     return np.asarray(found)
 
 

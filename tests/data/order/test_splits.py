@@ -1,0 +1,48 @@
+"""Parts of a dimension are disjoint and apart by the gap, together leave out gaps alone, and are drawn repeatably."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.data.order.splits import apart, drawn, within
+from tests.amounts import examples
+
+COUNTS = st.lists(st.integers(1, 9), min_size=2, max_size=4)
+
+
+@settings(max_examples=examples(100))
+@given(COUNTS, st.integers(1, 9), st.integers(0, 12), st.integers(0, 9))
+def test_elements_of_two_parts_have_the_gap_between_them(counts, block, gap, seed):
+    length = block * sum(counts)
+    owners = drawn(length, counts, block=block, seed=seed)
+    assert np.array_equal(owners, drawn(length, counts, block=block, seed=seed))
+    masks = apart(owners, gap)
+    assert len(masks) == len(counts)
+    assert (np.sum(masks, axis=0) <= 1).all()
+    owned = np.full(length, -1)
+    for part, mask in enumerate(masks):
+        assert (owners[mask] == part).all()
+        owned[mask] = part
+    kept = np.flatnonzero(owned >= 0)
+    borders = np.diff(owned[kept]) != 0
+    assert (np.diff(kept)[borders] > gap).all()
+    # Each element that is left out lies within a gap before another part.
+    for at in np.flatnonzero(owned < 0):
+        assert (owners[at + 1 : at + gap + 1] != owners[at : at + gap + 1][: len(owners[at + 1 : at + gap + 1])]).any()
+
+
+def test_blocks_are_drawn_whole():
+    owners = drawn(97, (8, 2), block=10, seed=1)
+    assert all(len({*owners[at : at + 10]}) == 1 for at in range(0, 100, 10))
+    assert np.bincount(drawn(100, (8, 2), block=10, seed=1)).tolist() == [80, 20]
+    assert len(owners) == 97
+    assert owners.tolist() != drawn(97, (8, 2), block=10, seed=2).tolist()
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.booleans(), min_size=12, max_size=30), st.integers(-3, 2), st.integers(0, 4))
+def test_a_sample_lies_within_a_mask_with_all_that_it_reaches(mask, first, more):
+    mask, reach = np.array(mask), (first, first + more)
+    positions = np.arange(max(0, -reach[0]), min(len(mask), len(mask) - reach[1]))
+    wanted = [mask[at + reach[0] : at + reach[1] + 1].all() for at in positions]
+    assert within(mask, positions, reach).tolist() == wanted
