@@ -1,7 +1,6 @@
 """Readings of several datasets give one order; none draws ahead without a bound, and an error ends no other sample."""
 
 import itertools
-import threading
 
 import pytest
 from hypothesis import given, settings
@@ -88,31 +87,24 @@ def test_samples_keep_their_batches_and_places(batches, together):
     assert all(each.closed for each in readings)
 
 
-def test_items_cover_each_slot_once_in_order():
+def test_items_cover_each_place_once_batch_by_batch():
     reading, _ = joined([[0, 1, 2, 3, 4, 6, 8, 9, 5], [0, 2, 4]], [16, 16])
     items = [item for item in reading if item.size]
-    for batch in range(2):
+    assert [item.batch for item in items] == [0, 0, 1]
+    for batch, size in enumerate((9, 3)):
         found = [item for item in items if item.batch == batch]
-        assert [item.slot for item in found] == [0, *(item.stop for item in found[:-1])]
-        assert {item.size for item in found} == {found[-1].stop} == {9 if batch == 0 else 3}
-    # Neighbours of one dataset stay together.
-    assert [item.samples for item in items] == [1, 1, 1, 1, 3, 2, 3]
+        assert {item.size for item in found} == {size}
+        assert sorted(slot for item in found for slot in item.slots) == [*range(size)]
 
 
-def test_samples_made_together_are_made_once_on_any_thread():
+def test_samples_of_one_dataset_are_made_together_wherever_they_lie():
     reading, _ = joined([[0, 1] * 8], [16, 0])
     items = [item for item in reading if item.size]
-    made = {}
-
-    def make(item):
-        made[item.slot] = item.make()
-
-    threads = [threading.Thread(target=make, args=(item,)) for item in reversed(items)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [made[slot] for slot in range(16)] == [[("a", 0)], ("b", 0)] * 8
+    assert [(item.samples, item.slots) for item in items] == [(8, (0, 2, 4, 6, 8, 10, 12, 14))] + [(0, ())] * 8
+    batch = [None] * 16
+    for item in reversed(items):
+        item.fill(batch, item.make())
+    assert batch == [("a", 0), ("b", 0)] * 8
 
 
 def test_failed_sample_is_skipped_alone():

@@ -36,9 +36,10 @@ def each(item):
 
 def test_items_say_where_they_belong(dataset):
     with ObjectReading(dataset, iter(BATCHES), 1) as reading:
-        items = [(item.batch, item.slot, item.stop, item.size, item.name[-3:], each(item)) for item in reading]
+        items = [(item.batch, item.slot, item.length, item.size, item.name[-3:], each(item)) for item in reading]
     at, found = 0, {}
-    for which, slot, stop, size, name, made in items:
+    for which, slot, count, size, name, made in items:
+        stop = slot + count
         batch = BATCHES[which]
         assert (size, name, made) == (len(batch), f"{batch[slot]:03d}", batch[slot:stop])
         assert slot == found.get(which, 0)

@@ -1,4 +1,4 @@
-"""Readings of several datasets as one: items come in the order of the samples, whichever dataset each is of.
+"""Readings of several datasets as one: each batch has its samples at their places, whichever dataset each is of.
 
 Each dataset has a reading of its own, with its store, format and transform. A ``_Feed`` hands out the samples of each
 batch to the readings, so far ahead as they look.
@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields
-from functools import partial
-from itertools import pairwise
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.data.datasets.reading import Item, Reading
 from penstock.engine.contracts.fetching import ReadCounts
-from penstock.errors import Bug
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -96,32 +92,6 @@ class _Feed:
                 yield []
 
 
-class _Shared:
-    """Samples that one item makes together, and that belong to different places of a batch."""
-
-    def __init__(self, make: Callable[[], list[Any]]) -> None:
-        self._make = make
-        self._lock = Lock()
-        self._made: list[Any] | None = None
-        self._failure: BaseException | None = None
-
-    def part(self, start: int, stop: int) -> list[Any]:
-        """Return some of the samples, which the first caller makes."""
-        with self._lock:
-            if self._made is None and self._failure is None:
-                try:
-                    self._made = self._make()
-                except BaseException as error:
-                    self._failure = error
-                    raise
-            if self._made is None:
-                raise self._failure or Bug("samples that were not made")
-            found = self._made[start:stop]
-            # They may be views of memory that must become free.
-            self._made[start:stop] = [None] * (stop - start)
-        return found
-
-
 class JointReading(Reading):
     """The samples of batches that several datasets share."""
 
@@ -149,10 +119,11 @@ class JointReading(Reading):
         self._readings = [
             each.reading(self._feed.of(number), workers * each.share) for number, each in enumerate(members)
         ]
-        # Items that were taken from a reading before their turn: the rest of one that was cut.
-        self._cut: list[deque[Item]] = [deque() for _ in members]
         self._begun: set[int] = set()
-        self._numbers: list[int] = []  # of the current batch
+        # Of the current batch: the dataset of each sample, -1 once that is taken; the places of each dataset's samples.
+        self._numbers: list[int] = []
+        self._places: dict[int, deque[int]] = {}
+        self._shares: dict[int, int] = {}  # number of samples of each dataset
         self._batch, self._slot = -1, 0
         self._counts = ReadCounts()
 
@@ -163,21 +134,23 @@ class JointReading(Reading):
         return self._counts
 
     def __next__(self) -> Item:
-        """Return the next item of the dataset whose turn it is."""
-        if self._slot == len(self._numbers):
+        """Return the next item of the dataset that has the first sample that is still to come."""
+        numbers = self._numbers
+        while self._slot < len(numbers) and numbers[self._slot] < 0:
+            self._slot += 1
+        if self._slot == len(numbers):
             self._advance()
-        number = self._numbers[self._slot]
-        cut = self._cut[number]
-        if not cut:
-            item = next(self._readings[number])
-            if not item.size:
-                return item
-            cut.extend(self._placed(item, number))
-        item = cut.popleft()
-        count = item.samples or 1
-        self._slot += count
-        self._feed.taken += count
-        return item
+            numbers = self._numbers
+        number = numbers[self._slot]
+        item = next(self._readings[number])
+        if not item.size:
+            return item
+        places = self._places[number]
+        slots = tuple([places.popleft() for _ in range(item.length)])
+        for slot in slots:
+            numbers[slot] = -1
+        self._feed.taken += len(slots)
+        return item._replace(batch=self._batch, slot=slots[0], size=len(numbers), slots=slots if item.samples else ())
 
     def _advance(self) -> None:
         """Go on to the next batch.
@@ -187,7 +160,7 @@ class JointReading(Reading):
 
         """
         self._count()
-        if self._noted is not None and self._numbers:
+        if self._noted is not None and self._shares:
             self._note(self._noted)
         feed = self._feed
         if not feed.turns and not feed.draw():
@@ -197,26 +170,14 @@ class JointReading(Reading):
             raise StopIteration
         self._numbers, self._slot = feed.turns.popleft(), 0
         self._batch += 1
-        for number in {*self._numbers} - self._begun:
+        self._places = {}
+        for slot, number in enumerate(self._numbers):
+            self._places.setdefault(number, deque()).append(slot)
+        self._shares = {number: len(places) for number, places in self._places.items()}
+        for number in self._places.keys() - self._begun:
             # All datasets of a batch read at the same time.
             self._begun.add(number)
             self._readings[number].begin()
-
-    def _placed(self, item: Item, number: int) -> Iterator[Item]:
-        """Yield an item of a dataset at its place in the batch, cut where samples of others lie between its own."""
-        numbers, size = self._numbers, len(self._numbers)
-        if not item.samples:
-            yield Item(self._batch, self._slot, size, item.url, item.make)
-            return
-        if numbers[self._slot : self._slot + item.samples] == [number] * item.samples:
-            yield Item(self._batch, self._slot, size, item.url, item.make, item.samples)
-            return
-        slots = [slot for slot in range(self._slot, size) if numbers[slot] == number][: item.samples]
-        borders = [at for at in range(1, len(slots)) if slots[at] != slots[at - 1] + 1]
-        shared = _Shared(item.make)
-        for start, stop in pairwise((0, *borders, len(slots))):
-            make = partial(shared.part, start, stop)
-            yield Item(self._batch, slots[start], size, item.url, make, stop - start)
 
     def ahead(self) -> Item | None:
         """Return a preparing item of any of the datasets that read already; None without such an item."""
@@ -228,9 +189,7 @@ class JointReading(Reading):
             setattr(self._counts, each.name, sum(getattr(reading.counts, each.name) for reading in self._readings))
 
     def _note(self, noted: Callable[[Sequence[int], Sequence[float]], None]) -> None:
-        samples = [0] * len(self._readings)
-        for number in self._numbers:
-            samples[number] += 1
+        samples = [self._shares.get(number, 0) for number in range(len(self._readings))]
         waited_s = [reading.counts.waiting_s for reading in self._readings]
         noted(samples, [now - before for now, before in zip(waited_s, self._waited_s, strict=True)])
         self._waited_s = waited_s

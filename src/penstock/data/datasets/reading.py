@@ -133,15 +133,18 @@ def in_lists(reading: Reading, on_error: OnError = "raise") -> Iterator[list[Any
     The first error ends the iteration. Closes the reading.
     """
     made: list[Any] = []
+    left = 0
     with reading:
         for item in reading:
             if not item.size:
                 item.make()
                 continue
-            made += attempt(item, on_error) if item.samples else [attempt(item, on_error)]
-            if item.stop == item.size:
+            if not left:
+                made, left = [None] * item.size, item.size
+            item.fill(made, attempt(item, on_error))
+            left -= item.length
+            if not left:
                 yield made
-                made = []
 
 
 T = TypeVar("T")
@@ -161,8 +164,9 @@ class Item(NamedTuple):
         size: Number of samples in the batch; 0: a preparing item.
         url: URL of the object, or a function that returns it, because most URLs are never needed.
         make: Returns the value that the dataset yields, or raises the error; any thread may call it, once.
-        samples: 0: the item is one sample. Otherwise the number of its samples, from ``slot`` on: ``make`` then returns
-            a list of them, with a ``Failed`` for each sample that has failed by itself.
+        samples: 0: the item is one sample. Otherwise the number of its samples: ``make`` then returns a list of them,
+            with a ``Failed`` for each sample that has failed by itself.
+        slots: The position of each of several samples in the batch; empty: they are neighbours, from ``slot`` on.
 
     """
 
@@ -172,11 +176,22 @@ class Item(NamedTuple):
     url: str | Callable[[], str]
     make: Callable[[], Any]
     samples: int = 0
+    slots: tuple[int, ...] = ()
 
     @property
-    def stop(self) -> int:
-        """The position in the batch after the item's last sample."""
-        return self.slot + (self.samples or 1)
+    def length(self) -> int:
+        """The number of its samples."""
+        return self.samples or 1
+
+    def fill(self, batch: list[Any], made: Any) -> None:  # noqa: ANN401  a sample, or a list of them
+        """Put what was made of the item into the list of its batch's samples."""
+        if not self.samples:
+            batch[self.slot] = made
+        elif self.slots:
+            for slot, sample in zip(self.slots, made, strict=True):
+                batch[slot] = sample
+        else:
+            batch[self.slot : self.slot + self.samples] = made
 
     @property
     def name(self) -> str:
@@ -226,11 +241,11 @@ class Together:
 class Reading(ABC):
     """The items of some batches in order, read ahead; an error of one sample does not end the iteration.
 
-    The batches come one after the other, and the items of a batch in the order of their slots. An empty batch among
-    those to read means that the next one is not known yet; it is asked for again once items were taken. Every item is
-    made once, in any order and on any thread. Only preparing items (see ``Item``) must be made, or at least begun, in
-    the order in which they came. Only one thread at a time may call ``next``. Another thread may call ``close``, which
-    wakes a waiting ``next``; a second ``close`` does nothing. Nothing is read before the first ``next``.
+    The batches come one after the other, each with all its items. An empty batch among those to read means that the
+    next one is not known yet; it is asked for again once items were taken. Every item is made once, in any order
+    and on any thread. Only preparing items (see ``Item``) must be made, or at least begun, in the order in which
+    they came. Only one thread at a time may call ``next``. Another thread may call ``close``, which wakes a waiting
+    ``next``; a second ``close`` does nothing. Nothing is read before the first ``next``.
     """
 
     @property

@@ -143,6 +143,7 @@ class _Shared:
     _batches: dict[int, _Batch] = field(default_factory=dict)
     _taken: int = 0  # batches that the training loop has taken
     _begun: int = 0  # number of the next sample's batch
+    _drawn: int = 0  # samples of that batch that were drawn
     _ended: bool = False  # no more samples are drawn
     _stopped: bool = False  # no more batches are taken
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -239,15 +240,20 @@ class _Shared:
         return self._ended or self._begun < self._taken + self.options.ahead
 
     def _begin(self, item: Item) -> None:
-        ends = item.size and item.stop == item.size
-        if not item.size or (item.slot and not ends):
-            # The item prepares, and belongs to no batch; or it continues a batch that is not yet drawn completely.
+        if not item.size:
+            # The item prepares, and belongs to no batch.
+            return
+        first, self._drawn = not self._drawn, self._drawn + item.length
+        ends = self._drawn == item.size
+        if not (first or ends):
             return
         with self._lock:
-            if item.slot == 0:
+            if first:
                 # Keep an entry that is there: an error has ended the iteration at this batch meanwhile.
                 self._batches.setdefault(item.batch, _Batch([None] * item.size, item.size))
             self._begun = item.batch + ends
+        if ends:
+            self._drawn = 0
 
     def _end(self, error: BaseException | None) -> None:
         """Stop drawing samples; an error becomes the outcome of the batch that was being drawn."""
@@ -271,10 +277,10 @@ class _Shared:
             # The batch has failed already, or is not needed any more.
             return
         with self._lock:
-            batch.made[item.slot : item.stop] = (
-                made if item.samples and isinstance(made, list) else [made] * (item.stop - item.slot)
-            )
-            batch.left -= item.stop - item.slot
+            if isinstance(made, _Failure):
+                made = [made] * item.length if item.samples else made
+            item.fill(batch.made, made)
+            batch.left -= item.length
             if batch.left:
                 return
         outcome = self._finished(batch.made)
