@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.zarr.extraction import Cut, Segment, segments
+from penstock.data.zarr.extraction import Axis, Cut, Segment, segments
+from penstock.data.zarr.format.layout import Runs
 
 INDICES = st.one_of(
     st.lists(st.integers(0, 40), max_size=12),
@@ -55,3 +56,25 @@ def test_a_cut_moves_with_its_position(data, chunk):
         assert len(named) <= cut.most_chunks
     assert cut.length == (None if isinstance(window, int) else len(relative))
     assert pickle.loads(pickle.dumps(cut)) == cut
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 6)), min_size=1, max_size=5).map(
+    lambda some: Runs(*zip(*some, (41, 5), strict=True))
+)
+
+
+@given(st.data(), RUNS)
+def test_chunks_of_several_lengths_hold_the_indices_in_order(data, runs):
+    indices = data.draw(INDICES)
+    found = segments(indices, runs)
+    starts = [runs.bounds(number)[0] for number, _, _ in found]
+    taken = [start + at for start, (_, inside, _) in zip(starts, found, strict=True) for at in range(41)[inside]]
+    assert taken == list(indices)
+    assert all(number == index // runs for number, _, place in found for index in indices[place])
+    if isinstance(indices, range) and len(indices):
+        chunks = [number for number, _, _ in found]
+        # One slice for each chunk.
+        assert len({*chunks}) == len(chunks)
+        assert all(len(chunks) <= Cut(runs, indices, range(len(indices)), axis).most_chunks for axis in (None, 0))
+        axis = Axis.of("x", range(len(indices)), indices, runs)
+        assert len(axis.starts) == len(chunks)

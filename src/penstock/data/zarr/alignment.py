@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,13 +15,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Alignment", "Coordinate", "Times", "align", "check_times", "elements_of", "times_along", "unbroken"]
+__all__ = [
+    "Alignment",
+    "Coordinate",
+    "Times",
+    "align",
+    "check_equal",
+    "check_order",
+    "check_times",
+    "elements_of",
+    "times_along",
+    "unbroken",
+]
 
 _NUMBERS = "iufMm"  # kinds of dtypes
 # Fraction of the usual distance between neighbours: the lengths of months differ by less.
 _TOLERANCE = 1 / 8
 # Fraction of the usual distance: for times that were computed in two ways.
 _ROUNDING = 1e-6
+# Fraction of the steps within stores that are usual, where a gap between stores is an error.
+_EVEN = 0.9
 _WORDS = (
     'align="coordinates" pairs equal times and leaves out samples over gaps; align="index" takes elements by their '
     "number, whatever their times are"
@@ -234,6 +248,65 @@ def check_times(
         )
 
 
+def check_order(name: str, parts: Sequence[Coordinate], *, gaps: bool) -> None:
+    """Raise for stores whose coordinates do not continue each other.
+
+    Args:
+        name: The dimension.
+        parts: The coordinate of each store, in order. Values that are not numbers, or have no order within a store, are
+            not checked.
+        gaps: Whether steps between stores may be longer than others.
+
+    Raises:
+        Unusable: Two stores overlap or are in the wrong order, or there is a gap between them.
+
+    """
+    some = [each for each in parts if len(each.values)]
+    if len(some) < 2 or any(each.values.dtype.kind not in _NUMBERS for each in some):  # noqa: PLR2004  neighbours
+        return
+    steps = _distances(np.concatenate([each.values for each in some]))
+    borders = np.cumsum([len(each.values) for each in some])[:-1] - 1
+    within = np.delete(steps, borders)
+    usual = np.median(within if len(within) else steps)
+    if not usual or not (within * np.sign(usual) > 0).all():
+        return
+    even = abs(within - usual) <= _TOLERANCE * abs(usual)
+    # Between observations at odd times there is no usual step.
+    is_even = not len(within) or even.mean() > _EVEN
+    for (before, after), step in zip(pairwise(some), steps[borders].tolist(), strict=True):
+        where = f"{before.url} ends at {before.at(-1)}, and {after.url} begins at {after.at(0)}"
+        if step * usual <= 0:
+            raise Unusable(
+                f"the stores overlap along {name!r}, or are in the wrong order: {where}; pass them in order, without "
+                'the elements that two have; align="index" takes all elements, in the order of the stores'
+            )
+        if is_even and not gaps and abs(step - usual) > _TOLERANCE * abs(usual):
+            raise Unusable(
+                f'there is a gap along {name!r}: {where}, where other steps are {usual:g}; align="coordinates" leaves '
+                'out samples that would reach over it; align="index" takes elements by their number'
+            )
+
+
+def check_equal(name: str, parts: Sequence[Coordinate]) -> None:
+    """Raise for stores whose coordinates along a dimension differ: they have other grids.
+
+    Raises:
+        Unusable: There are two such stores.
+
+    """
+    for other in parts[1:]:
+        if not np.array_equal(parts[0].values, other.values):
+            raise Unusable(
+                f"the stores have different grids: {name!r} is {parts[0].shown} in {parts[0].url} and {other.shown} in "
+                f'{other.url}; align="index" joins them by the numbers of elements'
+            )
+
+
+def _distances(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the distances between neighbours; those of a descending coordinate of unsigned integers, too."""
+    return np.diff(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
+
+
 def unbroken(
     values: NDArray[Any], positions: Sequence[int] | NDArray[np.int64], reach: tuple[int, int]
 ) -> NDArray[np.bool_]:
@@ -242,8 +315,7 @@ def unbroken(
     A gap is a distance between neighbours that differs from the usual one, the median, by more than an eighth.
     """
     first, last = min(0, reach[0]), max(0, reach[1])
-    # The differences of a descending coordinate of unsigned integers would wrap around.
-    distances = np.diff(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
+    distances = _distances(values)
     if first == last or not len(distances):
         return np.ones(len(positions), dtype=bool)
     usual = np.median(distances)

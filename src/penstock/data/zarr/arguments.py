@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.arrays import StoredArray
 
-__all__ = ["check_switches", "check_values", "check_words", "refuse_unknown", "shape_of"]
+__all__ = ["check_along", "check_switches", "check_values", "check_words", "refuse_unknown", "shape_of"]
 
 _OF_LOADER = {
     *("batch_size", "num_workers", "collate_fn", "tail", "drop_last", "pin_memory", "device", "decode_threads"),
@@ -49,8 +49,8 @@ def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
         raise Unusable(f"ZarrDataset has no argument {name}=: {hint}")
 
 
-def check_switches(*, decode_cf: object, forbidden_is_missing: object) -> None:
-    """Raise for values that are not a bool; ``decode_cf`` may also be None.
+def check_switches(*, decode_cf: object, forbidden_is_missing: object, along: object = None) -> None:
+    """Raise for values that are not a bool; ``decode_cf`` may also be None. ``along`` is a name, or None.
 
     Raises:
         Unusable: A value is invalid; the message names it.
@@ -60,6 +60,22 @@ def check_switches(*, decode_cf: object, forbidden_is_missing: object) -> None:
         raise Unusable(f"decode_cf must be True, False or None, not {decode_cf!r}")
     if forbidden_is_missing not in (True, False):
         raise Unusable(f"forbidden_is_missing must be True or False, got {forbidden_is_missing!r}")
+    if along is not None and (not isinstance(along, str) or not along):
+        raise Unusable(f"along must be the name of a dimension, got {along!r}")
+
+
+def check_along(along: object, arrays: Iterable[StoredArray]) -> None:
+    """Raise for ``along`` without stores to join.
+
+    Raises:
+        Unusable: No array consists of several.
+
+    """
+    if along is not None and not any(array.stored for array in arrays):
+        raise Unusable(
+            f"along={along!r} joins several stores, and samples and targets are one each: pass a list of URLs, or one "
+            'with wildcards ("s3://bucket/era5/*.zarr")'
+        )
 
 
 def check_words(*, align: object, missing: object, output: object, transform: object) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from penstock.data.order.splits import within
 from penstock.data.zarr.alignment import check_times, elements_of, unbroken
 from penstock.data.zarr.extraction import Axis, Cut, Extraction, IndexSpace
+from penstock.data.zarr.format.layout import Runs, largest
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -388,8 +389,8 @@ def _cuts(
     kept: bool,
 ) -> list[Cut]:
     axes, cuts = [*windows], []
-    for name, length, stored in zip(dims_of(layout), layout.shape, layout.chunks, strict=True):
-        chunk = max(length, 1) if kept else stored
+    for name, length, stored in zip(dims_of(layout), layout.shape, layout.lengths, strict=True):
+        chunk: int | Runs = max(length, 1) if kept else stored
         if name in windows:
             cuts.append(Cut(chunk, chosen[name], windows[name], axes.index(name)))
         elif name in shape.select:
@@ -489,7 +490,7 @@ class Blocks(NamedTuple):
     """Blocks of samples.
 
     Attributes:
-        edges: Elements of a block along each axis.
+        edges: Elements of a block along each axis; ``Runs`` where chunks differ in length.
         references: Along each aligned axis, the elements of the array whose chunks define the blocks; None along other
             axes, where all arrays share the elements.
         block_bytes: Upper limit of the decoded bytes of the chunks that the samples of one block need.
@@ -497,7 +498,7 @@ class Blocks(NamedTuple):
 
     """
 
-    edges: Sequence[int]
+    edges: Sequence[int | Runs]
     references: Sequence[Sequence[int] | None]
     block_bytes: int
     chunk_bytes: int
@@ -522,10 +523,10 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
     references = [_cut_along(axis, by_size) if each else None for axis, each in enumerate(aligned)]
     elements = [None if cut is None else cut.chosen for cut in references]
 
-    def size(edges: Sequence[int]) -> int:
+    def size(edges: Sequence[int | Runs]) -> int:
         return _block_bytes(arrays, edges, reaches, elements)
 
-    def edges_of(some: Moving) -> list[int]:
+    def edges_of(some: Moving) -> list[int | Runs]:
         return [
             (_most_along(axis, some) or _most_along(axis, arrays) or _ANY) if cut is None else cut.chunk
             for axis, cut in enumerate(references)
@@ -535,7 +536,7 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
     if size(edges) > window_bytes // _RUN_PART:
         edges = own
     spread = reaches[0][1] - reaches[0][0]
-    run = ceil(spread / (_OVERLAP * edges[0])) if spread else 1
+    run = ceil(spread / (_OVERLAP * largest(edges[0]))) if spread else 1
     while run > 1 and size([run * edges[0], *edges[1:]]) > window_bytes // _RUN_PART:
         run = run * 3 // 4
     edges = [run * edges[0], *edges[1:]]
@@ -547,14 +548,14 @@ def _cut_along(axis: int, arrays: Moving) -> Cut | None:
     return next((cut for _, cuts in arrays for cut in cuts if cut.axis == axis), None)
 
 
-def _most_along(axis: int, arrays: Moving) -> int:
-    """Return the elements of the largest chunk along an axis; 0 if no array has the axis."""
-    return max((cut.chunk for _, cuts in arrays for cut in cuts if cut.axis == axis), default=0)
+def _most_along(axis: int, arrays: Moving) -> int | Runs:
+    """Return the elements of the largest chunks along an axis; 0 if no array has the axis."""
+    return max((cut.chunk for _, cuts in arrays for cut in cuts if cut.axis == axis), key=largest, default=0)
 
 
 def _block_bytes(
     arrays: Moving,
-    edges: Sequence[int],
+    edges: Sequence[int | Runs],
     reaches: Sequence[tuple[int, int]],
     references: Sequence[Sequence[int] | None],
 ) -> int:
@@ -572,14 +573,16 @@ def _block_bytes(
     return total
 
 
-def _across(cut: Cut, edge: int, reach: tuple[int, int]) -> int:
+def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
     """Return the most chunks that a run of ``edge`` elements touches, including what samples reach beyond the run."""
+    if isinstance(cut.chunk, Runs) or isinstance(edge, Runs):
+        return _counted(cut, edge, reach, cut.chosen)
     spread = reach[1] - reach[0]
     aligned = not spread and not edge % cut.chunk
     return edge // cut.chunk if aligned else (edge + spread - 1) // cut.chunk + 2
 
 
-def _counted(cut: Cut, edge: int, reach: tuple[int, int], reference: Sequence[int]) -> int:
+def _counted(cut: Cut, edge: int | Runs, reach: tuple[int, int], reference: Sequence[int]) -> int:
     """Return the most chunks that a block touches, where blocks have ``edge`` elements of another array."""
     blocks = np.asarray(reference, dtype=np.int64) // edge
     chunks = np.asarray(cut.chosen, dtype=np.int64) // cut.chunk

@@ -7,7 +7,7 @@ behind one queue of reads, in which each key carries the number of its store.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from math import prod
 from threading import Lock
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.cf import Decoding
     from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.metadata import Arrays
     from penstock.data.zarr.format.references import Records, References
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
@@ -238,6 +239,7 @@ class OwnObjects:
         home: Number of the store among those of a dataset.
         document: Key of that document; empty if unknown.
         forbidden_is_missing: A refusal (403) means a missing object, too.
+        opened: The array, or all arrays of the group, by the documents that were read; None if others described it.
 
     """
 
@@ -245,7 +247,12 @@ class OwnObjects:
     home: int = 0
     document: str = ""
     forbidden_is_missing: bool = False
+    opened: Arrays | None = field(default=None, compare=False, repr=False)
     _absences: _Absences = field(default_factory=_Absences, compare=False, repr=False)
+
+    def __getstate__(self) -> list[object]:
+        """Pickle without the arrays of the group: worker processes need none of them."""
+        return [None if each.name == "opened" else getattr(self, each.name) for each in fields(self)]
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -254,7 +261,7 @@ class OwnObjects:
 
     def numbered(self, number: Callable[[Source], int]) -> OwnObjects:
         """Return a copy with the number of the store."""
-        return replace(self, home=number(self.source))
+        return replace(self, home=number(self.source), opened=None)
 
     def absent(self, error: NotFound | Forbidden) -> None:
         """Record that an object does not exist; verify the array after the 1st, 2nd, 4th … absent object."""
@@ -290,16 +297,29 @@ class OwnObjects:
         return
 
     def beside(self, key: str) -> tuple[Layout, OwnObjects] | None:
-        """Open another array of the store: five requests in parallel."""
+        """Return another array of the store: known from its group, or opened by five requests in parallel.
+
+        If the array itself was opened, documents of the same names are requested first.
+        """
+        own = replace(self, document="", opened=None, _absences=_Absences())
+        known = self.opened
+        if known is not None and "" not in known:
+            name = self.source.url(key).removeprefix(known.url)
+            return (known[name], own) if name in {*known, *known.refused} else None
         try:
-            found = open_arrays(self.source, key, forbidden_is_missing=self.forbidden_is_missing)
+            found = open_arrays(self.source, key, forbidden_is_missing=self.forbidden_is_missing, files=self.files)
         except NotFound as error:
             if error.missing == "bucket":
                 raise
             return None
         if "" not in {*found, *found.refused}:  # a group
             return None
-        return found[""], replace(self, document="", _absences=_Absences())
+        return found[""], own
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the documents that the array was opened by; empty if others described it."""
+        return self.opened.files if self.opened is not None else ()
 
     def url(self, key: str) -> str:
         """Return the object's URL."""
@@ -431,6 +451,10 @@ class StoredArray(NamedTuple):
         layout: Keys of the objects, and their format.
         objects: Actual locations of the objects.
         meaning: Decoding of stored values by the CF attributes; None: values are used as stored.
+        stored: The arrays that this one consists of, in order, if there are several: ``layout`` has the shape of all,
+            and the other attributes are those of the first.
+        along: Number of the dimension along which they follow one another.
+        stacked: Whether this dimension is a new one, with an element for each array.
 
     """
 
@@ -438,6 +462,9 @@ class StoredArray(NamedTuple):
     layout: Layout
     objects: Located
     meaning: Decoding | None = None
+    stored: tuple[StoredArray, ...] = ()
+    along: int = 0
+    stacked: bool = False
 
     @classmethod
     def of(
@@ -467,12 +494,23 @@ class StoredArray(NamedTuple):
         """URL of the array."""
         return self.objects.url(self.layout.key)
 
+    @property
+    def parts(self) -> tuple[StoredArray, ...]:
+        """The arrays that this one consists of: itself, if it lies in one store."""
+        return self.stored or (self,)
+
+    def numbered(self, number: Callable[[Source], int]) -> StoredArray:
+        """Return a copy with the numbers of the stores."""
+        parts = tuple(part.numbered(number) for part in self.stored)
+        objects = parts[0].objects if parts else self.objects.numbered(number)
+        return self._replace(objects=objects, stored=parts)
+
 
 def numbered(arrays: Sequence[StoredArray]) -> tuple[tuple[StoredArray, ...], Stores]:
     """Return the arrays, with the numbers of their stores set, and these stores."""
     stores = Stores()
-    found = tuple(array._replace(objects=array.objects.numbered(stores.number)) for array in arrays)
+    found = tuple(array.numbered(stores.number) for array in arrays)
     if not stores.sources:
         stores.number(arrays[0].source)
-    stores.grow = any(array.objects.records is not None for array in arrays)
+    stores.grow = any(part.objects.records is not None for array in arrays for part in array.parts)
     return found, stores

@@ -12,16 +12,17 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from math import prod
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock.data.zarr.arrangement import MOST_AT_ONCE
 from penstock.data.zarr.arrays import StoredArray, check_absent, joined, numbered
 from penstock.data.zarr.format.codecs import decoder_of
-from penstock.data.zarr.format.layout import chunk_span, index_span, read_index
+from penstock.data.zarr.format.layout import bounds, chunk_span, index_span, read_index
 from penstock.data.zarr.pool import MemoryPool
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.waiting import Inbox
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.arrangement import Arrangement
     from penstock.data.zarr.arrays import Missing, StoredArray
     from penstock.data.zarr.extraction import Part
-    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.layout import Layout, Runs
     from penstock.data.zarr.format.references import Records
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     Index = NDArray[np.uint64]
     Shard = tuple[int, str]  # number of the array, key of the shard
 
-__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "whole_array"]
+__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "whole_arrays"]
 
 _MOST_BYTES = 64 << 20
 _index_lock = Lock()  # for all caches: held only briefly
@@ -160,35 +161,44 @@ _KEPT = 4096  # chunks whose positions are cached
 
 
 class Chunks:
-    """Chunks of several arrays, numbered consecutively: those of the first array row by row, then of the next."""
+    """Chunks of several arrays, numbered consecutively: those of the first array row by row, then of the next.
+
+    Attributes:
+        arrays: The arrays.
+        parts: The stored arrays: those of an array of several stores come one after the other.
+        bases: Number of the first chunk of each array, and the number of all chunks.
+
+    """
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number the chunks; nothing is read."""
-        self._arrays, self._missing = tuple(arrays), missing
-        layouts = [(array.layout, array.layout.grid) for array in arrays]
-        self.bases = [0]
-        for _, grid in layouts:
-            self.bases.append(self.bases[-1] + prod(grid))
-        self._at = lru_cache(_KEPT)(partial(_located, self.bases, layouts))  # called before and after each read
-        self._records = [array.objects.records for array in arrays]
-        self._sharded = any(layout.shards is not None for layout, _ in layouts)
-        self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
-        self._sizes = [
-            prod(array.layout.chunks) * dtype.itemsize for array, dtype in zip(arrays, self.dtypes, strict=True)
-        ]
+        self.arrays, self._missing = tuple(arrays), missing
+        self.parts = tuple(part for array in arrays for part in array.parts)
+        self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]
+        # Called before and after each read.
+        self._at = lru_cache(_KEPT)(partial(_located, self.bases, _grids(arrays)))
+        self._records = [part.objects.records for part in self.parts]
+        self._sharded = any(part.layout.shards is not None for part in self.parts)
+        self._decoders = [decoder_of(part.layout, part.url) for part in self.parts]
+        self._sizes = [prod(part.layout.chunks) * part.decoded.dtype.itemsize for part in self.parts]
+        self._stacked = [array.stacked for array in arrays for _ in array.parts]
         self._filled: dict[int, NDArray[Any]] = {}
 
     @cached_property
     def dtypes(self) -> list[np.dtype[Any]]:
         """Type of the decoded values of each array."""
-        return [array.decoded.dtype for array in self._arrays]
+        return [array.decoded.dtype for array in self.arrays]
+
+    def part_of(self, chunk: int) -> StoredArray:
+        """Return the stored array that has a chunk."""
+        return self.parts[self._at(chunk)[0]]
 
     def size_of(self, chunk: int) -> int:
         """Return the decoded size of a chunk in bytes."""
-        return self._sizes[bisect_right(self.bases, chunk) - 1]
+        return self._sizes[self._at(chunk)[0]]
 
     def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
-        """Yield the shards of some chunks: number of the array, and key of the shard."""
+        """Yield the shards of some chunks: number of the stored array, and key of the shard."""
         for chunk in chunks if self._sharded else ():
             number, layout, place = self._at(chunk)
             if layout.shards is not None:
@@ -221,7 +231,7 @@ class Chunks:
         if layout.shards is not None:
             index = indexes.get((number, key))
             span = None if index is None else chunk_span(layout, place, index)
-        return None if span is None else self._arrays[number].objects.find(span)
+        return None if span is None else self.parts[number].objects.find(span)
 
     def decode(self, chunk: int, read: ReadOperation | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
         """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
@@ -234,7 +244,7 @@ class Chunks:
 
         """
         number, layout, place = self._at(chunk)
-        url = self._arrays[number].objects.url(layout.object_key(place))
+        url = self.parts[number].objects.url(layout.object_key(place))
         try:
             data = read if read is None or isinstance(read, bytes) else read.take()
         except (NotFound, Forbidden) as error:
@@ -248,11 +258,12 @@ class Chunks:
 
     def absent(self, chunk: int, error: NotFound | Forbidden) -> None:
         """Accept a chunk as missing, or raise if ``error`` has another meaning: see ``check_absent``."""
-        check_absent(self._arrays[self._at(chunk)[0]].objects, error)
+        check_absent(self.part_of(chunk).objects, error)
 
     def _meant(self, number: int, values: NDArray[Any]) -> NDArray[Any]:
-        meaning = self._arrays[number].meaning
-        return values if meaning is None else meaning.apply(values)
+        meaning = self.parts[number].meaning
+        decoded = values if meaning is None else meaning.apply(values)
+        return decoded[np.newaxis] if self._stacked[number] else decoded
 
     def _fill(self, number: int, url: str) -> NDArray[Any]:
         if self._missing == "error":
@@ -263,16 +274,50 @@ class Chunks:
         return filled
 
 
-def _located(
-    bases: Sequence[int], layouts: Sequence[tuple[Layout, tuple[int, ...]]], chunk: int
-) -> tuple[int, Layout, tuple[int, ...]]:
-    """Return the number and layout of the array of a chunk, and the chunk's coordinates in the grid."""
+class _Grid(NamedTuple):
+    """Grid of the chunks of an array.
+
+    Attributes:
+        first: Number of its first stored array among those of all arrays.
+        counts: Number of chunks along each dimension.
+        layouts: Layout of each stored array.
+        along: Dimension along which the stored arrays follow one another, and their chunks along it; None for one.
+        stacked: Whether they lack this dimension.
+
+    """
+
+    first: int
+    counts: tuple[int, ...]
+    layouts: tuple[Layout, ...]
+    along: tuple[int, Runs] | None
+    stacked: bool
+
+
+def _grids(arrays: Sequence[StoredArray]) -> list[_Grid]:
+    found, first = list[_Grid](), 0
+    for array in arrays:
+        along = (array.along, array.layout.runs[array.along]) if array.stored else None
+        layouts = tuple(part.layout for part in array.parts)
+        found.append(_Grid(first, array.layout.grid, layouts, along, array.stacked))
+        first += len(layouts)
+    return found
+
+
+def _located(bases: Sequence[int], grids: Sequence[_Grid], chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
+    """Return the number and layout of the stored array of a chunk, and the chunk's coordinates in its grid."""
     number = bisect_right(bases, chunk) - 1
-    (layout, grid), left, place = layouts[number], chunk - bases[number], []
-    for count in reversed(grid):
+    grid, left, reverse = grids[number], chunk - bases[number], []
+    for count in reversed(grid.counts):
         left, at = divmod(left, count)
-        place.append(at)
-    return number, layout, tuple(reversed(place))
+        reverse.append(at)
+    place = reverse[::-1]
+    if grid.along is None:
+        return grid.first, grid.layouts[0], tuple(place)
+    axis, runs = grid.along
+    part, place[axis] = runs.place(place[axis])
+    if grid.stacked:
+        del place[axis]
+    return grid.first + part, grid.layouts[part], tuple(place)
 
 
 _lock = Lock()  # held only briefly
@@ -369,14 +414,19 @@ class ZarrContents:
             DatasetChanged: An array does not exist any more.
 
         """
-        for array in self.arrays:
-            array.objects.verify()
+        for part in self.chunks.parts:
+            part.objects.verify()
 
     def name_of(self, position: Sequence[int]) -> str:
-        """Return the URL of the first array with the position of a sample, for reports."""
+        """Return the URL of the first array with the position of a sample, for reports.
+
+        Of an array of several stores it is that of the store in which the sample begins.
+        """
         axes = self.arrangement.space.axes
         place = ", ".join(f"{axis.name}={at}" for axis, at in zip(axes, position, strict=True))
-        return f"{self.arrays[0].url} at {place}"
+        parts = self.arrangement.extractions[0].parts(position) if self.arrays[0].stored else []
+        array = self.chunks.part_of(parts[0].chunk) if parts and parts[0].chunk >= 0 else self.arrays[0]
+        return f"{array.url} at {place}"
 
     def uses(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunks that samples at these positions need, without those of kept arrays."""
@@ -433,11 +483,9 @@ class ZarrContents:
             kept = self._kept
         with kept.lock:
             if kept.values is None:
-                kept.values = {
-                    number: whole_array(self.arrays, number, self.chunks, self.source, self.indexes, self.ahead_parts)
-                    for number, keeps in enumerate(self.arrangement.kept)
-                    if keeps
-                }
+                numbers = [number for number, keeps in enumerate(self.arrangement.kept) if keeps]
+                found = whole_arrays(self.chunks, numbers, self.source, self.indexes, self.ahead_parts)
+                kept.values = dict(zip(numbers, found, strict=True))
             return kept.values
 
     def __getstate__(self) -> dict[str, Any]:
@@ -445,38 +493,46 @@ class ZarrContents:
         return self.__dict__ | {"_chunks": None, "_pool": None, "indexes": IndexCache()}
 
 
-def whole_array(
-    arrays: Sequence[StoredArray], number: int, chunks: Chunks, source: Source, cache: IndexCache, parts: int = 1
-) -> NDArray[Any]:
-    """Return the values of array ``number`` of ``arrays``; all requests are in flight at once.
+def whole_arrays(
+    chunks: Chunks, numbers: Sequence[int], source: Source, cache: IndexCache, parts: int = 1
+) -> list[NDArray[Any]]:
+    """Return the values of some of the arrays of ``chunks``, by their numbers; all requests are in flight at once.
 
-    ``chunks`` are the chunks of ``arrays``. Read-ahead takes at most 1 / ``parts`` of the store's own limit.
+    Read-ahead takes at most 1 / ``parts`` of the store's own limit.
 
     Raises:
-        Unusable: The array has too many chunks.
-        PenstockError: A chunk of the array could not be read.
+        Unusable: An array has too many chunks.
+        PenstockError: A chunk of an array could not be read.
 
     """
-    layout, first = arrays[number].layout, chunks.bases[number]
-    if (count := prod(layout.grid)) > MOST_AT_ONCE:
-        raise Unusable(
-            f"the array is read as a whole, and has {count:,} chunks, of at most {MOST_AT_ONCE:,}: store it in larger "
-            "ones (penstock zarr copy --chunks)",
-            url=arrays[number].url,
-        )
-    out = np.empty(layout.shape, chunks.dtypes[number])
-    indexes = ShardIndexes(arrays, source, cache, ReadCounts())
-    some = range(first, first + prod(layout.grid))
+    arrays = chunks.arrays
+    for number in numbers:
+        if (count := prod(arrays[number].layout.grid)) > MOST_AT_ONCE:
+            raise Unusable(
+                f"the array is read as a whole, and has {count:,} chunks, of at most {MOST_AT_ONCE:,}: store it in "
+                "larger ones (penstock zarr copy --chunks)",
+                url=arrays[number].url,
+            )
+    indexes = ShardIndexes(chunks.parts, source, cache, ReadCounts())
+    some = [chunk for number in numbers for chunk in range(*chunks.bases[number : number + 2])]
     chunks.prepare(some)
     indexes.ask(chunks.shards(some))
     spans = [chunks.span(chunk, indexes) for chunk in some]
+    found, left = [], iter(spans)
     with source.lookahead((span for span in spans if isinstance(span, tuple)), parts) as ahead:
-        for chunk, span in zip(some, spans, strict=True):
-            values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
-            place = map(int, np.unravel_index(chunk - first, layout.grid))
-            box = tuple(
-                slice(at * size, min((at + 1) * size, length))
-                for at, size, length in zip(place, layout.chunks, layout.shape, strict=True)
-            )
-            out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
-    return out
+        for number in numbers:
+            layout, first = arrays[number].layout, chunks.bases[number]
+            out = np.empty(layout.shape, chunks.dtypes[number])
+            for chunk in range(first, chunks.bases[number + 1]):
+                span = next(left)
+                values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
+                box = _box(layout, chunk - first)
+                out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
+            found.append(out)
+    return found
+
+
+def _box(layout: Layout, chunk: int) -> tuple[slice, ...]:
+    """Return the elements of an array that a chunk holds, by the number of the chunk in its grid."""
+    place = map(int, np.unravel_index(chunk, layout.grid))
+    return tuple(slice(*bounds(*each)) for each in zip(layout.lengths, place, layout.shape, strict=True))

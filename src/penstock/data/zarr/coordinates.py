@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.data.zarr.alignment import Alignment, Coordinate, Times, align, times_along
+import numpy as np
+
+from penstock.data.zarr.alignment import (
+    Alignment,
+    Coordinate,
+    Times,
+    align,
+    check_equal,
+    check_order,
+    times_along,
+)
 from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.arrays import OwnObjects, StoredArray, joined, numbered
-from penstock.data.zarr.contents import Chunks, IndexCache, whole_array
+from penstock.data.zarr.contents import Chunks, IndexCache, whole_arrays
 from penstock.data.zarr.format.cf import dates_of, times_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
 
-__all__ = ["aligned", "dates_along", "paired"]
+__all__ = ["compared", "dates_along"]
 
 _MOST = 1 << 27  # elements of a coordinate: 1 GiB
 # Limit for times that are read although no argument asks for them.
 _MOST_CHUNKS = 1024
 # Copies of a coordinate in memory during a comparison: as read, two sorted, and two comparisons of neighbours.
 _TIMES = 5
+_OPENED_AT_ONCE = 16  # stores
 _SINCE = " since "  # in units of times
 _STANDARD = "standard"  # CF's default, formerly called "gregorian"
 # Calendars by their other names in CF.
@@ -36,12 +49,18 @@ _ADVICE = 'align="coordinates" compares the arrays that are named as dimensions,
 
 
 class _Stored(NamedTuple):
-    """Coordinate with its stored values and attributes."""
+    """Coordinate with its stored values and attributes; ``parts`` are those of single stores, if there are several."""
 
     values: NDArray[Any]
     units: str
     calendar: str
     url: str
+    parts: tuple[Coordinate, ...] = ()
+
+    @property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """The coordinate of each store."""
+        return self.parts or (Coordinate(self.values, self.units, self.url),)
 
     @property
     def kind(self) -> str:
@@ -54,102 +73,212 @@ def _kind(units: object, dtype: np.dtype[Any]) -> str:
     return "times" if is_time else "durations" if dtype.kind == "m" else "numbers"
 
 
-def aligned(arrays: Sequence[StoredArray], dims: Sequence[str], memory_bytes: int) -> Alignment:
-    """Return the elements of arrays that belong together along ``dims``: those with the same coordinate.
+def compared(
+    arrays: Sequence[StoredArray], dims: Sequence[str], memory_bytes: int, *, equal: bool, steps: bool
+) -> Alignment:
+    """Return the elements of arrays that belong together along ``dims``.
 
     A coordinate is an array beside the array, in the same group, named as the dimension. Each is read once: a few
-    requests for its metadata, and its chunks. Times with one unit and calendar are compared as stored; other times are
-    first decoded by xarray. ``memory_bytes`` is the memory that the process may use.
+    requests for its metadata, unless that of the group is known, and its chunks. Times with one unit and calendar are
+    compared as stored; other times are first decoded by xarray. Coordinates of arrays of several stores are checked:
+    they continue each other from store to store, and are the same along other dimensions.
+
+    Args:
+        arrays: The arrays.
+        dims: The dimensions that samples are numbered along.
+        memory_bytes: Memory that the process may use.
+        equal: Elements with the same coordinate belong together. If not, those with the same number do, and the
+            alignment has the times to check them by: if arrays do not share them, and along the first of ``dims`` with
+            ``steps``. Arrays without times beside them are paired without a check; so are those whose times have more
+            than 1,024 chunks or need more than ``memory_bytes``, with a warning.
+        steps: Samples take several elements along the first of ``dims``.
 
     Raises:
-        Unusable: A coordinate does not exist or is invalid, the arrays have no common coordinates, or the coordinates
-            need more memory.
+        Unusable: A coordinate does not exist or is invalid, the arrays have no common coordinates, stores do not
+            continue each other, or the coordinates need more memory.
         MissingExtra: Times have several units, and xarray is not installed.
         PenstockError: A coordinate could not be read.
 
     """
-    known: dict[Hashable, _Stored] = {}
+    coordinates = _Coordinates(memory_bytes)
+    for array in arrays:
+        if array.stored:
+            coordinates.check(array, gaps=equal)
+    if equal:
+        return _aligned(arrays, dims, coordinates)
+    return Alignment({}, tuple({} for _ in arrays), (), _times(arrays, dims, coordinates, steps=steps))
+
+
+def _aligned(arrays: Sequence[StoredArray], dims: Sequence[str], coordinates: _Coordinates) -> Alignment:
     found: list[dict[str, Coordinate]] = [{} for _ in arrays]
     for name in dims:
         stored: dict[int, _Stored] = {}
-        for number, (array, key, which) in _beside(arrays, name).items():
-            if which not in known:
-                known[which] = _read(_coordinate(array, key, name), memory_bytes)
-                memory_bytes -= _TIMES * known[which].values.nbytes
-            stored[number] = known[which]
-            _check_length(array, name, len(stored[number].values), stored[number].url)
+        for number, place in _beside(arrays, name).items():
+            stored[number] = coordinates.read(place)
+            _check_length(arrays[number], name, len(stored[number].values), stored[number].url)
         for number, coordinate in zip(stored, _comparable(name, [*stored.values()]), strict=True):
             found[number][name] = coordinate
     return align(found)
 
 
-def paired(arrays: Sequence[StoredArray], dims: Sequence[str], memory_bytes: int, *, steps: bool) -> Alignment:
-    """Return the times of elements that are paired by their index along ``dims``, for a check.
-
-    Times are read if arrays do not share them, and along the first of ``dims`` if samples take several ``steps``: a few
-    requests for each. Arrays without times beside them are paired without a check. So are those whose times have more
-    than 1,024 chunks or need more than ``memory_bytes``, with a warning.
-
-    Raises:
-        Unusable: The times cannot be compared.
-        MissingExtra: Times have several units, and xarray is not installed.
-        PenstockError: Times could not be read.
-
-    """
+def _times(
+    arrays: Sequence[StoredArray], dims: Sequence[str], coordinates: _Coordinates, *, steps: bool
+) -> dict[str, Times]:
+    """Return the times of elements that are paired by their index, by dimension, for a check."""
     times: dict[str, Times] = {}
     for name in dims:
-        places = {which: (array, key) for array, key, which in _beside(arrays, name).values()}
+        places = {place.which: place for place in _beside(arrays, name).values()}
         if len(places) < 2 and not (steps and name == dims[0]):  # noqa: PLR2004  a single coordinate has no other to match
             continue
-        stored = []
-        for array, key in places.values():
-            coordinate = _times_beside(array, key, name)
-            if coordinate is not None and _is_small(coordinate, memory_bytes):
-                stored.append(_read(coordinate, memory_bytes))
+        coordinates.look([*places.values()], lambda kind: kind == "times")
+        stored = [coordinates.found[which] for which in places if which in coordinates.found]
+        stored = [each for each in stored if each.kind == "times"]
         if len(stored) > 1 or (stored and steps and name == dims[0]):
             times[name] = times_along(_comparable(name, stored))
-    return Alignment({}, tuple({} for _ in arrays), (), times)
+    return times
 
 
-def _times_beside(array: StoredArray, key: str, name: str) -> StoredArray | None:
-    """Return the coordinate of an array if it has times and can be read; else None."""
-    try:
-        found = _coordinate(array, key, name)
-    except (Damaged, Denied, Unsupported, Unusable):  # does not concern samples
-        return None
-    return found if _kind(found.layout.attributes.get("units"), found.layout.dtype) == "times" else None
+class _Place(NamedTuple):
+    """Coordinate of an array along one dimension, not yet opened.
+
+    Attributes:
+        name: The dimension.
+        parts: The arrays beside which it lies: several, if an array of several stores continues along the dimension.
+        which: Identity of the coordinate.
+
+    """
+
+    name: str
+    parts: tuple[StoredArray, ...]
+    which: Hashable
+
+    @classmethod
+    def of(cls, name: str, parts: tuple[StoredArray, ...]) -> _Place:
+        """Return the coordinate beside some arrays."""
+        # Several documents of references may lie in one store, each with separate coordinates.
+        own = (isinstance(each.objects, OwnObjects) for each in parts)
+        keys = ((each, _key_beside(each, name)) for each in parts)
+        which = tuple(
+            each.source.address(key) if is_own else (id(each.objects), name)
+            for is_own, (each, key) in zip(own, keys, strict=True)
+        )
+        return cls(name, parts, which)
 
 
-def _is_small(coordinate: StoredArray, memory_bytes: int) -> bool:
-    """Return whether a coordinate may be read although no argument asks for it; warn if not."""
-    layout = coordinate.layout
-    chunks, size = prod(layout.grid), _TIMES * layout.shape[0] * layout.dtype.itemsize
-    if chunks <= _MOST_CHUNKS and size <= memory_bytes:
-        return True
-    warnings.warn(
-        f"times of {chunks:,} chunks are not compared, and samples pair elements by their index: {coordinate.url}; "
-        'align="coordinates" compares them, and align="index" accepts this',
-        stacklevel=4,
-    )
-    return False
-
-
-def _beside(arrays: Sequence[StoredArray], name: str) -> dict[int, tuple[StoredArray, str, Hashable]]:
-    """Return, by number of each array with dimension ``name``: array, key of its coordinate, identity of the latter."""
-    found: dict[int, tuple[StoredArray, str, Hashable]] = {}
+def _beside(arrays: Sequence[StoredArray], name: str) -> dict[int, _Place]:
+    """Return the coordinate of each array along a dimension, by number; a dimension that stores add has none."""
+    found: dict[int, _Place] = {}
     for number, array in enumerate(arrays):
-        if name in dims_of(array.layout):
-            group = array.layout.key.rstrip("/").rpartition("/")[0]
-            key = f"{group}/{name}".lstrip("/")
-            # Several documents of references may lie in one store, each with separate coordinates.
-            own = isinstance(array.objects, OwnObjects)
-            found[number] = array, key, array.source.address(key) if own else (number, name)
+        dims = dims_of(array.layout)
+        continues = bool(array.stored) and dims[array.along] == name
+        if name in dims and not (continues and array.stacked):
+            found[number] = _Place.of(name, array.stored if continues else array.parts[:1])
     return found
 
 
-def _coordinate(array: StoredArray, key: str, name: str) -> StoredArray:
-    """Return the coordinate of an array along dimension ``name``, which has the key ``key``."""
-    beside = array.objects.beside(key)
+def _key_beside(array: StoredArray, name: str) -> str:
+    group = array.layout.key.rstrip("/").rpartition("/")[0]
+    return f"{group}/{name}".lstrip("/")
+
+
+class _Coordinates:
+    """Coordinates of a dataset's arrays, within a limit of memory; each is read once.
+
+    Attributes:
+        found: Coordinates that were read, by their identity.
+
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        """Read nothing yet."""
+        self._left_bytes = memory_bytes
+        self.found: dict[Hashable, _Stored] = {}
+
+    def read(self, place: _Place) -> _Stored:
+        """Return a coordinate; raise if it does not exist or needs too much memory."""
+        if place.which not in self.found:
+            self._take([(place, _opened(place))])
+        return self.found[place.which]
+
+    def look(self, places: Sequence[_Place], wanted: Callable[[str], bool]) -> None:
+        """Read those of some coordinates that exist, are small, and are of a wanted kind; all at once."""
+        new = {each.which: each for each in places if each.which not in self.found}
+        some = []
+        for place, opened in zip(new.values(), _attempted([*new.values()]), strict=True):
+            if opened and wanted(_kind_of(opened[0])) and _is_small(opened, self._left_bytes):
+                some.append((place, opened))
+        self._take(some)
+
+    def check(self, array: StoredArray, *, gaps: bool) -> None:
+        """Raise if the coordinates of the stores of an array do not continue each other, or differ elsewhere.
+
+        Coordinates that do not exist are not compared. With ``gaps``, steps between stores may be longer than others.
+        """
+        dims = dims_of(array.layout)
+        along = dims[array.along]
+        grids = {name: [_Place.of(name, (part,)) for part in array.stored] for name in dims if name != along}
+        chain = [] if array.stacked else [_Place.of(along, array.stored)]
+        self.look([*chain, *(place for some in grids.values() for place in some)], lambda _: True)
+        for place in chain:
+            if place.which in self.found:
+                check_order(along, self.found[place.which].coordinates, gaps=gaps)
+        for name, some in grids.items():
+            stored = [self.found[place.which] for place in some if place.which in self.found]
+            check_equal(name, _comparable(name, stored) if stored else [])
+
+    def _take(self, opened: Sequence[tuple[_Place, list[StoredArray]]]) -> None:
+        """Read coordinates, all at once."""
+        flat = [each for _, some in opened for each in some]
+        stored = iter(_read(flat, self._left_bytes) if flat else [])
+        for place, some in opened:
+            found = _chained(place.name, [*islice(stored, len(some))])
+            self.found[place.which] = found
+            self._left_bytes -= _TIMES * found.values.nbytes
+
+
+def _opened(place: _Place) -> list[StoredArray]:
+    """Return the arrays of a coordinate; raise if one does not exist."""
+    return [_coordinate(part, place.name) for part in place.parts]
+
+
+def _attempted(places: Sequence[_Place]) -> list[list[StoredArray]]:
+    """Return the arrays of each coordinate, opened in parallel; none if one of a coordinate does not exist."""
+
+    def open_one(part: StoredArray, name: str) -> list[StoredArray]:
+        # A coordinate that cannot be read does not concern samples.
+        with suppress(Damaged, Denied, Unsupported, Unusable):
+            return [_coordinate(part, name)]
+        return []
+
+    flat = [(part, place.name) for place in places for part in place.parts]
+    with ThreadPoolExecutor(_OPENED_AT_ONCE, "penstock-opening") as threads:
+        found = iter([*(threads.map(open_one, *zip(*flat, strict=True)) if flat else ())])
+    some = [[*islice(found, len(place.parts))] for place in places]
+    return [[one for [one] in each] if all(each) else [] for each in some]
+
+
+def _is_small(coordinates: Sequence[StoredArray], memory_bytes: int) -> bool:
+    """Return whether a coordinate may be read although no argument asks for it; warn if not."""
+    layouts = [each.layout for each in coordinates]
+    chunks, elements = sum(prod(each.grid) for each in layouts), sum(each.shape[0] for each in layouts)
+    if chunks <= _MOST_CHUNKS * len(layouts) and _TIMES * elements * layouts[0].dtype.itemsize <= memory_bytes:
+        return True
+    if _kind_of(coordinates[0]) == "times":
+        warnings.warn(
+            f"times of {chunks:,} chunks are not compared, and samples pair elements by their index: "
+            f'{coordinates[0].url}; align="coordinates" compares them, and align="index" accepts this',
+            stacklevel=6,
+        )
+    return False
+
+
+def _kind_of(coordinate: StoredArray) -> str:
+    return _kind(coordinate.layout.attributes.get("units"), coordinate.layout.dtype)
+
+
+def _coordinate(array: StoredArray, name: str) -> StoredArray:
+    """Return the coordinate of an array along a dimension."""
+    beside = array.objects.beside(_key_beside(array, name))
     if beside is None:
         raise Unusable(f"coordinate {name!r} does not exist beside this array: {_ADVICE}", url=array.url)
     layout, objects = beside
@@ -161,19 +290,35 @@ def _coordinate(array: StoredArray, key: str, name: str) -> StoredArray:
     return coordinate
 
 
-def _read(coordinate: StoredArray, most_bytes: int) -> _Stored:
-    """Return the values of a coordinate; raise if a comparison would need more than ``most_bytes``."""
-    layout = coordinate.layout
-    needed = _TIMES * layout.shape[0] * layout.dtype.itemsize
+def _read(coordinates: Sequence[StoredArray], most_bytes: int) -> list[_Stored]:
+    """Return the values of coordinates; raise if a comparison would need more than ``most_bytes``."""
+    count = sum(each.layout.shape[0] for each in coordinates)
+    needed = sum(_TIMES * each.layout.shape[0] * each.layout.dtype.itemsize for each in coordinates)
     if needed > most_bytes:
-        words = f"to compare the {layout.shape[0]:,} values of this coordinate takes {needed:,} bytes"
-        raise Unusable(f"{words}, and memory_bytes leaves {max(most_bytes, 0):,}: raise it", url=coordinate.url)
-    [coordinate], stores = numbered([coordinate])
-    parts = -(-coordinate.source.options.read.ahead_bytes // max(1, most_bytes // 4))
-    values = whole_array([coordinate], 0, Chunks([coordinate], "fill"), joined(stores), IndexCache(), parts)
-    units, calendar = (str(layout.attributes.get(each, "")) for each in ("units", "calendar"))
-    calendar = _CALENDARS.get(calendar.lower(), calendar.lower())
-    return _Stored(values, units, calendar, coordinate.url)
+        words = f"to compare the {count:,} values of this coordinate takes {needed:,} bytes"
+        raise Unusable(f"{words}, and memory_bytes leaves {max(most_bytes, 0):,}: raise it", url=coordinates[0].url)
+    found, stores = numbered(coordinates)
+    parts = -(-found[0].source.options.read.ahead_bytes // max(1, most_bytes // 4))
+    numbers = range(len(found))
+    values = whole_arrays(Chunks(found, "fill"), numbers, joined(stores), IndexCache(), parts)
+    return [_stored(each, of) for each, of in zip(found, values, strict=True)]
+
+
+def _stored(coordinate: StoredArray, values: NDArray[Any]) -> _Stored:
+    units, calendar = (str(coordinate.layout.attributes.get(each, "")) for each in ("units", "calendar"))
+    return _Stored(values, units, _CALENDARS.get(calendar.lower(), calendar.lower()), coordinate.url)
+
+
+def _chained(name: str, parts: Sequence[_Stored]) -> _Stored:
+    """Return the coordinates of stores that continue each other as one; of times in several units, as decoded."""
+    first, *others = parts
+    if not others:
+        return first
+    alike = all(each[1:3] == first[1:3] for each in others) or {each.kind for each in parts} == {"numbers"}
+    coordinates = [each.coordinates[0] for each in parts] if alike else _comparable(name, parts)
+    values = np.concatenate([each.values for each in coordinates])
+    units, calendar = (first.units, first.calendar) if alike else ("", "")
+    return _Stored(values, units, calendar, f"{first.url} to {parts[-1].url}", tuple(coordinates))
 
 
 def _check_length(array: StoredArray, name: str, values: int, url: str) -> None:
@@ -220,10 +365,10 @@ def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> 
         PenstockError: The times could not be read.
 
     """
-    for number, (array, key, _) in _beside(arrays, name).items():
-        coordinate = _times_beside(array, key, name)
-        if coordinate is not None:
-            stored = _read(coordinate, memory_bytes)
+    for number, place in _beside(arrays, name).items():
+        [opened] = _attempted([place])
+        if opened and _kind_of(opened[0]) == "times":
+            stored = _Coordinates(memory_bytes).read(place)
             if stored.values.dtype.kind == "M":
                 return number, stored.values
             return number, dates_of(stored.values, stored.units, stored.calendar, stored.url)

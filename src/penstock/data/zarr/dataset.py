@@ -23,11 +23,18 @@ from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
-from penstock.data.zarr.arguments import check_switches, check_values, check_words, refuse_unknown, shape_of
+from penstock.data.zarr.arguments import (
+    check_along,
+    check_switches,
+    check_values,
+    check_words,
+    refuse_unknown,
+    shape_of,
+)
 from penstock.data.zarr.arrangement import arrange, default_dims
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
 from penstock.data.zarr.contents import ShardIndexes, ZarrContents
-from penstock.data.zarr.coordinates import aligned, paired
+from penstock.data.zarr.coordinates import compared
 from penstock.data.zarr.map import ZarrMap
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.opening import opened
@@ -87,6 +94,11 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             dimension, or listed in the attribute ``coordinates``, ``bounds``, ``grid_mapping`` or
             ``ancillary_variables`` of another array).
         targets: Targets, in the same forms as ``samples``.
+        along: Join several stores along this dimension, as ``xarray.concat`` does: ``samples`` (or ``targets``, or
+            values of a mapping) are then lists of stores, in order, or URLs with wildcards
+            (``"s3://bucket/era5/*.zarr"``). A name that no array has adds a dimension, with an element for each store.
+            Coordinates must continue each other from store to store: overlaps are errors, and so are gaps unless
+            ``align`` is given. Chunks may differ in length along the dimension; codecs may differ, too.
         dims: The dimensions that samples are numbered along; default: the first dimension of the sample array with the
             most dimensions. An array without one of them is the same for all samples along it.
         offsets: Elements that a sample takes along the first of ``dims``, relative to its own index: ``(-1, 0)`` stacks
@@ -152,6 +164,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         samples: Source,
         targets: Source | None = None,
         *,
+        along: str | None = None,
         dims: str | Sequence[str] | None = None,
         offsets: int | Sequence[int] = 0,
         target_offsets: int | Sequence[int] = 0,
@@ -182,22 +195,23 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         refuse_unknown(unknown, ZarrDataset.__init__.__annotations__)
         self.transform = getattr(self, "transform", None) if transform is None else transform
         check_words(align=align, missing=missing, output=output, transform=self.transform)
-        check_switches(decode_cf=decode_cf, forbidden_is_missing=forbidden_is_missing)
+        check_switches(decode_cf=decode_cf, forbidden_is_missing=forbidden_is_missing, along=along)
         window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
         order = order_of(shuffle)
         shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select, targets=targets is not None)
         self._seed, self._numpy = seed, output == "numpy"
-        manner: dict[str, Any] = {"decode_cf": decode_cf, "forbidden_is_missing": forbidden_is_missing}
+        manner: dict[str, Any] = {"decode_cf": decode_cf, "forbidden_is_missing": forbidden_is_missing, "along": along}
         inputs = opened(samples, "samples", store, **manner)
         outputs = {} if targets is None else opened(targets, "targets", store, **manner)
+        check_along(along, [*inputs.values(), *outputs.values()])
         check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
         self._groups = ([*inputs], None if targets is None else [*outputs])
         arrays = [*inputs.values(), *outputs.values()]
         shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
         layouts = [array.decoded for array in arrays]
-        common = aligned(arrays, shape.dims, memory_bytes) if align == "coordinates" else None
-        if align is None:
-            common = paired(arrays, shape.dims, memory_bytes, steps=shape.has_steps(targets=bool(outputs)))
+        common, steps = None, shape.has_steps(targets=bool(outputs))
+        if align != "index":
+            common = compared(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
         # Calls of partial: a part of this dataset is arranged anew.
         self._arranged = partial(arrange, layouts, len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)
         self._contained = partial(ZarrContents, arrays, [*inputs, *outputs], missing=missing)
@@ -523,7 +537,10 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
         PenstockError: The index of a shard could not be read.
 
     """
-    chunks, indexes = contents.chunks, ShardIndexes(contents.arrays, contents.source, contents.indexes, ReadCounts())
+    chunks, indexes = (
+        contents.chunks,
+        ShardIndexes(contents.chunks.parts, contents.source, contents.indexes, ReadCounts()),
+    )
     needed = _new(chain(_kept(contents), _used(contents, batches)))
     try:
         while some := list(islice(needed, _LEAD)):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from penstock.data.zarr.format.layout import Runs
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -43,14 +44,15 @@ class Segment(NamedTuple):
     place: slice | None
 
 
-def segments(indices: Sequence[int], chunk: int) -> tuple[Segment, ...]:
+def segments(indices: Sequence[int], chunk: int | Runs) -> tuple[Segment, ...]:
     """Cut indices at the borders of chunks of ``chunk`` elements, into as few slices as possible in order."""
     found, at, count = [], 0, len(indices)
     while at < count:
         number, inside = divmod(indices[at], chunk)
         if isinstance(indices, range) and indices.step > 0:
             step = indices.step
-            length = min(count - at, (chunk - inside - 1) // step + 1)
+            left = chunk - inside if isinstance(chunk, int) else chunk.bounds(number)[1] - indices[at]
+            length = min(count - at, (left - 1) // step + 1)
         else:
             step, length = _run(indices, at, number, chunk)
         place = slice(at, at + length)
@@ -59,7 +61,7 @@ def segments(indices: Sequence[int], chunk: int) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _run(indices: Sequence[int], at: int, number: int, chunk: int) -> tuple[int, int]:
+def _run(indices: Sequence[int], at: int, number: int, chunk: int | Runs) -> tuple[int, int]:
     """Return the step and the length of the run of equal positive steps within one chunk that begins at ``at``."""
     end = at + 1
     if end == len(indices) or indices[end] <= indices[at] or indices[end] // chunk != number:
@@ -75,7 +77,7 @@ class Cut:
     """Elements that a sample takes along one dimension of an array.
 
     Attributes:
-        chunk: Elements of a chunk along the dimension.
+        chunk: Elements of a chunk along the dimension; ``Runs`` where chunks differ in length.
         chosen: Elements of the dimension that samples may use, in order.
         window: Chosen elements that a sample takes, relative to its position. A number takes one element and drops the
             dimension.
@@ -83,7 +85,7 @@ class Cut:
 
     """
 
-    chunk: int
+    chunk: int | Runs
     chosen: Sequence[int]
     window: Sequence[int] | int = 0
     axis: int | None = None
@@ -112,8 +114,11 @@ class Cut:
         if not count or not isinstance(chosen, range):
             return count
         if self.axis is None:
-            return min(count, abs(chosen[-1] // self.chunk - chosen[0] // self.chunk) + 1)
+            return min(count, int(abs(chosen[-1] // self.chunk - chosen[0] // self.chunk)) + 1)
         spread = (max(self.window) - min(self.window)) if not isinstance(self.window, range) else count - 1
+        if isinstance(self.chunk, Runs):
+            # A run that ends within the spread adds a shorter chunk.
+            return min(count, spread * abs(chosen.step) // min(self.chunk.sizes) + 1 + len(self.chunk.sizes))
         return min(count, spread * abs(chosen.step) // self.chunk + 2)
 
     def at(self, position: int) -> tuple[Segment, ...]:
@@ -127,8 +132,11 @@ class Cut:
         """Return the chunk and the element in it for samples at these positions; for a cut that takes one element."""
         at, chosen = positions + self.window, self.chosen
         if isinstance(chosen, range):
-            return np.divmod(chosen.start + at * chosen.step, self.chunk)
-        return np.divmod(np.asarray(chosen, dtype=np.int64)[at], self.chunk)
+            elements = chosen.start + at * chosen.step
+        else:
+            elements = np.asarray(chosen, dtype=np.int64)[at]
+        chunks, inside = divmod(elements, self.chunk)
+        return chunks, inside
 
     def chunks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunks that samples at these positions touch: a row per position, without repeats, padded with -1.
@@ -149,7 +157,7 @@ class Cut:
         return Cut, (self.chunk, self.chosen, self.window, self.axis)
 
 
-def _segments(chunk: int, chosen: Sequence[int], window: Sequence[int], position: int) -> tuple[Segment, ...]:
+def _segments(chunk: int | Runs, chosen: Sequence[int], window: Sequence[int], position: int) -> tuple[Segment, ...]:
     if isinstance(chosen, range) and isinstance(window, range) and window and chosen.step > 0 and window.step > 0:
         first, step = chosen[position + window[0]], chosen.step * window.step
         return segments(range(first, first + len(window) * step, step), chunk)
@@ -181,10 +189,10 @@ class Axis:
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int) -> Axis:
+    def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int | Runs) -> Axis:
         """Return an axis cut into blocks: runs of samples that lie in the same ``block`` elements of the array."""
         count = len(positions)
-        if isinstance(chosen, range) and isinstance(positions, range):
+        if isinstance(chosen, range) and isinstance(positions, range) and isinstance(block, int):
             some = chosen[positions.start : positions.stop : positions.step]
             crossed = abs(some[-1] // block - some[0] // block) if count else 0
             if min(crossed, count) > _MOST_BLOCKS:

@@ -93,7 +93,7 @@ class ZarrMap(Dataset[Any]):
             return {}
         contents = self._contents
         chunks, source = contents.chunks, contents.source
-        indexes = ShardIndexes(contents.arrays, source, contents.indexes, ReadCounts())
+        indexes = ShardIndexes(contents.chunks.parts, source, contents.indexes, ReadCounts())
         try:
             chunks.prepare(some)
             indexes.ask(chunks.shards(some))

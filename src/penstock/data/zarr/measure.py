@@ -53,7 +53,7 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
     ahead = options.read.ahead_bytes // limits.parts // most_bytes
     in_flight = max(1, min(options.transport.connections, options.read.ahead_items, ahead))
     arrangement = contents.arrangement
-    index = next((index_span(each.layout, "") for each in contents.arrays if each.layout.shards), None)
+    index = next((index_span(each.layout, "") for each in contents.chunks.parts if each.layout.shards), None)
     figures = Figures(
         samples=sampling.total,
         batches=sum(1 for _ in sampling.batches(Cursor(), Place(0, setting.ranks))),
@@ -104,7 +104,7 @@ def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
     """Read and decode a few of the needed chunks, spread evenly; return mean stored size and thread seconds of one."""
     some = touched[:: -(-len(touched) // _SAMPLED) or 1]
     source = contents.source
-    indexes = ShardIndexes(contents.arrays, source, contents.indexes, ReadCounts())
+    indexes = ShardIndexes(contents.chunks.parts, source, contents.indexes, ReadCounts())
     indexes.ask(contents.chunks.shards(some))
     sizes: list[int] = []
     seconds: list[float] = []

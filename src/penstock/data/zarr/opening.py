@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.data.zarr.arrangement import dims_of
@@ -17,6 +19,7 @@ from penstock.data.zarr.arrays import OwnObjects, ReferencedObjects, StoredArray
 from penstock.data.zarr.foreign import arrays_of, foreign_objects, is_opened, manifests_of
 from penstock.data.zarr.format.metadata import Arrays, open_arrays, with_names
 from penstock.data.zarr.format.references import METADATA, references_of, references_of_manifests, references_of_records
+from penstock.data.zarr.series import joined_along, stores_of
 from penstock.errors import Damaged, Denied, NotFound, PenstockError, Unusable
 from penstock.options import StoreOptions
 from penstock.source import open_source
@@ -25,7 +28,7 @@ from penstock.stores.web.options import HTTPOptions
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from penstock.data.zarr.foreign import Manifest
     from penstock.data.zarr.format.layout import Layout
@@ -38,14 +41,17 @@ __all__ = ["Opener", "VirtualArrays", "document_at", "of_manifests", "opened", "
 
 # CF attributes that name other variables.
 _NAMING = ("coordinates", "bounds", "grid_mapping", "ancillary_variables")
+_OPENED_AT_ONCE = 16  # stores
 
 
 class _Manner(NamedTuple):
-    """Options for opening arrays: see ``opened``."""
+    """Options for opening arrays: see ``opened``; ``files`` as in ``open_arrays``."""
 
     store: StoreOptions | str | None
     decode_cf: bool | None
     forbidden_is_missing: bool
+    along: str | None
+    files: tuple[str, ...] = ()
 
 
 def opened(
@@ -55,8 +61,12 @@ def opened(
     *,
     decode_cf: bool | None,
     forbidden_is_missing: bool = False,
+    along: str | None = None,
 ) -> dict[str, StoredArray]:
     """Return the arrays that an argument stands for, by name; an array passed directly has the name "".
+
+    Several stores are opened in parallel after the first one, by one request each where their metadata is consolidated
+    as in the first.
 
     Args:
         given: The URL of an array or group, an open array or group, or a mapping from names to these.
@@ -64,6 +74,8 @@ def opened(
         store: Options, or the name of a profile.
         decode_cf: Whether to decode values by the CF attributes; None: only arrays that have such attributes.
         forbidden_is_missing: Also treat a refusal (403) as a missing object.
+        along: The dimension along which the stores of a list or of a pattern of URLs follow one another; None: such
+            values are refused.
 
     Raises:
         Unusable: ``given`` has another type, is a group without arrays, or is an open object whose options differ from
@@ -73,10 +85,12 @@ def opened(
         Unsupported: The metadata uses an extension that Penstock does not support.
 
     """
-    return _opened(given, what, _Manner(store, decode_cf, forbidden_is_missing))
+    return _opened(given, what, _Manner(store, decode_cf, forbidden_is_missing, along))
 
 
 def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
+    if manner.along is not None and (several := stores_of(given, manner.store)) is not None:
+        return _several(several, what, manner, manner.along)
     if isinstance(given, str | os.PathLike):
         return _at(given, what, manner)
     # Before mappings: datasets of xarray are mappings, too.
@@ -91,8 +105,24 @@ def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]
         return {name: _single(name, each, what, manner) for name, each in given.items()}
     raise Unusable(
         f"{what} must be the URL of a Zarr array or group, or a mapping of names to URLs, got a {type(given).__name__}"
-        + ': of several arrays write {"name": URL, …}' * isinstance(given, list | tuple | set)
+        + ': of several arrays write {"name": URL, …}; along= joins stores' * isinstance(given, list | tuple | set)
     )
+
+
+def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> dict[str, StoredArray]:
+    """Return the arrays of several stores, each as one array."""
+    alone = manner._replace(along=None)
+    found = [_opened(given[0], f"{what}[0]", alone)]
+    objects = next(iter(found[0].values())).objects
+    alone = alone._replace(files=objects.files if isinstance(objects, OwnObjects) else ())
+    with ThreadPoolExecutor(_OPENED_AT_ONCE, "penstock-opening") as threads:
+        names = (f"{what}[{number}]" for number in range(1, len(given)))
+        found += threads.map(_opened, given[1:], names, repeat(alone))
+    shown = [
+        os.fspath(each) if isinstance(each, str | os.PathLike) else f"{what}[{number}]"
+        for number, each in enumerate(given)
+    ]
+    return joined_along(found, shown, along)
 
 
 def _single(name: object, given: object, what: str, manner: _Manner) -> StoredArray:
@@ -109,7 +139,7 @@ def _at(url: str | os.PathLike[str], what: str, manner: _Manner) -> dict[str, St
         return _virtual(document, what, manner)
     source, key = open_source(url, store)
     try:
-        layouts = open_arrays(source, as_folder(key), forbidden_is_missing=forbidden)
+        layouts = open_arrays(source, as_folder(key), forbidden_is_missing=forbidden, files=manner.files)
     except NotFound as error:
         above = None if error.missing == "bucket" else records_above(url, store)
         if above is None:
@@ -125,6 +155,7 @@ def _at(url: str | os.PathLike[str], what: str, manner: _Manner) -> dict[str, St
                 source,
                 document=layouts.documents[layout.name].removeprefix(source.root),
                 forbidden_is_missing=forbidden,
+                opened=layouts,
             ),
             decode_cf=manner.decode_cf,
         )
@@ -236,7 +267,7 @@ def absent(source: Source, key: str, given: str | os.PathLike[str], error: NotFo
     if name in _DOCUMENTS:
         hints.append(f"pass the URL of the array or group, without {name}")
     elif _GLOB.search(text):
-        hints.append("a URL is literal: several arrays are a mapping from names to URLs")
+        hints.append("a URL is literal: several arrays are a mapping from names to URLs; along= joins stores")
     else:
         with suppress(PenstockError):
             hints.append(_object(source, path))

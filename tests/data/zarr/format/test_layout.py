@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from penstock.data.zarr.format.layout import Layout
+from penstock.data.zarr.format.layout import Layout, Runs, bounds, largest
 
 ONE = {"key": "a/", "name": "", "dtype": np.dtype("f4"), "fill": np.float32(0), "attributes": {}, "document": {}}
 
@@ -59,3 +59,19 @@ def test_a_layout_is_pickled_and_equal_though_its_fill_is_nan():
     assert again == one
     assert np.isnan(again.fill)
     assert again != layout((8, 8), (2, 3))
+
+
+def test_runs_number_their_chunks_one_by_one_and_as_arrays():
+    runs = Runs((5, 0, 3, 1), (2, 4, 3, 7))
+    numbered = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0)]
+    assert [divmod(element, runs) for element in range(9)] == numbered
+    chunks, inside = divmod(np.arange(9), runs)
+    assert [*zip(chunks.tolist(), inside.tolist(), strict=True)] == numbered
+    assert (np.arange(9) // runs).tolist() == [chunk for chunk, _ in numbered]
+    assert [bounds(runs, chunk, 9) for chunk in range(runs.count)] == [(0, 2), (2, 4), (4, 5), (5, 8), (8, 9)]
+    assert [runs.place(chunk) for chunk in range(5)] == [(0, 0), (0, 1), (0, 2), (2, 0), (3, 0)]
+    assert [element // (2 * runs) for element in range(9)] == [0, 0, 0, 0, 1, 2, 2, 2, 3]
+    assert largest(runs) == 7
+    assert pickle.loads(pickle.dumps(runs)) == runs
+    assert layout((9, 4), (7, 4), runs={0: runs}).grid == (5, 1)
+    assert layout((9, 4), (7, 4), runs={0: runs}).lengths == (runs, 4)

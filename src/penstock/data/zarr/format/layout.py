@@ -1,5 +1,7 @@
 """Layout of an array in objects: its type, chunks, and their keys; and the index of a shard. Pure.
 
+``Runs``: chunks of several lengths along a dimension, where arrays of several stores are read as one.
+
 A layout is made from a metadata document (``.zarray``, ``zarr.json``), which is untrusted: ``Fields`` checks each field
 when it is read. An index locates the inner chunks of the codec ``sharding_indexed`` of Zarr v3.
 """
@@ -10,8 +12,10 @@ import base64
 import binascii
 import re
 import reprlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -29,10 +33,13 @@ __all__ = [
     "Fields",
     "Form",
     "Layout",
+    "Runs",
+    "bounds",
     "chunk_span",
     "fill_value",
     "form_of",
     "index_span",
+    "largest",
     "layout_of",
     "read_index",
     "sharding",
@@ -41,6 +48,84 @@ __all__ = [
 ]
 
 _MARGIN_BYTES = 64 << 10  # growth of incompressible data by compressors
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Chunks along a dimension, as runs of chunks of one length each. The last chunk of a run may be shorter.
+
+    It takes the place of a chunk's length: ``divmod(elements, runs)`` returns the number of the chunk, and the element
+    in it, of an element or of an array of elements; ``n * runs`` are chunks of ``n`` chunks each.
+
+    Attributes:
+        lengths: Number of elements of each run.
+        sizes: Number of elements of a chunk, in each run.
+
+    """
+
+    lengths: tuple[int, ...]
+    sizes: tuple[int, ...]
+    starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    firsts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    # Arrays leave ``elements // runs`` to this class.
+    __array_ufunc__ = None
+
+    def __post_init__(self) -> None:
+        """Compute the first element and the number of the first chunk of each run, and those behind the last."""
+        counts = [-(-length // size) for length, size in zip(self.lengths, self.sizes, strict=True)]
+        object.__setattr__(self, "starts", (0, *accumulate(self.lengths)))
+        object.__setattr__(self, "firsts", (0, *accumulate(counts)))
+
+    @property
+    def count(self) -> int:
+        """Number of chunks."""
+        return self.firsts[-1]
+
+    def __rdivmod__(self, elements: Any) -> tuple[Any, Any]:  # noqa: ANN401  an int or an array of them
+        """Return the numbers of chunks, and the elements in them."""
+        if isinstance(elements, np.ndarray):
+            runs = np.searchsorted(self.starts[:-1], elements, side="right") - 1
+            numbers, places = np.divmod(elements - np.take(self.starts, runs), np.take(self.sizes, runs))
+            return numbers + np.take(self.firsts, runs), places
+        run = self.run_of(elements)
+        number, inside = divmod(elements - self.starts[run], self.sizes[run])
+        return number + self.firsts[run], inside
+
+    def __rfloordiv__(self, elements: Any) -> Any:  # noqa: ANN401
+        """Return the numbers of chunks."""
+        return divmod(elements, self)[0]
+
+    def __rmul__(self, chunks: int) -> Runs:
+        """Return chunks of several chunks each, within the same runs."""
+        return Runs(self.lengths, tuple(chunks * size for size in self.sizes))
+
+    def run_of(self, element: int) -> int:
+        """Return the number of the run that contains an element."""
+        return bisect_right(self.starts, element, hi=len(self.lengths)) - 1
+
+    def place(self, chunk: int) -> tuple[int, int]:
+        """Return the number of the run that contains a chunk, and the number of the chunk in it."""
+        run = bisect_right(self.firsts, chunk, hi=len(self.lengths)) - 1
+        return run, chunk - self.firsts[run]
+
+    def bounds(self, chunk: int) -> tuple[int, int]:
+        """Return the first element of a chunk, and the one behind its last."""
+        run, number = self.place(chunk)
+        start = self.starts[run] + number * self.sizes[run]
+        return start, min(start + self.sizes[run], self.starts[run + 1])
+
+
+def largest(length: int | Runs) -> int:
+    """Return the most elements of a chunk."""
+    return length if isinstance(length, int) else max(length.sizes)
+
+
+def bounds(length: int | Runs, chunk: int, size: int) -> tuple[int, int]:
+    """Return the first element of a chunk, and the one behind its last, along a dimension of ``size`` elements."""
+    if isinstance(length, Runs):
+        return length.bounds(chunk)
+    return chunk * length, min((chunk + 1) * length, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +145,8 @@ class Layout:
         document: The ``.zarray`` or ``zarr.json`` of the layout, from which codecs are made.
         lead: Beginning of a chunk's key below ``key``: ``c`` or nothing.
         separator: Separator between the parts of a chunk's key: ``/`` or ``.``.
+        runs: Chunks along dimensions where their lengths differ: of arrays of several stores that are read as one.
+            ``chunks`` has the largest.
 
     """
 
@@ -75,6 +162,7 @@ class Layout:
     document: Mapping[str, Any] = field(repr=False)
     lead: str = "c"
     separator: str = "/"
+    runs: Mapping[int, Runs] = field(default_factory=dict)
 
     @property
     def document_key(self) -> str:
@@ -84,7 +172,15 @@ class Layout:
     @property
     def grid(self) -> tuple[int, ...]:
         """Number of chunks along each dimension: inner chunks of a sharded array."""
-        return tuple(-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True))
+        found = [-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True)]
+        for axis, runs in self.runs.items():
+            found[axis] = runs.count
+        return tuple(found)
+
+    @property
+    def lengths(self) -> tuple[int | Runs, ...]:
+        """Lengths of chunks along each dimension."""
+        return tuple(self.runs.get(axis, size) for axis, size in enumerate(self.chunks))
 
     @property
     def ratios(self) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ _MOST_DEPTH = 16  # groups within groups
 _MOST_NODES = 10_000  # arrays and groups that are looked up individually
 _V3 = "zarr.json"
 _V2 = (".zarray", ".zattrs", ".zgroup")
+_CONSOLIDATED = ".zmetadata"
+_ALL = (_V3, _CONSOLIDATED, *_V2)
 _MOST_PARSED_BYTES = 512 << 20  # of a parsed document in Python's memory
 _ITEM_BYTES, _LIST_BYTES, _OBJECT_BYTES = 40, 90, 240  # rough memory of each, besides its text
 _MOST_NAMED = 20  # arrays, in an error
@@ -40,6 +42,7 @@ class Arrays(dict[str, "Layout"]):
         url: URL of the group or array.
         record_size: The field of that name in the metadata of references in Parquet (``references_of_records``); else
             None.
+        files: Names of the documents that sufficed; empty if there were many. For ``open_arrays`` of a similar store.
 
     """
 
@@ -50,6 +53,7 @@ class Arrays(dict[str, "Layout"]):
         self.documents: dict[str, str] = {}
         self.images: dict[str, str] = {}
         self.record_size: object = None
+        self.files: tuple[str, ...] = ()
 
     @property
     def whole(self) -> str:
@@ -100,7 +104,7 @@ def _named(layout: Layout, axes: tuple[str, ...]) -> Layout:
     return replace(layout, dims=axes) if fits else layout
 
 
-def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False) -> Arrays:
+def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False, files: tuple[str, ...] = ()) -> Arrays:
     """Return the layouts of the array at ``key``, with the name "", or of all arrays of the group there, by path.
 
     Five requests in parallel suffice for an array, or for a group with consolidated metadata. Otherwise one listing for
@@ -111,6 +115,8 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False)
         source: The store.
         key: Key of the array or group in the store.
         forbidden_is_missing: Also treat a refusal (403) as a missing document.
+        files: ``Arrays.files`` of a similar store: these documents are requested first, and the others only if the
+            first of these does not exist.
 
     Raises:
         NotFound: Neither an array nor a group exists.
@@ -120,13 +126,16 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False)
     """
     prefix = as_folder(key.rstrip("/"))
     documents = _Documents(source, forbidden_is_missing=forbidden_is_missing)
-    found = documents.fetch([prefix + file for file in (_V3, ".zmetadata", *_V2)])
-    v3, consolidated, array, _, _ = found
+    found = documents.of(prefix, files) if files else {}
+    if not found or found[files[0]] is None:
+        found = documents.of(prefix, _ALL)
+    v3, consolidated, array, group = (found.get(each) for each in (_V3, _CONSOLIDATED, ".zarray", ".zgroup"))
     arrays = Arrays(source.url(prefix))
-    if all(each is None for each in (v3, consolidated, array, found[4])):
+    if all(each is None for each in (v3, consolidated, array, group)):
         message = "no Zarr array or group: found no zarr.json, .zarray, .zgroup or .zmetadata"
         raise NotFound(message, url=source.url(prefix))
-    node = _node(documents, prefix, found[:1] + found[2:])
+    node = _node(documents, prefix, [found.get(each) for each in (_V3, *_V2)])
+    arrays.files = (_V3,) if v3 is not None else _V2[:2] if node.is_array else (_CONSOLIDATED,) * bool(consolidated)
     if node.is_array:
         node.put(arrays, "", prefix)
         # Raises the reason if Penstock cannot read the array.
@@ -135,7 +144,7 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False)
     if v3 is None and consolidated is not None:
         # Keys of references are relative to their document.
         below = "" if "record_size" in consolidated else prefix
-        collected(consolidated, below, arrays, source.url(prefix + ".zmetadata"))
+        collected(consolidated, below, arrays, source.url(prefix + _CONSOLIDATED))
     elif v3 is not None and (inline := _inline(v3)) is not None:
         collected(inline, prefix, arrays, source.url(prefix + _V3))
     else:
@@ -225,6 +234,10 @@ class _Documents:
                     _check_size(data, url)
                     found.append(parsed(data, url))
         return found
+
+    def of(self, prefix: str, files: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+        """Return the documents of one node, by their names."""
+        return dict(zip(files, self.fetch([prefix + file for file in files]), strict=True))
 
     def nodes(self, prefixes: Sequence[str]) -> list[_Node]:
         """Return the node at each prefix; raise ``Unsupported`` if there are too many."""
