@@ -12,7 +12,7 @@ from penstock.errors import Unusable
 def shape(dims=None, **given):
     offsets, patches = (
         (given.get("offsets", 0), given.get("target_offsets", 0)),
-        (given.get("patch"), given.get("halo", 0)),
+        (given.get("patch"), given.get("halo", 0), given.get("scale")),
     )
     return shape_of(dims, offsets, given.get("stride"), patches, given.get("select"))
 

@@ -31,9 +31,18 @@ LARGE = layout((4000, 40, 50), (10, 40, 50), DIMS)
 
 
 def arranged(*layouts, targets=0, window_bytes=1 << 26, valid=None, **arguments):
-    given = {"dims": None, "offsets": 0, "target_offsets": 0, "stride": None, "patch": None, "halo": 0, "select": None}
-    dims, offsets, target_offsets, stride, patch, halo, select = (given | arguments).values()
-    shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select)
+    given = {
+        "dims": None,
+        "offsets": 0,
+        "target_offsets": 0,
+        "stride": None,
+        "patch": None,
+        "halo": 0,
+        "scale": None,
+        "select": None,
+    }
+    dims, offsets, target_offsets, stride, patch, halo, scale, select = (given | arguments).values()
+    shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo, scale), select)
     return arrange(layouts, targets, shape, valid=valid, window_bytes=window_bytes)
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Times",
     "align",
     "check_equal",
+    "check_nested",
     "check_order",
     "check_times",
     "elements_of",
@@ -35,6 +36,8 @@ _TOLERANCE = 1 / 8
 _ROUNDING = 1e-6
 # Fraction of the steps within stores that are usual, where a gap between stores is an error.
 _EVEN = 0.9
+# Fraction of a step: coordinates of float32 beside those of float64.
+_PLACE = 1e-2
 _WORDS = (
     'align="coordinates" pairs equal times and leaves out samples over gaps; align="index" takes elements by their '
     "number, whatever their times are"
@@ -305,6 +308,28 @@ def check_equal(name: str, parts: Sequence[Coordinate]) -> None:
 def _distances(values: NDArray[Any]) -> NDArray[Any]:
     """Return the distances between neighbours; those of a descending coordinate of unsigned integers, too."""
     return np.diff(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
+
+
+def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -> None:
+    """Raise unless ``factor`` elements of a coordinate lie in each element of another, as their mean or from it on.
+
+    Raises:
+        Unusable: The places differ by more than a hundredth of a step.
+
+    """
+    count = min(len(coarse.values), len(fine.values) // factor)
+    wanted, found = coarse.values[:count].astype(np.float64), fine.values[: count * factor].astype(np.float64)
+    steps = np.abs(np.diff(fine.values.astype(np.float64)))
+    room = _PLACE * float(np.median(steps)) if len(steps) else 0.0
+    means = found.reshape(count, factor).mean(axis=1)
+    wrong = [~(np.abs(each - wanted) <= room) for each in (means, found[::factor])]  # NaN differs
+    if all(each.any() for each in wrong):
+        at = int(np.argmax(wrong[1]))
+        raise Unusable(
+            f"patches at the same elements lie in different places along {name!r}: element {at} is {coarse.at(at)} in "
+            f"{coarse.url}, and element {at * factor} is {fine.at(at * factor)} in {fine.url}; store both in one order "
+            f'and on nested grids, or accept this with align="index"'
+        )
 
 
 def unbroken(

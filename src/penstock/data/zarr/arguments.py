@@ -123,7 +123,7 @@ def shape_of(
     dims: object,
     offsets: tuple[object, object],
     stride: object,
-    patches: tuple[object, object],
+    patches: tuple[object, object, object],
     select: object,
     *,
     targets: bool = True,
@@ -134,7 +134,7 @@ def shape_of(
         dims: The name of a dimension, or several names.
         offsets: Offsets of samples, and of targets.
         stride: A number, for the first of ``dims``, or a mapping from dimensions to numbers.
-        patches: Sizes of patches by dimension, and their halo: a number, or a mapping by dimension.
+        patches: Sizes of patches by dimension; their halo and their scale: numbers, or mappings by dimension.
         select: A mapping from dimensions to an element, a slice or a list.
         targets: Whether the dataset has targets.
 
@@ -143,11 +143,7 @@ def shape_of(
 
     """
     patch = _numbers("patch", patches[0], 1)
-    halo = (
-        dict.fromkeys(patch, whole(patches[1], "halo", 0))
-        if _is_number(patches[1])
-        else _numbers("halo", patches[1], 0)
-    )
+    halo = _by_patch("halo", patches[1], patch, 0)
     if patches[1] and not patch and _is_number(patches[1]):
         raise Unusable(f'halo={patches[1]!r} widens patches, and there are none: patch={{"lat": 64}} gives their sizes')
     target_offsets = _offsets("target_offsets", offsets[1])
@@ -161,6 +157,7 @@ def shape_of(
         stride=steps,
         patch=patch,
         halo=halo,
+        scale=_by_patch("scale", patches[2], patch, 1),
         select=_selected(select),
     )
 
@@ -195,6 +192,11 @@ def _numbers(name: str, value: object, least: int) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise Unusable(f'{name} is a mapping from dimensions to numbers of elements, as {{"lat": 64}}, not {value!r}')
     return {str(each): whole(number, f"{name} of {each!r}", least) for each, number in value.items()}
+
+
+def _by_patch(name: str, value: object, patch: Mapping[str, int], least: int) -> dict[str, int]:
+    """Return numbers by dimension; a single number holds for all dimensions of patches."""
+    return dict.fromkeys(patch, whole(value, name, least)) if _is_number(value) else _numbers(name, value, least)
 
 
 def _listed(name: str, value: Sequence[object] | np.ndarray[Any, Any]) -> list[int]:

@@ -49,6 +49,7 @@ class Shape:
         patch: Elements of a patch, by dimension that is cut into patches.
         halo: Extra elements on either side of a patch, for samples and not for targets.
         select: Elements to use, by dimension.
+        scale: Elements of the finer arrays for each of the coarsest, by patched dimension.
         within: For each chosen element of a dimension, whether a sample may reach it.
 
     """
@@ -60,6 +61,7 @@ class Shape:
     patch: Mapping[str, int] = field(default_factory=dict)
     halo: Mapping[str, int] = field(default_factory=dict)
     select: Mapping[str, int | slice | Sequence[int]] = field(default_factory=dict)
+    scale: Mapping[str, int] = field(default_factory=dict)
     within: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def has_steps(self, *, targets: bool) -> bool:
@@ -151,7 +153,9 @@ def arrange(
     if "" in shape.stride:  # a number, for the first dimension
         shape = replace(shape, stride={sampled[0]: shape.stride[""]})
     common = {} if aligned is None else {name: len(values) for name, values in aligned.values.items()}
-    lengths = _lengths(layouts, {*sampled, *shape.patch, *shape.select} - {*common}) | common
+    factors = _factors(layouts, shape.scale)
+    lengths = _lengths(layouts, {*sampled, *shape.patch, *shape.select} - {*common, *shape.scale}) | common
+    lengths |= _coarse(layouts, factors)
     chosen = {name: _chosen(name, lengths[name], shape.select.get(name)) for name in lengths}
     sides = [number >= len(layouts) - targets for number in range(len(layouts))]
     windows = [_windows(sampled, shape, is_target=side) for side in (False, True)]
@@ -160,8 +164,8 @@ def arrange(
     kept = tuple(_is_kept(layout, reaches) for layout in layouts)
     own = [{} for _ in layouts] if aligned is None else aligned.elements
     cuts = [
-        _cuts(layout, chosen | _aligned(chosen, elements), windows[side], shape, kept=keeps)
-        for layout, elements, side, keeps in zip(layouts, own, sides, kept, strict=True)
+        _cuts(layout, chosen | _aligned(chosen, elements), windows[side], (shape, factor), kept=keeps)
+        for layout, elements, side, factor, keeps in zip(layouts, own, sides, factors, kept, strict=True)
     ]
     _check_chunks(layouts, cuts, kept)
     moving = [(layout, each) for layout, each, keeps in zip(layouts, cuts, kept, strict=True) if not keeps]
@@ -214,6 +218,7 @@ def _dims(layouts: Sequence[Layout], inputs: int, shape: Shape) -> tuple[str, ..
     there = dict.fromkeys(name for layout in layouts for name in dims_of(layout))
     sampled = shape.dims or default_dims(layouts[:inputs])
     names = {"dims": sampled, "patch": shape.patch, "halo": shape.halo, "stride": shape.stride, "select": shape.select}
+    names["scale"] = shape.scale
     for argument, some in names.items():
         for name in some:
             if name and name not in there:
@@ -276,9 +281,13 @@ def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
         raise Unusable(
             f"{min(twice)!r} is one of dims, with an element for each sample, and cannot be cut into patches"
         )
-    for name in shape.halo:
-        if name not in shape.patch:
-            raise Unusable(f"halo names {name!r}, which is not cut into patches: patch names {[*shape.patch]}")
+    for argument, some in {"halo": shape.halo, "scale": shape.scale}.items():
+        if others := [name for name in some if name not in shape.patch]:
+            cut = [*shape.patch]
+            raise Unusable(f"{argument} names {others[0]!r}, which is not cut into patches: patch names {cut}")
+    for name in shape.scale:
+        if not _is_run(shape.select.get(name, slice(None))):
+            raise Unusable(f"select of {name!r}, which has a scale, must be a slice without steps")
     for name in shape.stride:
         if name and name not in (*shape.patch, *sampled):
             raise Unusable(f"stride names {name!r}, and samples lie along {', '.join((*sampled, *shape.patch))}")
@@ -296,9 +305,55 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
             if known != length and name in shared:
                 raise Unusable(
                     f"the arrays differ in length along {name!r}: {_shown(first)} and {_shown(layout)}; pass arrays of "
-                    f'one length, or align="coordinates" where each has its coordinates beside it'
+                    f'one length, align="coordinates" where each has its coordinates beside it, or scale= where one is '
+                    "finer"
                 )
     return {name: length for name, (length, _) in lengths.items()}
+
+
+def factor_of(layout: Layout, name: str, layouts: Sequence[Layout], scale: Mapping[str, int]) -> int:
+    """Return how many elements an array has along a dimension for each element of the coarsest array: 1, or its scale.
+
+    An array of points, such as 721 latitudes beside 181, may lack some of the last elements.
+
+    Raises:
+        Unusable: The array has neither as many elements as the coarsest nor their multiple.
+
+    """
+    sizes = [dict(zip(dims_of(each), each.shape, strict=True)).get(name) for each in layouts]
+    least = min((size for size in sizes if size is not None), default=0)
+    length, factor = dict(zip(dims_of(layout), layout.shape, strict=True)).get(name), scale.get(name, 1)
+    if length in (None, least):
+        return 1
+    if not (least - 1) * factor < length <= least * factor:
+        raise Unusable(
+            f"scale of {name!r} is {factor}, but {_shown(layout)}, and the coarsest array has {least} elements along "
+            "it: pass the number of elements for each of these"
+        )
+    return factor
+
+
+def _factors(layouts: Sequence[Layout], scale: Mapping[str, int]) -> list[dict[str, int]]:
+    """Return the factor of each array along each dimension that has a scale; raise where no array is finer."""
+    found = [{name: factor_of(layout, name, layouts, scale) for name in scale} for layout in layouts]
+    for name, factor in scale.items():
+        if all(each[name] != factor for each in found):
+            raise Unusable(f"scale of {name!r} is {factor}, but all arrays have the same length along it: leave it out")
+    return found
+
+
+def _coarse(layouts: Sequence[Layout], factors: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the number of elements of the coarsest array, by scaled dimension, for which all arrays have values."""
+    found: dict[str, int] = {}
+    for layout, factor in zip(layouts, factors, strict=True):
+        for name, length in zip(dims_of(layout), layout.shape, strict=True):
+            if name in factor:
+                found[name] = min(found.get(name, length), length // factor[name])
+    return found
+
+
+def _is_run(selected: object) -> bool:
+    return isinstance(selected, slice) and selected.step in (None, 1)
 
 
 def _shown(layout: Layout) -> str:
@@ -384,14 +439,22 @@ def _cuts(
     layout: Layout,
     chosen: Mapping[str, Sequence[int]],
     windows: Mapping[str, Sequence[int] | int],
-    shape: Shape,
+    shapes: tuple[Shape, Mapping[str, int]],
     *,
     kept: bool,
 ) -> list[Cut]:
-    axes, cuts = [*windows], []
+    """Return the cuts along each dimension of an array; ``shapes`` are the shape and the array's factors."""
+    (shape, factors), axes, cuts = shapes, [*windows], []
     for name, length, stored in zip(dims_of(layout), layout.shape, layout.lengths, strict=True):
         chunk: int | Runs = max(length, 1) if kept else stored
-        if name in windows:
+        if name in shape.scale and isinstance(stored, Runs):
+            raise Unusable(f"scale names {name!r}, along which stores of different chunks are joined")
+        if factors.get(name, 1) > 1:
+            scale, (first, last), elements = factors[name], _spread(windows[name]), chosen[name]
+            window = range(scale * first, scale * (last + 1))
+            fine = range(scale * elements[0], scale * (elements[-1] + 1))
+            cuts.append(Cut(chunk, fine, window, axes.index(name), scale))
+        elif name in windows:
             cuts.append(Cut(chunk, chosen[name], windows[name], axes.index(name)))
         elif name in shape.select:
             single = isinstance(shape.select[name], int)
@@ -550,7 +613,12 @@ def _cut_along(axis: int, arrays: Moving) -> Cut | None:
 
 def _most_along(axis: int, arrays: Moving) -> int | Runs:
     """Return the elements of the largest chunks along an axis; 0 if no array has the axis."""
-    return max((cut.chunk for _, cuts in arrays for cut in cuts if cut.axis == axis), key=largest, default=0)
+    return max((_edge(cut) for _, cuts in arrays for cut in cuts if cut.axis == axis), key=largest, default=0)
+
+
+def _edge(cut: Cut) -> int | Runs:
+    """Return the length of a chunk, counted in positions along the axis of a cut."""
+    return cut.chunk if isinstance(cut.chunk, Runs) else max(1, cut.chunk // cut.scale)
 
 
 def _block_bytes(
@@ -577,7 +645,8 @@ def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
     """Return the most chunks that a run of ``edge`` elements touches, including what samples reach beyond the run."""
     if isinstance(cut.chunk, Runs) or isinstance(edge, Runs):
         return _counted(cut, edge, reach, cut.chosen)
-    spread = reach[1] - reach[0]
+    edge *= cut.scale
+    spread = cut.scale * (reach[1] - reach[0])
     aligned = not spread and not edge % cut.chunk
     return edge // cut.chunk if aligned else (edge + spread - 1) // cut.chunk + 2
 

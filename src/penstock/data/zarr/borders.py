@@ -85,7 +85,7 @@ def along_of(
         number: cut.chosen
         for number, extraction in enumerate(arrangement.extractions)
         for cut in extraction.cuts
-        if cut.axis == axes.index(name)
+        if cut.axis == axes.index(name) and cut.scale == 1
     }
     mask = shape.within.get(name)
     inside = np.arange(len(next(iter(chosen.values())))) if mask is None else np.flatnonzero(mask)
@@ -187,7 +187,7 @@ def subset_of(arrangement: Arrangement, indices: NDArray[np.int64]) -> Arrangeme
     windows = []
     for number in range(len(space.axes)):
         cuts = [cut for each in arrangement.extractions for cut in each.cuts if cut.axis == number]
-        windows.append(np.unique(np.concatenate([np.atleast_1d(cut.window) for cut in cuts])))
+        windows.append(np.unique(np.concatenate([np.atleast_1d(cut.window) // cut.scale for cut in cuts])))
     if name := space.overlaps(windows):
         raise Unusable(
             f"samples share elements along {name!r} (offsets, stride, patch or halo), so a Subset would share values "

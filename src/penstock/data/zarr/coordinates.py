@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,22 +18,23 @@ from penstock.data.zarr.alignment import (
     Times,
     align,
     check_equal,
+    check_nested,
     check_order,
     times_along,
 )
-from penstock.data.zarr.arrangement import dims_of
+from penstock.data.zarr.arrangement import dims_of, factor_of
 from penstock.data.zarr.arrays import OwnObjects, StoredArray, joined, numbered
 from penstock.data.zarr.contents import Chunks, IndexCache, whole_arrays
 from penstock.data.zarr.format.cf import dates_of, times_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 
-__all__ = ["compared", "dates_along"]
+__all__ = ["check_places", "compared", "dates_along"]
 
 _MOST = 1 << 27  # elements of a coordinate: 1 GiB
 # Limit for times that are read although no argument asks for them.
@@ -136,6 +138,40 @@ def _times(
         if len(stored) > 1 or (stored and steps and name == dims[0]):
             times[name] = times_along(_comparable(name, stored))
     return times
+
+
+def check_places(
+    arrays: Sequence[StoredArray], patched: Sequence[str], scale: Mapping[str, int], memory_bytes: int
+) -> None:
+    """Raise where patches at the same elements of two arrays would lie in different places.
+
+    Along each of ``patched``, the coordinates that stand beside the arrays are compared. Those of a finer array must
+    have those of the coarsest as their mean, or begin with them. Arrays that share a coordinate, have none, or one of
+    more than 1,024 chunks, are not compared.
+
+    Raises:
+        Unusable: The places differ.
+        PenstockError: A coordinate could not be read.
+
+    """
+    coordinates, layouts = _Coordinates(memory_bytes), [array.layout for array in arrays]
+    for name in patched:
+        places = {place.which: (place, layouts[number]) for number, place in _beside(arrays, name).items()}
+        lengths = {dict(zip(dims_of(layout), layout.shape, strict=True))[name] for _, layout in places.values()}
+        # Different lengths without a scale are refused later, with the shapes of the arrays.
+        if len(places) < 2 or (len(lengths) > 1 and name not in scale):  # noqa: PLR2004  a single one has no other
+            continue
+        coordinates.look([place for place, _ in places.values()], lambda kind: kind == "numbers")
+        known = [
+            (factor_of(layout, name, layouts, scale), coordinates.found[which])
+            for which, (_, layout) in places.items()
+            if which in coordinates.found and coordinates.found[which].values.dtype.kind in "iuf"
+        ]
+        known.sort(key=itemgetter(0))
+        for factor, fine in known[1:]:
+            coarse = known[0][1]
+            first, other = (Coordinate(each.values, each.units, each.url) for each in (coarse, fine))
+            check_nested(name, first, other, factor // known[0][0])
 
 
 class _Place(NamedTuple):

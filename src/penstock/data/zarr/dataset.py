@@ -34,7 +34,7 @@ from penstock.data.zarr.arguments import (
 from penstock.data.zarr.arrangement import arrange, default_dims
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
 from penstock.data.zarr.contents import ShardIndexes, ZarrContents
-from penstock.data.zarr.coordinates import compared
+from penstock.data.zarr.coordinates import check_places, compared
 from penstock.data.zarr.map import ZarrMap
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.opening import opened
@@ -109,12 +109,16 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         patch: Sizes of patches along other dimensions: ``{"lat": 64, "lon": 64}``. An incomplete last patch is left
             out.
         halo: Extra elements on either side of a patch, for samples and not for targets; or a mapping by dimension.
+        scale: Elements of the finer arrays for each element of the coarsest, along patched dimensions; or a mapping by
+            dimension. ``patch``, ``halo``, ``stride`` and ``select`` count elements of the coarsest, and the finer
+            arrays give the same area. Where coordinates stand beside the arrays, they are compared.
         select: The elements of a dimension to use: an index (which drops the dimension), a slice or a list.
         align: How elements of several arrays are paired along ``dims``. ``"index"``: by number, whatever their times
-            are. ``"coordinates"``: by equal values of the coordinate (the array in the same group that is named as the
-            dimension); then ``select`` and ``valid`` count common coordinates, ``offsets`` and ``stride`` count steps
-            between them, and samples that would reach over a gap do not exist. Default: by number; but where arrays
-            have times beside them, samples that would pair different times, or reach over a gap in time, are errors.
+            and the coordinates of patches are. ``"coordinates"``: by equal values of the coordinate (the array in the
+            same group that is named as the dimension); then ``select`` and ``valid`` count common coordinates,
+            ``offsets`` and ``stride`` count steps between them, and samples that would reach over a gap do not exist.
+            Default: by number; but where arrays have times beside them, samples that would pair different times, or
+            reach over a gap in time, are errors; so are patches of different places.
         valid: Elements along ``dims`` that may be used, as an array of bool; samples that would touch other elements do
             not exist.
         shuffle: True to permute samples; or an order such as ``ps.BlockShuffle(…)``.
@@ -171,6 +175,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         stride: int | Mapping[str, int] | None = None,
         patch: Mapping[str, int] | None = None,
         halo: int | Mapping[str, int] = 0,
+        scale: int | Mapping[str, int] | None = None,
         select: Mapping[str, int | slice | Sequence[int]] | None = None,
         align: Align | None = None,
         valid: ArrayLike | None = None,
@@ -198,7 +203,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         check_switches(decode_cf=decode_cf, forbidden_is_missing=forbidden_is_missing, along=along)
         window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
         order = order_of(shuffle)
-        shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select, targets=targets is not None)
+        patches, has_targets = (patch, halo, scale), targets is not None
+        shape = shape_of(dims, (offsets, target_offsets), stride, patches, select, targets=has_targets)
         self._seed, self._numpy = seed, output == "numpy"
         manner: dict[str, Any] = {"decode_cf": decode_cf, "forbidden_is_missing": forbidden_is_missing, "along": along}
         inputs = opened(samples, "samples", store, **manner)
@@ -211,6 +217,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         layouts = [array.decoded for array in arrays]
         common, steps = None, shape.has_steps(targets=bool(outputs))
         if align != "index":
+            check_places(arrays, [*shape.patch], shape.scale, memory_bytes)
             common = compared(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
         # Calls of partial: a part of this dataset is arranged anew.
         self._arranged = partial(arrange, layouts, len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)

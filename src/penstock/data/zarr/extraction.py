@@ -79,9 +79,10 @@ class Cut:
     Attributes:
         chunk: Elements of a chunk along the dimension; ``Runs`` where chunks differ in length.
         chosen: Elements of the dimension that samples may use, in order.
-        window: Chosen elements that a sample takes, relative to its position. A number takes one element and drops the
-            dimension.
+        window: Chosen elements that a sample takes, relative to ``scale`` times its position. A number takes one
+            element and drops the dimension; its scale is 1.
         axis: Axis of the index space that moves the window; None: the window is fixed.
+        scale: Chosen elements for each position along the axis: more than 1 for the finer of two resolutions.
 
     """
 
@@ -89,6 +90,7 @@ class Cut:
     chosen: Sequence[int]
     window: Sequence[int] | int = 0
     axis: int | None = None
+    scale: int = 1
     _cached: Callable[[int], tuple[Segment, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -122,11 +124,11 @@ class Cut:
         return min(count, spread * abs(chosen.step) // self.chunk + 2)
 
     def at(self, position: int) -> tuple[Segment, ...]:
-        """Return the segments of a sample at ``position``, counted among the chosen elements."""
+        """Return the segments of a sample at ``position``."""
         if isinstance(self.window, int):
             number, inside = divmod(self.chosen[position + self.window], self.chunk)
             return (Segment(number, inside, None),)
-        return self._cached(position)
+        return self._cached(position * self.scale)
 
     def split(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the chunk and the element in it for samples at these positions; for a cut that takes one element."""
@@ -154,7 +156,7 @@ class Cut:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle without the cache."""
-        return Cut, (self.chunk, self.chosen, self.window, self.axis)
+        return Cut, (self.chunk, self.chosen, self.window, self.axis, self.scale)
 
 
 def _segments(chunk: int | Runs, chosen: Sequence[int], window: Sequence[int], position: int) -> tuple[Segment, ...]:
