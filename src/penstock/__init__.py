@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.checkpoint.torchfile.archive import Checkpoint
     from penstock.checkpoint.torchfile.verbs import load, save
     from penstock.data.catalog.catalog import Catalog
-    from penstock.data.catalog.index import index
     from penstock.data.datasets.batched import BatchSampler
     from penstock.data.datasets.concat import concat
     from penstock.data.datasets.iterable import IterableDataset
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from penstock.jobs.find import find, presign
     from penstock.jobs.pack import pack
     from penstock.jobs.parts.copy_tree import copy_tree
+    from penstock.jobs.parts.index import index
+    from penstock.jobs.parts.verify import verify
     from penstock.jobs.sync import sync
     from penstock.jobs.warm import warm
     from penstock.options import (
@@ -120,7 +121,7 @@ _HOMES = {
     "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
     "glob": "verbs",
-    "index": "data.catalog.index",
+    "index": "jobs.parts.index",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
@@ -135,6 +136,7 @@ _HOMES = {
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
     "sync": "jobs.sync",
+    "verify": "jobs.parts.verify",
     "warm": "jobs.warm",
 }
 
@@ -202,6 +204,7 @@ __all__ = [
     "save_safetensors",
     "stat",
     "sync",
+    "verify",
     "warm",
 ]
 

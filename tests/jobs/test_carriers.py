@@ -97,6 +97,22 @@ def test_a_part_that_kills_its_workers_is_set_aside_and_the_others_go_on(cluster
     assert records.numbers(failed=True) == set()
 
 
+VERIFY = """
+import sys
+import penstock as ps
+address, tree, job = sys.argv[1:]
+print(ps.verify(tree, job=job, part_objects=10, on=ps.Ray(address=address)).digest)
+"""
+
+
+def test_a_tree_has_the_digest_that_one_process_finds(cluster, tmp_path):
+    (tmp_path / "tree").mkdir()
+    for number in range(50):
+        (tmp_path / "tree" / f"{number}").write_bytes(b"x" * number)
+    found = told(driver(cluster, VERIFY, tmp_path / "tree", tmp_path / "job"))
+    assert found == ps.verify(tmp_path / "tree").digest
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_driver_ends_soon_and_says_how_to_go_on(cluster, tmp_path, number):
     process = driver(cluster, DEADLY, tmp_path, "", 20)

@@ -20,6 +20,7 @@ _HOMES = {
     **{name: f"objects.{name}" for name in ("rm", "cat", "du", "find")},
     **{name: name for name in ("index", "pack", "sync")},
     "copy-tree": "jobs",
+    "verify": "jobs",
     "jobs": "jobs",
     "presign": "objects.presign",
     **{name: name for name in ("checkpoint", "zarr", "cache", "config", "doctor", "bench", "report", "demo")},

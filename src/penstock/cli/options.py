@@ -22,6 +22,7 @@ __all__ = [
     "CacheFolder",
     "DryRun",
     "Given",
+    "JobFolder",
     "JsonLines",
     "JsonObjects",
     "JsonOne",
@@ -34,6 +35,7 @@ __all__ = [
     "Store",
     "Urls",
     "cluster",
+    "in_job",
     "seconds",
     "settled",
     "size_bytes",
@@ -66,6 +68,7 @@ Processes = Annotated[
 Part = Annotated[
     str | None, Option("--part", metavar="N/COUNT", help="Only this process's share of the parts, as 3/16.")
 ]
+JobFolder = Annotated[str | None, Option("--job", metavar="URL", help="Folder for the records of parts.")]
 OnRay = Annotated[
     str | None,
     Option("--ray", metavar="ADDRESS", help="Do the parts on this Ray cluster: auto, or ray://host:10001."),
@@ -212,6 +215,12 @@ def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callabl
 def cluster(address: str | None) -> Ray | None:
     """Return the cluster that ``--ray`` names; None without it."""
     return None if address is None else Ray(address=address)
+
+
+def in_job(job: str | None, part: str | None, ray: str | None) -> dict[str, Any]:
+    """Return the arguments of a function that does its work in parts, if a job is wanted."""
+    given = {"job": job, "part": part, "on": cluster(ray)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def seconds(text: str, flag: str) -> float:

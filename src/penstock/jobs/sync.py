@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
 
-__all__ = ["Mirror", "Run", "Sieve", "SyncKeywords", "SyncOptions", "opened", "sync"]
+__all__ = ["Mirror", "Run", "Sieve", "SyncKeywords", "SyncOptions", "opened", "sync", "tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +198,8 @@ def opened(
 
     """
     chosen = selector(how.include, how.exclude, markers=True)
-    here, prefix = _tree(source, store)
-    there, base = _tree(dest, store)
+    here, prefix = tree(source, store)
+    there, base = tree(dest, store)
     there.require(Put, base)
     if how.delete:
         there.require(Delete, base)
@@ -220,7 +220,8 @@ def opened(
     return mirror
 
 
-def _tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
+def tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
+    """Return the store and the prefix of a tree; links on this machine are resolved."""
     source, key = open_source(url, store)
     if local(source):
         # Resolve links: the tree is at the target of a link.

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.data.shards.archives import tar
+
 
 @pytest.fixture
 def job(penstock, tmp_path):
@@ -95,3 +97,40 @@ def test_wrong_words_are_refused(penstock, tmp_path):
         done = penstock(*trees, "--job", f"{tmp_path}/job", *words)
         assert done.returncode == 2
         assert told in done.stderr
+
+
+@pytest.fixture
+def trees(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            (tmp_path / name / f"{number}").write_bytes(b"x" * number)
+    return f"{tmp_path}/one", f"{tmp_path}/two"
+
+
+def test_a_digest_is_printed(penstock, trees):
+    one, two = (json.loads(penstock("verify", tree, "--json").stdout) for tree in trees)
+    assert one == two == {"objects": 5, "bytes": 10, "digest": one["digest"], "parts": 1}
+    assert penstock("verify", trees[0]).stdout == f"5 objects verified, 10 bytes, digest {one['digest']}\n"
+
+
+def test_a_difference_has_an_exit_code_and_a_job_is_continued(penstock, trees, tmp_path):
+    (tmp_path / "two" / "3").write_bytes(b"y" * 3)
+    words = [trees[1], trees[0], "--job", f"{tmp_path}/job"]
+    failed = penstock("verify", *words)
+    assert failed.returncode != 0
+    assert "the bytes are not those of" in failed.stderr
+    (tmp_path / "two" / "3").write_bytes(b"x" * 3)
+    assert penstock("jobs", "resume", f"{tmp_path}/job").stdout == "5 objects verified, 10 bytes\n"
+    assert "verified bytes  10 bytes" in penstock("jobs", "show", f"{tmp_path}/job").stdout
+
+
+def test_an_index_in_parts_is_continued(penstock, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.tar").write_bytes(tar([("0.jpg", b"x"), ("1.jpg", b"y")]))
+    words = ["--format", "tar", f"{tmp_path}/data", f"{tmp_path}/x.catalog", "--job", f"{tmp_path}/job"]
+    first = penstock("index", *words, "--part", "2/2")
+    assert first.stdout == "the parts of this process are done, and others are left\n", first.stderr
+    assert penstock("jobs", "resume", f"{tmp_path}/job").stdout.startswith("index: 2 samples, 2 bytes")
+    assert (tmp_path / "x.catalog").exists()
+    assert penstock("index", *words, "--refresh").returncode == 2

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog import scan
-from penstock.data.catalog.index import index
+from penstock.data.catalog.index import index_here as index
 from penstock.errors import ConfigError, NotFound, Unusable
 from penstock.testing.faults import FaultServer, Settings
 

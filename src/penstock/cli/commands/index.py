@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JsonOne, Store, with_options, with_store
-from penstock.cli.output import counted, readable, write_row
+from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, with_options, with_store
+from penstock.cli.output import aside, counted, readable, write_row
 from penstock.errors import Damaged, Unusable
 from penstock.stores.urls import parse
 
-__all__ = ["app", "index"]
+__all__ = ["app", "index", "show_index"]
 
 app = Typer()
 
@@ -55,6 +55,16 @@ def _shards(
     return {name: value for name, value in given.items() if value is not None}
 
 
+def _output(
+    *,
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    json: JsonOne = False,
+) -> tuple[dict[str, Any], bool]:
+    return in_job(job, part, ray), json
+
+
 @app.command(
     epilog="Examples: penstock index s3://bucket/train/ train.catalog; penstock index --format tar "
     "s3://bucket/shards/ shards.catalog"
@@ -62,11 +72,12 @@ def _shards(
 @with_store
 @with_options("how", _how)
 @with_options("shards", _shards)
+@with_options("output", _output)
 def index(
     url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket; of shards also a glob.")],
     to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
     *,
-    json: JsonOne = False,
+    output: tuple[dict[str, Any], bool],
     how: dict[str, Any],
     shards: dict[str, Any],
     store: Store,
@@ -77,12 +88,28 @@ def index(
     Exit code 1 if there are no objects.
     """
     how |= shards
-    catalog = _refreshed(url, to, how, store) if "refresh" in how else ps.index(url, to, store=store, **how)
+    parts, json = output
+    if parts and "refresh" in how:
+        raise Unusable("--job is for a whole index: leave out --refresh")
+    if "refresh" in how:
+        catalog: ps.Catalog | None = _refreshed(url, to, how, store)
+    else:
+        with aside(parts.get("on")):
+            catalog = ps.index(url, to, store=store, **how, **parts)
+    show_index(catalog, as_json=json, url=url, to=to)
+
+
+def show_index(catalog: "ps.Catalog | None", *, as_json: bool, url: str = "", to: str = "") -> None:
+    """Write what was indexed; None: other processes have parts left."""
+    if catalog is None:
+        write_row({"catalog": None}, "the parts of this process are done, and others are left", as_json=as_json)
+        return
+    url, to = url or catalog.root + catalog.base, to or "index"
     size = catalog.total_bytes
     record = {"url": url, "catalog": to, "objects": len(catalog), "size": None if size < 0 else size}
     much = "" if size < 0 else f", {readable(size)}"
     text = f"{to}: {counted(len(catalog), 'object' if catalog.format is None else 'sample')}{much}"
-    write_row({**record, "digest": catalog.digest}, text, as_json=json)
+    write_row({**record, "digest": catalog.digest}, text, as_json=as_json)
 
 
 def _refreshed(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":

@@ -1,4 +1,4 @@
-"""``penstock copy-tree``: copy a tree of any size in parts; ``penstock jobs``: the records of such jobs."""
+"""``penstock copy-tree`` and ``verify``: trees of any size in parts; ``penstock jobs``: the records of such jobs."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from importlib import import_module
@@ -7,14 +7,28 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JsonLines, JsonOne, OnRay, Part, Processes, Store, cluster, with_options, with_store
+from penstock.cli.commands.index import show_index
+from penstock.cli.options import (
+    JobFolder,
+    JsonLines,
+    JsonOne,
+    OnRay,
+    Part,
+    Processes,
+    Store,
+    cluster,
+    in_job,
+    with_options,
+    with_store,
+)
 from penstock.cli.output import aside, check_page, counted, harmless_lines, readable, save_page, write, write_row
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.parts.copy_tree import TreeCopied
 from penstock.jobs.parts.records import JobPlan, Records, jobs_below
 from penstock.jobs.parts.report import JobReport
+from penstock.jobs.parts.verify import Verified
 
-__all__ = ["app", "copy_tree"]
+__all__ = ["app", "copy_tree", "verify"]
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
@@ -93,7 +107,58 @@ def show_copy(done: TreeCopied, *, as_json: bool) -> None:
     write_row(record, text, as_json=as_json)
 
 
-jobs = Typer(no_args_is_help=True, help="List, show, continue and delete jobs that are done in parts (copy-tree).")
+def _chosen(
+    *,
+    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below URL like this.")] = None,
+    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
+) -> dict[str, Any]:
+    return {"include": include or [], "exclude": exclude or []}
+
+
+def _shared(
+    *,
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    processes: Processes = None,
+) -> dict[str, Any]:
+    return in_job(job, part, ray) | {"processes": processes}
+
+
+@app.command(
+    epilog="Examples: penstock verify s3://bucket/copy s3://bucket/train; penstock verify s3://bucket/train "
+    "train.catalog --job s3://bucket/jobs/verify --ray auto"
+)
+@with_store
+@with_options("which", _chosen)
+@with_options("how", _shared)
+def verify(
+    url: Annotated[str, Argument(metavar="URL", help="s3://bucket/prefix, or a directory.")],
+    against: Annotated[str | None, Argument(metavar="[AGAINST]", help="Another tree, or a .catalog.")] = None,
+    *,
+    json: JsonOne = False,
+    which: dict[str, Any],
+    how: dict[str, Any],
+    store: Store,
+) -> None:
+    """Compare the objects below URL with those of AGAINST, or read all of them; print their number and digest.
+
+    Every object of AGAINST must be there: the same bytes, or the size and version of a catalog. Errors do not stop the
+    other objects. With --job the same command continues, and only what failed is checked again.
+    """
+    with aside(how.get("on")):
+        done = ps.verify(url, against, store=store, **which, **how)
+    show_verified(done, as_json=json)
+
+
+def show_verified(done: Verified, *, as_json: bool) -> None:
+    """Write the result of a verification."""
+    record = {"objects": done.objects, "bytes": done.bytes, "digest": done.digest or None, "parts": done.parts}
+    text = f"{counted(done.objects, 'object')} verified, {readable(done.bytes)}"
+    write_row(record, text + (f", digest {done.digest}" if done.digest else ""), as_json=as_json)
+
+
+jobs = Typer(no_args_is_help=True, help="List, show, continue and delete jobs that are done in parts.")
 app.add_typer(jobs, name="jobs")
 Job = Annotated[str, Argument(metavar="URL", help="The folder of a job: s3://bucket/jobs/1.")]
 
@@ -180,5 +245,7 @@ _MOST = 20
 # By the name of an operation: the module whose ``resume`` continues it, and what writes the result.
 _OPERATIONS: dict[str, tuple[str, Any]] = {
     "copy_tree": ("penstock.jobs.parts.copy_tree", show_copy),
+    "verify": ("penstock.jobs.parts.verify", show_verified),
+    "index": ("penstock.jobs.parts.index", show_index),
 }
-_WITH_PROCESSES = {"copy_tree"}
+_WITH_PROCESSES = {"copy_tree", "verify"}

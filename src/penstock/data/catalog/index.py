@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["IndexKeywords", "index"]
+__all__ = ["IndexKeywords", "index_here"]
 
 _ARGUMENTS = ("fields", "key", "missing", "skip")
 _OF_SHARDS = (*_ARGUMENTS, "index")
 
 
 class IndexKeywords(TypedDict, total=False):
-    """Further keyword arguments of ``index``; see there."""
+    """Further keyword arguments of ``ps.index``; see there."""
 
     include: str | Iterable[str]
     exclude: str | Iterable[str]
@@ -52,7 +52,7 @@ class IndexKeywords(TypedDict, total=False):
     index: str | None
 
 
-def index(
+def index_here(
     url: str | os.PathLike[str],
     to: str | os.PathLike[str],
     *,
@@ -60,39 +60,12 @@ def index(
     store: StoreOptions | str | None = None,
     **how: Unpack[IndexKeywords],
 ) -> Catalog:
-    """List a prefix as ``Catalog.scan`` does, and save the catalog; with ``format``, of the samples inside shards.
-
-    A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
-    ``restart`` is set. The entries found so far are in ``<to>.partial`` or, if ``to`` is not on this machine, in
-    ``$XDG_CACHE_HOME/penstock`` (``~/.cache/penstock``); this file is removed once the catalog is saved. Objects that
-    were written or deleted since the listing began may or may not be in the catalog. An index of shards is continued
-    in the same way: only shards that are new, or were replaced since, are walked.
-
-    Args:
-        url: The prefix; of shards also a glob, or a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``.
-        to: The file to write, in a store or on this machine.
-        progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
-        store: Options of the store that holds ``url`` and ``to``; not used for a local ``to``.
-        how: ``include``, ``exclude`` and ``labels`` as for ``Catalog.scan``; ``restart`` begins anew. For shards
-            ``format``, and with it ``fields``, ``key``, ``missing``, ``skip``, ``index`` and ``labels`` as for
-            ``Catalog.from_shards``.
-
-    Returns:
-        The catalog.
+    """Do ``ps.index`` in this process; see there.
 
     Raises:
         NotFound: No object or shard was found; nothing was written.
         Damaged: A shard is not what its format says; the shards before it are kept for the next call.
         Unusable: An object has no label; another process lists into the same file; the disk is full.
-
-    Example:
-        >>> catalog = ps.index("s3://bucket/train/", "train.catalog", labels="folder")
-        >>> len(catalog), catalog.classes[:3]
-        (600, ('0', '1', '2'))
-        >>> len(ps.Catalog.open("train.catalog", root="s3://bucket/train/"))
-        600
-        >>> ps.index("s3://bucket/shards/", "shards.catalog", format="tar", fields=("png", "cls"))
-        <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
 
     """
     for each in how.keys() - IndexKeywords.__annotations__.keys():

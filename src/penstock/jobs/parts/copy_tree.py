@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock.errors import Unusable, public_url
 from penstock.jobs.outcome import Synced, ledger
@@ -32,7 +32,18 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["RangeMirror", "TreeCopied", "copy_tree", "cut", "in_parts", "range_of", "ranged", "resume"]
+__all__ = [
+    "PART_OBJECTS",
+    "OfRanges",
+    "RangeMirror",
+    "TreeCopied",
+    "copy_tree",
+    "cut",
+    "in_parts",
+    "in_range",
+    "resume",
+    "texts",
+]
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
@@ -122,7 +133,7 @@ def copy_tree(  # noqa: PLR0913  see design/0091
         600
 
     """
-    options = SyncOptions(checksum=bool(checksum), include=_texts(include), exclude=_texts(exclude))
+    options = SyncOptions(checksum=bool(checksum), include=texts(include), exclude=texts(exclude))
     given = StoreOptions() if store is None else store
     if on is not None and report is not None:
         raise Unusable("report= lists what this process copies, and on= copies elsewhere: read the records of the job")
@@ -146,7 +157,8 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> TreeCopied:  # no
     return copy_tree(plan.arguments["source"], plan.arguments["dest"], job=records.url, **named, **options)
 
 
-def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
+def texts(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one text or several as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
@@ -175,36 +187,38 @@ class RangeMirror(Mirror):
     after: str = ""
     until: str | None = None
 
+    @classmethod
+    def of(cls, mirror: Mirror, after: str, until: str | None) -> Self:
+        """Return the range of two trees."""
+        trees = mirror.source, mirror.prefix, mirror.target, mirror.base
+        return cls(*trees, mirror.chosen, mirror.seen, after, until)
+
     def listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
         """Yield the selected objects of a side that lie in the range."""
-        start = prefix + self.after if self.after else ""
-        stop = None if self.until is None else _order(prefix + self.until)
-        for page in source.pages(prefix, start_after=start):
-            entries = page.entries
-            over = stop is not None and bool(entries) and _order(entries[-1].key) > stop
-            if over:
-                entries = [each for each in entries if _order(each.key) <= (stop or b"")]
+        for entries in in_range(source, prefix, self.after, self.until):
             yield from self.chosen_of(source, prefix, entries)
-            if over:
-                return
+
+
+def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
+    """Yield pages of the objects below a prefix whose names lie after ``after``, and not after ``until``."""
+    start = prefix + after if after else ""
+    stop = None if until is None else _order(prefix + until)
+    for page in source.pages(prefix, start_after=start):
+        entries = page.entries
+        if stop is not None and entries and _order(entries[-1].key) > stop:
+            yield [each for each in entries if _order(each.key) <= stop]
+            return
+        yield entries
 
 
 def _order(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-def in_parts(mirror: Mirror, most_objects: int) -> Planned:
-    """Return the ranges of keys of a tree's source, each as its last key, objects and bytes.
-
-    Raises:
-        NotFound: The source has no objects.
-
-    """
-    skip, parts, objects, size_bytes = len(mirror.prefix), list[tuple[str, int, int]](), 0, 0
+def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
+    """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes."""
+    parts, objects, size_bytes = list[tuple[str, int, int]](), 0, 0
     with bar("listing", None, None) as count:
-        # Raises where there is nothing.
-        steps = mirror.steps(empty=False, deleting=False)
-        metas = ((step.meta.key[skip:], step.meta.size) for step in steps)
         for last, number, taken_bytes in cut(metas, most_objects, _PART_BYTES):
             parts.append((last, number, taken_bytes))
             objects, size_bytes = objects + number, size_bytes + taken_bytes
@@ -212,14 +226,19 @@ def in_parts(mirror: Mirror, most_objects: int) -> Planned:
     return Planned(parts, objects, size_bytes)
 
 
-def range_of(parts: Sequence[Any], number: int) -> tuple[str, str | None]:
-    """Return the name before a part, and its last name: ranges leave no gaps, and the last one has no end."""
-    after = parts[number - 1][0] if number else ""
-    return after, None if number + 1 == len(parts) else parts[number][0]
+class OfRanges(Operation):
+    """An operation whose parts are ranges of keys."""
+
+    __slots__ = ()
+
+    def piece(self, plan: JobPlan, number: int) -> tuple[str, str | None]:
+        """Return the name before a part, and its last name: ranges leave no gaps, and the last one has no end."""
+        after = plan.parts[number - 1][0] if number else ""
+        return after, None if number + 1 == len(plan.parts) else plan.parts[number][0]
 
 
 @dataclass(frozen=True, slots=True)
-class _CopyTree(Operation):
+class _CopyTree(OfRanges):
     """Copies of ranges of keys."""
 
     name: ClassVar[str] = "copy_tree"
@@ -241,16 +260,16 @@ class _CopyTree(Operation):
 
     def planned(self) -> Planned:
         """List the source."""
-        return in_parts(Run(self.source, self.dest, self.options, self.store).mirror, self.part_objects)
-
-    def piece(self, plan: JobPlan, number: int) -> tuple[str, str | None]:
-        """Return the range of a part."""
-        return range_of(plan.parts, number)
+        mirror = Run(self.source, self.dest, self.options, self.store).mirror
+        # Raises where there is nothing.
+        found = mirror.steps(empty=False, deleting=False)
+        skip = len(mirror.prefix)
+        return in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
 
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
         """Compare the range on both sides, and copy what differs."""
         run = Run(self.source, self.dest, replace(self.options, allow_empty=True), self.store)
-        run.mirror = ranged(run.mirror, *part.piece)
+        run.mirror = RangeMirror.of(run.mirror, *part.piece)
         counts, first = Synced(), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
@@ -262,10 +281,3 @@ class _CopyTree(Operation):
         counts.unchanged = run.unchanged
         record.counts = {name: getattr(counts, name) for name in self.counts}
         return first
-
-
-def ranged(mirror: Mirror, after: str, until: str | None) -> RangeMirror:
-    """Return the range of two trees."""
-    return RangeMirror(
-        mirror.source, mirror.prefix, mirror.target, mirror.base, mirror.chosen, mirror.seen, after, until
-    )

@@ -1,0 +1,251 @@
+"""``ps.index``: in this process as ``data.catalog.index`` does it; with ``job``, the walks of shards are parts.
+
+A part keeps what it has found in its shards. The last step joins this as an interrupted index is continued: all shards
+are known, and the catalog has the same bytes as one that a single process makes.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast, overload
+
+import numpy as np
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.index import index_here
+from penstock.data.catalog.journal import ShardJournal, Walked
+from penstock.data.catalog.labels import check_rule
+from penstock.data.catalog.saved import load
+from penstock.data.catalog.shards import KeptWalks, Shard, Shards, find_shards, index_shards, walked
+from penstock.data.shards.registry import format_of
+from penstock.errors import Unusable, public_url
+from penstock.jobs.parts.operation import Operation, Planned, nothing
+from penstock.jobs.parts.run import How, Job
+from penstock.options import StoreOptions
+from penstock.source import open_source
+from penstock.stores.urls import parse
+from penstock.verbs import open as open_object
+
+if TYPE_CHECKING:
+    import os
+
+    from penstock.data.catalog.index import IndexKeywords
+    from penstock.errors import PenstockError
+    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.records import JobPlan, PartRecord, Records
+
+__all__ = ["index", "resume"]
+
+# As many as are walked at once.
+_SHARDS = 32
+_ARGUMENTS = ("fields", "key", "missing", "skip")
+_KEPT = ("format", *_ARGUMENTS, "index", "labels")
+
+
+@overload
+def index(
+    url: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    job: str | os.PathLike[str] | None = None,
+    part: None = None,
+    on: Ray | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[IndexKeywords],
+) -> Catalog: ...
+@overload
+def index(
+    url: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    job: str | os.PathLike[str] | None = None,
+    part: str,
+    on: Ray | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[IndexKeywords],
+) -> Catalog | None: ...
+def index(  # noqa: PLR0913  see design/0095
+    url: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    job: str | os.PathLike[str] | None = None,
+    part: str | None = None,
+    on: Ray | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[IndexKeywords],
+) -> Catalog | None:
+    """List a prefix as ``Catalog.scan`` does, and save the catalog; with ``format``, of the samples inside shards.
+
+    A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
+    ``restart`` is set. The entries found so far are in ``<to>.partial`` or, if ``to`` is not on this machine, in
+    ``$XDG_CACHE_HOME/penstock`` (``~/.cache/penstock``); this file is removed once the catalog is saved. Objects that
+    were written or deleted since the listing began may or may not be in the catalog. An index of shards is continued
+    in the same way: only shards that are new, or were replaced since, are walked.
+
+    With ``job``, the walks of shards are parts, 32 shards each, which are recorded in a folder as those of
+    ``ps.copy_tree``: several machines share them, or a Ray cluster does them. The catalog has the same bytes.
+
+    Args:
+        url: The prefix; of shards also a glob, or a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``.
+        to: The file to write, in a store or on this machine.
+        job: Folder for the records, for shards; the catalog is written once all parts are done.
+        part: This process's share of the parts, such as ``"3/16"``; with ``job``.
+        on: Ray cluster that does the parts; with ``job``.
+        progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
+        store: Options of the store that holds ``url`` and ``to``; not used for a local ``to``.
+        how: ``include``, ``exclude`` and ``labels`` as for ``Catalog.scan``; ``restart`` begins anew. For shards
+            ``format``, and with it ``fields``, ``key``, ``missing``, ``skip``, ``index`` and ``labels`` as for
+            ``Catalog.from_shards``.
+
+    Returns:
+        The catalog; None if a ``part`` of a job is done, and others have parts left.
+
+    Raises:
+        NotFound: No object or shard was found; nothing was written.
+        Damaged: A shard is not what its format says; the shards before it are kept for the next call.
+        Unusable: An object has no label; another process lists into the same file; the disk is full; or
+            ``job`` is given for objects, or with arguments that no record can hold.
+
+    Example:
+        >>> catalog = ps.index("s3://bucket/train/", "train.catalog", labels="folder")
+        >>> len(catalog), catalog.classes[:3]
+        (600, ('0', '1', '2'))
+        >>> len(ps.Catalog.open("train.catalog", root="s3://bucket/train/"))
+        600
+        >>> ps.index("s3://bucket/shards/", "shards.catalog", format="tar", fields=("png", "cls"))
+        <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
+
+    """
+    if job is None:
+        if part is not None or on is not None:
+            raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+        return index_here(url, to, progress=progress, store=store, **how)
+    return _in_parts(_operation(url, to, store, how), job, How(part, on, progress))
+
+
+def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of index
+    """Continue a job of this operation with the arguments that its plan has; see ``index`` for ``options``."""
+    arguments: dict[str, Any] = dict(plan.arguments)
+    url, to = arguments.pop("url"), arguments.pop("to")
+    given = options.get("store")
+    how = How(options.get("part"), options.get("on"))
+    return _in_parts(_operation(url, to, given, cast("IndexKeywords", arguments)), records.url, how)
+
+
+def _in_parts(operation: _Index, job: str | os.PathLike[str], how: How) -> Catalog | None:
+    work = Job(operation, job, how)
+    work.work()
+    if not work.records.finished():
+        return None
+    with open_object(operation.to, "rb", store=operation.store_of_catalog) as file:
+        found = load(file)
+    return Catalog(found.root, found.base, found.table)
+
+
+def _operation(
+    url: str | os.PathLike[str], to: str | os.PathLike[str], store: StoreOptions | str | None, how: IndexKeywords
+) -> _Index:
+    if how.get("format") is None:
+        raise Unusable("job= is for the samples inside shards: pass format=; one process lists objects in parallel")
+    if how.get("include") or how.get("exclude"):
+        raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
+    if how.get("restart"):
+        raise Unusable("restart= is for an index without job=: delete the records (penstock jobs rm), or name others")
+    given = {name: value for name, value in how.items() if value is not None and name in {*_KEPT}}
+    try:
+        text = json.dumps(given)
+    except TypeError as error:
+        raise Unusable(f"the records of a job hold texts and lists of them only: {error}") from None
+    if str(given.get("index", "")).endswith(".json"):
+        raise Unusable("index= of a job names a kind of side indexes: compare with the JSON of wids without job=")
+    if "labels" in given:
+        check_rule(given["labels"])
+    return _Index(parse(url).url, parse(to).url, text, StoreOptions() if store is None else store)
+
+
+class _Known(ShardJournal):
+    """Walks in memory, by the key of the shard."""
+
+    def __init__(self) -> None:
+        self.known = {}
+
+    def add(self, key: str, walked: Walked) -> None:
+        """Keep a walk."""
+        self.known[key] = walked
+
+
+@dataclass(frozen=True, slots=True)
+class _Index(Operation):
+    """Walks of shards."""
+
+    name: ClassVar[str] = "index"
+    verb: ClassVar[str] = "indexing shards"
+    counts: ClassVar[tuple[str, ...]] = ("shards", "shard_bytes", "samples", "failed")
+
+    url: str
+    to: str
+    how: str
+    store: StoreOptions | str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The shards, the catalog, and what is taken of them."""
+        return {"url": public_url(self.url), "to": public_url(self.to), **json.loads(self.how)}
+
+    @property
+    def store_of_catalog(self) -> StoreOptions | str | None:
+        """Options of the store of the catalog."""
+        return None if parse(self.to).local else self.store
+
+    def planned(self) -> Planned:
+        """List the shards."""
+        how = json.loads(self.how)
+        shards = find_shards(self.url, how["format"], {name: how.get(name) for name in _ARGUMENTS}, self.store)
+        shards = shards.sided(how.get("index"), self.store, labels="labels" in how)
+        if shards.stated is not None:
+            raise Unusable("an index.json states the samples of these shards, which one process reads: leave out job=")
+        shared = {"root": shards.source.root, "base": shards.base, "format": shards.format.described()}
+        shared["side"] = shards.side
+        groups = [shards.found[first : first + _SHARDS] for first in range(0, len(shards.found), _SHARDS)]
+        parts = [({**shared, "shards": each}, len(each), sum(shard.size for shard in each)) for each in groups]
+        return Planned(parts, len(shards.found), sum(each[-1] for each in parts))
+
+    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+        """Walk the shards of a part, and keep what was found."""
+        shards, known = self._shards([part.piece[0]]), _Known()
+        walks = KeptWalks(means.count, known)
+        record.counts = dict.fromkeys(self.counts, 0)
+        for number, extents in walked(shards, range(len(shards.found))):
+            shard = shards.found[number]
+            # Keys of samples are kept only for labels.
+            walks.add(shard, extents if "labels" in json.loads(self.how) else extents._replace(keys=()))
+            means.count(1, shard.size)
+            for name, number_of in (("shards", 1), ("shard_bytes", shard.size), ("samples", len(extents.offsets))):
+                record.counts[name] += number_of
+        means.records.keep(part.number, zlib.compress(json.dumps(known.known).encode(), 1))
+        return None
+
+    def finish(self, plan: JobPlan, records: Records) -> None:
+        """Join what the parts have found, and save the catalog."""
+        shards, known = self._shards([piece for piece, *_ in plan.parts]), _Known()
+        for data in records.kept(len(plan.parts)):
+            for key, found in json.loads(zlib.decompress(data)).items():
+                size, etag, offsets, sizes, *rest = found
+                # Arrays take a quarter of the memory of lists.
+                arrays: Any = (np.array(each, np.int64) for each in (offsets, sizes))
+                known.add(key, Walked(size, etag, *arrays, *rest))
+        labels = json.loads(self.how).get("labels")
+        table = index_shards(shards, labels, KeptWalks(nothing, known))
+        Catalog(shards.source.root, shards.base, table).save(self.to, store=self.store_of_catalog)
+
+    def _shards(self, pieces: list[dict[str, Any]]) -> Shards:
+        first = pieces[0]
+        source, _ = open_source(first["root"], self.store)
+        found = [Shard(*each) for piece in pieces for each in piece["shards"]]
+        return Shards(source, first["base"], found, format_of(first["format"]), first["side"])

@@ -1,0 +1,406 @@
+"""``ps.verify``: what lies below a URL is compared with another tree or a catalog, or is read as a whole.
+
+- Without anything to compare with, each object is read, and its bytes and name go into a digest of the tree. Digests
+  are added up, so that the order and the parts do not matter.
+- Against a tree: a dry run of ``ps.sync`` with ``checksum``; what it would copy is missing, or has other bytes.
+- Against a catalog: one HEAD for each object.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from threading import Event
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.engine.listing.select import selector
+from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url
+from penstock.jobs import steps
+from penstock.jobs.copy import cost_bytes, silent_bytes
+from penstock.jobs.parts.copy_tree import PART_OBJECTS, OfRanges, RangeMirror, in_parts, in_range, texts
+from penstock.jobs.parts.operation import Means, Operation, Part, Planned, fail
+from penstock.jobs.parts.records import PartRecord, Records
+from penstock.jobs.parts.run import How, Job, Sums, check_apart
+from penstock.jobs.pool import run_jobs, suitable
+from penstock.jobs.selection import local, sized
+from penstock.jobs.sync import Run, SyncOptions, tree
+from penstock.options import StoreOptions
+from penstock.progress import bar
+from penstock.values import ObjectMeta, Span, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.records import JobPlan
+    from penstock.jobs.steps import Task
+    from penstock.source import Source
+
+__all__ = ["Verified", "resume", "verify"]
+
+_CATALOG = ".catalog"
+_PIECE_BYTES = 8 << 20  # of a large object
+_COUNTS = ("verified", "verified_bytes", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Result of ``ps.verify``.
+
+    Attributes:
+        objects: Number of objects that are as they should be.
+        bytes: Their bytes.
+        digest: SHA-256 digests of all names and bytes, added up, as 64 hexadecimal digits: equal for trees with the
+            same names and bytes. Empty if the tree was compared with something.
+        parts: Number of parts.
+        seconds: Seconds that the parts took, added up.
+
+    """
+
+    objects: int
+    bytes: int
+    digest: str
+    parts: int
+    seconds: float
+
+
+def verify(  # noqa: PLR0913  see design/0095
+    url: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None = None,
+    *,
+    job: str | os.PathLike[str] | None = None,
+    part: str | None = None,
+    on: Ray | None = None,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    part_objects: int = PART_OBJECTS,
+    progress: bool | None = None,
+    processes: int | None = 1,
+    store: StoreOptions | str | None = None,
+) -> Verified:
+    """Compare all objects below ``url`` with another tree or a catalog; or read all of them, for their digest.
+
+    Every object of ``against`` has to be there: with the same bytes for a tree (proven by ETags, or by reading both, as
+    ``ps.sync`` does with ``checksum``), with the size and the version (ETag) that a catalog has. Further objects below
+    ``url`` are not looked at. Nothing is written but the records.
+
+    Without ``against``, every object is read, and compared with the checksum that its store keeps, if it does.
+
+    With ``job``, parts are recorded as by ``ps.copy_tree``: the same call continues, and checks again only what was
+    not as it should be.
+
+    Requests: one for each 1,000 objects; those of reading where bytes are compared; for a catalog one for each object.
+
+    Args:
+        url: Prefix or directory.
+        against: Another prefix or directory, or a saved catalog, whose name ends in ``.catalog``.
+        job: Folder for the records, outside the trees; default: none are written.
+        part: This process's share of the parts, such as ``"3/16"``; with ``job``.
+        on: Ray cluster that does the parts; with ``job``.
+        include: Globs of relative keys of which one has to match; default: all. Not for catalogs.
+        exclude: Globs of relative keys that are left out. Not for catalogs.
+        part_objects: Most objects of a part.
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+        processes: Processes that read small objects, this one included; None: as many as processors, at most 4.
+        store: Options of all places, or the name of a profile.
+
+    Returns:
+        How many objects were verified, and the digest.
+
+    Raises:
+        NotFound: An object is missing; or there are none.
+        Changed: An object has other bytes, another size or another version.
+        Damaged: The bytes of an object do not match the store's checksum.
+        Unusable: ``part`` or ``on`` without ``job``; ``include`` or ``exclude`` with a catalog.
+        PenstockError: The first failure, after all other objects.
+
+    Example:
+        >>> ps.verify("s3://bucket/train/3/").objects
+        60
+        >>> done = ps.copy_tree("s3://bucket/train/", "s3://bucket/copy/", job="s3://bucket/jobs/copy/")
+        >>> ps.verify("s3://bucket/copy/", against="s3://bucket/train/").objects
+        600
+
+    """
+    given = StoreOptions() if store is None else store
+    globs, most = (texts(include), texts(exclude)), whole(part_objects, "part_objects", 1)
+    source, prefix = tree(url, given)
+    here = source.url(prefix)
+    operation: _Verifying
+    trees = [here]
+    if against is None:
+        operation = _Reading(here, *globs, given, most)
+    elif os.fspath(against).endswith(_CATALOG):
+        if any(globs):
+            raise Unusable(
+                "include= and exclude= choose among objects of trees: save a catalog of those, Catalog.filter"
+            )
+        operation = _Listed(here, os.fspath(against), given, most)
+    else:
+        other, base = tree(against, given)
+        trees.append(other.url(base))
+        operation = _Comparing(here, trees[1], SyncOptions(False, True, *globs, True), given, most)  # noqa: FBT003
+    if job is None:
+        if part is not None or on is not None:
+            raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+        return _at_once(operation, progress=progress, processes=processes)
+    check_apart(Records(job, given), *trees)
+    return _verified(Job(operation, job, How(part, on, progress, processes)).work(), operation)
+
+
+def resume(records: Records, plan: JobPlan, **options: Any) -> Verified:  # noqa: ANN401  those of verify
+    """Continue a job of this operation with the arguments that its plan has; see ``verify`` for ``options``."""
+    return verify(**plan.arguments, job=records.url, **options)
+
+
+def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | None) -> Verified:
+    """Verify everything as one part, without records."""
+    record = PartRecord(0)
+    with bar(operation.verb, None, None, shown=progress) as count:
+        found = Part(0, operation.everything, again=False)
+        first = operation.work(found, record, Means(None, processes, count))  # type: ignore[arg-type]  # no data is kept
+    if first is not None:
+        if record.failed > 1:
+            first.message += f"; {record.failed:,} objects failed, {record.counts['verified']:,} were verified"
+        raise first
+    sums = Sums(parts=1, parts_done=1)
+    sums.counts.update(record.counts)
+    sums.digests = int(record.notes.get("digest", "0"), 16)
+    return _verified(sums, operation)
+
+
+def _verified(sums: Sums, operation: Operation) -> Verified:
+    digest = f"{sums.digests % (1 << 256):064x}" if isinstance(operation, _Reading) else ""
+    counts = sums.counts
+    if not counts["verified"] and not sums.parts_failed and sums.parts == 1:
+        raise NotFound("nothing is there to be verified", url=str(operation.arguments["url"]))
+    return Verified(counts["verified"], counts["verified_bytes"], digest, sums.parts, sums.seconds)
+
+
+def _each(
+    metas: Iterator[ObjectMeta],
+    work: Callable[[ObjectMeta], Awaitable[int]],
+    record: PartRecord,
+    means: Means,
+    processes: int,
+) -> tuple[int, PenstockError | None]:
+    """Verify objects in parallel; return the sum of the results, and the first failure."""
+    counts, total, first = dict.fromkeys(_COUNTS, 0), 0, None
+
+    async def task(meta: ObjectMeta) -> int:
+        return await work(meta)
+
+    made: Callable[[ObjectMeta], Task[int]] = task
+    with closing(run_jobs(metas, made, cost_bytes, Event(), processes=processes)) as results:
+        for meta, result in results:
+            means.count(1, meta.size)
+            if isinstance(result, PenstockError):
+                first = first or result
+                counts["failed"] += 1
+                fail(record, result)
+            else:
+                total += result
+                counts["verified"] += 1
+                counts["verified_bytes"] += meta.size
+    record.counts = counts
+    return total, first
+
+
+class _Verifying(Operation):
+    """An operation that compares, and changes nothing."""
+
+    __slots__ = ()
+
+    name: ClassVar[str] = "verify"
+    verb: ClassVar[str] = "verifying"
+    counts: ClassVar[tuple[str, ...]] = _COUNTS
+    everything: ClassVar[tuple[Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading(_Verifying, OfRanges):
+    """Digests of ranges of keys."""
+
+    everything: ClassVar[tuple[str, None]] = ("", None)
+
+    url: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    store: StoreOptions | str
+    part_objects: int
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The tree, and what is chosen of it."""
+        return {"url": public_url(self.url), "include": [*self.include], "exclude": [*self.exclude]}
+
+    def planned(self) -> Planned:
+        """List the tree."""
+        _, prefix = tree(self.url, self.store)
+        found = in_parts(((each.key[len(prefix) :], each.size) for each in self._listed("", None)), self.part_objects)
+        if not found.parts:
+            raise NotFound("nothing is there to be verified", url=self.url)
+        return found
+
+    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+        """Read the objects of a range."""
+        source, prefix = tree(self.url, self.store)
+
+        async def read(meta: ObjectMeta) -> int:
+            if silent_bytes(meta) or not meta.size:
+                # As a whole: only then is a store's checksum compared.
+                digest = sha256(await steps.read(source, Span(meta.key, 0, meta.size, meta.etag, whole=True)))
+            else:
+                digest = await steps.blocking(_digest, source, meta)
+            name = meta.key[len(prefix) :].encode("utf-8", "surrogateescape")
+            return int.from_bytes(sha256(b"%d %s %s" % (meta.size, digest.digest(), name)).digest(), "big")
+
+        processes = suitable(means.processes, source)
+        total, first = _each(self._listed(*part.piece), read, record, means, processes)
+        record.notes["digest"] = f"{total % (1 << 256):064x}"
+        return first
+
+    def _listed(self, after: str, until: str | None) -> Iterator[ObjectMeta]:
+        source, prefix = tree(self.url, self.store)
+        chosen = selector(self.include, self.exclude)
+        for entries in in_range(source, prefix, after, until):
+            kept = (each for each in sized(source, entries) if chosen(each.key[len(prefix) :], each.size))
+            # A marker of a directory is no object of the tree.
+            yield from (each for each in kept if each.size or not each.key.endswith("/"))
+
+
+def _digest(source: Source, meta: ObjectMeta) -> Any:  # noqa: ANN401  hashlib names no type of its digests
+    """Read a large object from its beginning to its end, which is compared with the store's checksum."""
+    digest = sha256()
+    summed = source.head(meta.key, sums=True)
+    if (summed.size, summed.etag) != (meta.size, meta.etag):
+        raise Changed("was replaced after it was listed", url=source.url(meta.key))
+    with source.open_read(meta.key, summed) as reader:
+        while piece := reader.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest
+
+
+@dataclass(frozen=True, slots=True)
+class _SizedMirror(RangeMirror):
+    """Range of two trees, which adds up the bytes of the first."""
+
+    sizes: list[int] = field(default_factory=list)
+
+    def chosen_of(self, source: Source, prefix: str, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+        """Return the selected ones of some objects of a side, with their sizes."""
+        found = RangeMirror.chosen_of(self, source, prefix, entries)
+        if source is self.source and prefix == self.prefix:
+            self.sizes.append(sum(each.size for each in found))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparing(_Verifying, OfRanges):
+    """Comparisons of ranges of two trees."""
+
+    everything: ClassVar[tuple[str, None]] = ("", None)
+
+    url: str
+    against: str
+    options: SyncOptions
+    store: StoreOptions | str
+    part_objects: int
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The two trees, and what is chosen of them."""
+        names = {"url": public_url(self.url), "against": public_url(self.against)}
+        return names | {"include": [*self.options.include], "exclude": [*self.options.exclude]}
+
+    def planned(self) -> Planned:
+        """List the tree that has everything."""
+        mirror = Run(self.against, self.url, self.options, self.store).mirror
+        skip = len(mirror.prefix)
+        found = mirror.steps(empty=False, deleting=False)
+        return in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
+
+    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+        """Compare the range on both sides."""
+        run = Run(self.against, self.url, self.options, self.store)
+        mirror = run.mirror = _SizedMirror.of(run.mirror, *part.piece)
+        counts, first = dict.fromkeys(_COUNTS, 0), None
+        with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
+            for outcome in outcomes:
+                if outcome.status == "skipped":
+                    continue
+                counts["failed"] += 1
+                counts["verified_bytes"] -= outcome.size
+                error = outcome.error or self._difference(run, outcome.source, outcome.dest)
+                first = first or error
+                fail(record, error, outcome.dest)
+        counts["verified"] = run.unchanged
+        counts["verified_bytes"] += sum(mirror.sizes)
+        record.counts = counts
+        return first
+
+    def _difference(self, run: Run, source: str, dest: str) -> PenstockError:
+        target = run.mirror.target
+        if target.stat_existing([dest.removeprefix(target.root)])[0] is None:
+            return NotFound(f"missing: {source} has it", url=dest)
+        return Changed(f"the bytes are not those of {source}", url=dest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed(_Verifying):
+    """Comparisons of objects with rows of a catalog."""
+
+    everything: ClassVar[tuple[int, None]] = (0, None)
+
+    url: str
+    against: str
+    store: StoreOptions | str
+    part_objects: int
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The tree and the catalog."""
+        return {"url": public_url(self.url), "against": public_url(self.against)}
+
+    def planned(self) -> Planned:
+        """Read the catalog."""
+        catalog = _opened(self.against, self.url, self.store)
+        parts = []
+        for first in range(0, len(catalog), self.part_objects):
+            stop = min(first + self.part_objects, len(catalog))
+            parts.append((first, stop, stop - first, int(catalog.sizes[first:stop].clip(0).sum())))
+        return Planned(parts, len(catalog), sum(each[-1] for each in parts))
+
+    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+        """Describe the objects of rows."""
+        catalog = _opened(self.against, self.url, self.store)
+        first, stop = part.piece[:2]
+        source, _ = tree(self.url, self.store)
+        plain = catalog.format is None
+        wanted: dict[str, ObjectMeta] = {}
+        for span in catalog.spans(range(first, len(catalog) if stop is None else stop)):
+            size = span.stop if plain and span.stop is not None else -1
+            wanted[span.key] = ObjectMeta(span.key, size, span.etag)
+
+        async def described(meta: ObjectMeta) -> int:
+            found = await steps.head(source, meta.key)
+            if meta.size >= 0 and found.size != meta.size:
+                raise Changed(f"has {found.size:,} bytes, and the catalog says {meta.size:,}", url=source.url(meta.key))
+            if meta.etag and found.etag != meta.etag:
+                raise Changed("has another version than the catalog", url=source.url(meta.key))
+            return 0
+
+        _, failure = _each(iter(wanted.values()), described, record, means, suitable(means.processes, source))
+        return failure
+
+
+@lru_cache(maxsize=1)
+def _opened(against: str, url: str, store: StoreOptions | str) -> Catalog:
+    catalog = Catalog.open(against, root=url, store=None if local(tree(against, store)[0]) else store)
+    if catalog.fields:
+        raise Unusable("the samples of the catalog lie at several places: verify each place for itself", url=against)
+    return catalog
