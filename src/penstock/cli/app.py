@@ -23,7 +23,10 @@ _HOMES = {
     "verify": "jobs",
     "jobs": "jobs",
     "presign": "objects.presign",
-    **{name: name for name in ("checkpoint", "zarr", "cache", "config", "doctor", "bench", "report", "demo")},
+    **{
+        name: name
+        for name in ("checkpoint", "zarr", "cache", "config", "doctor", "bench", "report", "top", "man", "demo")
+    },
 }
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "check_page",
     "code_of",
     "counted",
+    "draws_unicode",
     "exit_on_error",
     "harmless",
     "harmless_lines",
@@ -37,6 +38,7 @@ __all__ = [
     "outgoing",
     "readable",
     "save_page",
+    "share_bar",
     "write",
     "write_row",
 ]
@@ -164,6 +166,19 @@ def readable(size_bytes: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 object``, ``1,000 objects``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def share_bar(share: float, width: int = 20) -> str:
+    """Return a share, 0 to 1, as a bar of ``width`` characters."""
+    eighths = round(min(share, 1.0) * width * 8)
+    if not draws_unicode():
+        return ("#" * (eighths // 8)).ljust(width)
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(width)
+
+
+def draws_unicode() -> bool:
+    """Return whether standard output takes lines and blocks."""
+    return (sys.stdout.encoding or "").lower() == "utf-8"
 
 
 class Report:

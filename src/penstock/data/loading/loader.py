@@ -12,6 +12,7 @@ from dataclasses import replace
 from multiprocessing.context import BaseContext
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -24,6 +25,7 @@ from penstock.data.datasets.map import without_subsets
 from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
 from penstock.data.region import Slot
+from penstock.engine.node.live import Live
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter
@@ -160,6 +162,7 @@ class DataLoader:
         self._workers = self._processes(worker_options(workers, num_workers))
         self._began: Cursor | None = None  # start of the current iteration
         self._received = 0
+        self._live: Live | None = None
 
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
         if not self.num_workers:
@@ -254,10 +257,15 @@ class DataLoader:
             del received
 
     def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
+        if self._live is None or self._live.inherited:
+            # Through a strong reference, the loader would live as long as the process.
+            this = ref(self)
+            self._live = Live(lambda: {} if (own := this()) is None else own.report().values())
         for number, delivery in enumerate(ranged(self._metering().metered(deliveries)), 1):
             self._note(delivery.cursor, number)
             for skipped in delivery.skipped:
                 self._leave_out(skipped)
+            self._live.note()
             yield delivery.batch
         self._began = None
 

@@ -4,4 +4,5 @@
 2. ``table`` is the format of that file: a row for each process, and the rates of stores.
 3. A few times a second ``member`` reads all rows, and computes this process's share.
 4. ``rate`` learns the rate that a store accepts from its refusals; ``fetch/fetcher`` (``Pace``) spreads requests by it.
+5. ``live`` holds descriptions of running loops, which ``penstock top`` shows.
 """

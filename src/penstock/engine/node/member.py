@@ -54,6 +54,7 @@ __all__ = [
     "member",
     "memory_bytes",
     "node_status",
+    "open_directory",
     "open_file",
     "processors",
     "share",
@@ -533,13 +534,8 @@ def open_file(where: Path) -> int:
         OSError: The file cannot be created or opened.
 
     """
-    with suppress(FileExistsError):
-        where.mkdir(mode=0o700)
-    folder = os.open(where, _DIRECTORY)
+    folder = open_directory(where)
     try:
-        found = os.fstat(folder)
-        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
-            raise ConfigError(f"{where} must belong to this user alone (mode 0700): nothing is shared through it")
         descriptor = os.open(FILE, _FILE, 0o600, dir_fd=folder)
     finally:
         os.close(folder)
@@ -549,6 +545,18 @@ def open_file(where: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def open_directory(where: Path) -> int:
+    """Return a descriptor of the directory ``where``, which is made if it is missing. Raises like ``open_file``."""
+    with suppress(FileExistsError):
+        where.mkdir(mode=0o700)
+    folder = os.open(where, _DIRECTORY)
+    found = os.fstat(folder)
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        os.close(folder)
+        raise ConfigError(f"{where} must belong to this user alone (mode 0700): nothing is shared through it")
+    return folder
 
 
 def _check(descriptor: int, where: Path) -> None:

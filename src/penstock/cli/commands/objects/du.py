@@ -1,7 +1,6 @@
 """``penstock du``: number of objects and bytes, grouped by the next components of keys, as a tree."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -10,7 +9,7 @@ from typer import Option, Typer
 
 from penstock.cli.commands.objects.ls import nothing
 from penstock.cli.options import JsonLines, Prefix, Store, with_store
-from penstock.cli.output import harmless, readable, write, write_row
+from penstock.cli.output import draws_unicode, harmless, readable, share_bar, write, write_row
 from penstock.jobs.selection import sized
 from penstock.source import open_source
 from penstock.values import ObjectMeta
@@ -18,7 +17,6 @@ from penstock.values import ObjectMeta
 __all__ = ["Row", "app", "du"]
 
 app = Typer()
-_BAR = 20
 # Prefixes of one level that have a line of their own; the smaller ones share a line.
 _SHOWN = 50
 
@@ -123,9 +121,9 @@ def _heads(key: str, start: int, depth: int) -> list[str]:
 def _lines(row: Row, whole: int, name: str, indent: str) -> Iterator[str]:
     """Yield the line of a row and those of what it holds, the largest first."""
     share = row.size_bytes / whole if whole else 0.0
-    yield f"{readable(row.size_bytes):>10} {share:>5.0%} {_bar(share)} {row.objects:>12,}  {name or row.url}"
+    yield f"{readable(row.size_bytes):>10} {share:>5.0%} {share_bar(share)} {row.objects:>12,}  {name or row.url}"
     inner = _largest(row)
-    branch, last, line = ("├─ ", "└─ ", "│  ") if _unicode() else ("|- ", "`- ", "|  ")
+    branch, last, line = ("├─ ", "└─ ", "│  ") if draws_unicode() else ("|- ", "`- ", "|  ")
     for each in inner:
         end = each is inner[-1]
         text = each.url.removeprefix(row.url) if each.kind == "prefix" else each.url
@@ -145,14 +143,3 @@ def _largest(row: Row) -> list[Row]:
     objects, size_bytes = (sum(getattr(each, name) for each in found) for name in ("objects", "size_bytes"))
     loose.add(row.size_bytes - size_bytes, row.objects - objects)
     return shown + ([loose] if loose.objects else [])
-
-
-def _bar(share: float) -> str:
-    eighths = round(share * _BAR * 8)
-    if not _unicode():
-        return ("#" * (eighths // 8)).ljust(_BAR)
-    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(_BAR)
-
-
-def _unicode() -> bool:
-    return (sys.stdout.encoding or "").lower() == "utf-8"
