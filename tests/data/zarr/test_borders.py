@@ -231,7 +231,7 @@ def test_windows_that_do_not_overlap_may_be_drawn_at_random(fields):
 
 def test_a_subset_is_not_divided_again(fields):
     loader = ps.DataLoader(Subset(opened(fields), range(10)), 2)
-    with pytest.raises(Unusable, match="split the dataset, and take a Subset"):
+    with pytest.raises(Unusable, match="split the dataset first"):
         loader.dataset.split(0.5)
 
 

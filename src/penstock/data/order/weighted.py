@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["WeightedShuffle"]
+__all__ = ["WeightedShuffle", "by_sample", "fractions", "independent", "key_of"]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FRACTION_BITS = 53
@@ -92,7 +92,7 @@ class WeightedShuffle:
         if isinstance(self.weights, Mapping):
             object.__setattr__(self, "weights", dict(self.weights))
         elif self.weights is not None:
-            object.__setattr__(self, "weights", _by_sample(self.weights))
+            object.__setattr__(self, "weights", by_sample(self.weights))
         if self.temperature is not None:
             by_temperature(self.temperature, {})
         object.__setattr__(self, "identity", f"weighted 1: {self._digest()}")
@@ -164,14 +164,14 @@ class WeightedShuffle:
         """Return the function from positions of an epoch to samples."""
         total = self.positions(samples)
         if isinstance(self.weights, np.ndarray):
-            key = _key(seed, f"epoch {epoch}")
+            key = key_of(seed, f"epoch {epoch}")
             if self.replacement:
-                return partial(_independent, np.cumsum(self.weights), key)
+                return partial(independent, np.cumsum(self.weights), key)
             return partial(np.take, _without_replacement(self.weights, key, total))
         inner = _Independent() if self.replacement else FullShuffle()
         names = [*self.weights] if isinstance(self.weights, Mapping) else []
         sources = tuple(
-            MixedSource(name, size, size, inner, int(_key(seed, name)), "")
+            MixedSource(name, size, size, inner, int(key_of(seed, name)), "")
             for name, size in zip(names, self._sizes, strict=True)
         )
         steps = steps_of(self.weights, names)
@@ -189,8 +189,8 @@ class _Independent:
         return samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        key = _key(seed, f"epoch {epoch}")
-        return lambda positions: (_fractions(positions, key) * samples).astype(np.int64)
+        key = key_of(seed, f"epoch {epoch}")
+        return lambda positions: (fractions(positions, key) * samples).astype(np.int64)
 
 
 def _of_members(members: NDArray[Any] | None, lookup: Lookup, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -200,7 +200,7 @@ def _of_members(members: NDArray[Any] | None, lookup: Lookup, positions: NDArray
     return found
 
 
-def _by_sample(weights: ArrayLike) -> NDArray[np.float64]:
+def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
     """Return the weight of each sample.
 
     Raises:
@@ -219,20 +219,21 @@ def _by_sample(weights: ArrayLike) -> NDArray[np.float64]:
     return found
 
 
-def _key(seed: int, scope: str) -> np.uint64:
+def key_of(seed: int, scope: str) -> np.uint64:
+    """Return the key of the random numbers of a scope."""
     text = f"penstock weighted 1: {seed} {scope}".encode("utf-8", "surrogatepass")
     return np.uint64(int.from_bytes(hashlib.sha256(text).digest()[:8], "little"))
 
 
-def _fractions(positions: NDArray[np.int64], key: np.uint64) -> NDArray[np.float64]:
+def fractions(positions: NDArray[np.int64], key: np.uint64) -> NDArray[np.float64]:
     """Return a number in [0, 1) for each position, as independent of one another as a hash makes them."""
     hashes = mixed(mixed((positions.astype(np.uint64) + np.uint64(1)) * _GAMMA + key) ^ key)
     return (hashes >> np.uint64(64 - _FRACTION_BITS)).astype(np.float64) * 2.0**-_FRACTION_BITS
 
 
-def _independent(running: NDArray[np.float64], key: np.uint64, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def independent(running: NDArray[np.float64], key: np.uint64, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sample in whose part of the running total each position's number falls."""
-    found: NDArray[np.int64] = np.searchsorted(running, _fractions(positions, key) * running[-1], side="right")
+    found: NDArray[np.int64] = np.searchsorted(running, fractions(positions, key) * running[-1], side="right")
     return found
 
 
@@ -243,6 +244,6 @@ def _without_replacement(weights: NDArray[np.float64], key: np.uint64, count: in
     Spirakis 2006.
     """
     there = np.flatnonzero(weights)
-    numbers = 1 - _fractions(there, key)
+    numbers = 1 - fractions(there, key)
     found: NDArray[np.int64] = there[np.argsort(-np.log(numbers) / weights[there], kind="stable")[:count]]
     return found

@@ -6,8 +6,6 @@ import warnings
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
 import numpy as np
@@ -23,6 +21,7 @@ from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
+from penstock.data.order.weighted_blocks import WeightedBlocks
 from penstock.data.zarr.arguments import (
     check_along,
     check_switches,
@@ -33,15 +32,15 @@ from penstock.data.zarr.arguments import (
 )
 from penstock.data.zarr.arrangement import arrange, default_dims
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
-from penstock.data.zarr.contents import ShardIndexes, ZarrContents
+from penstock.data.zarr.contents import ZarrContents
 from penstock.data.zarr.coordinates import check_places, compared
 from penstock.data.zarr.map import ZarrMap
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.opening import opened
 from penstock.data.zarr.plan import Setting
 from penstock.data.zarr.pool import MemoryPool, limits_of, with_blocks
-from penstock.data.zarr.reading import ZarrReading
-from penstock.engine.contracts.fetching import ReadCounts
+from penstock.data.zarr.reading import ZarrReading, chunk_spans
+from penstock.data.zarr.sample_weights import sample_weights
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -223,22 +222,25 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self._arranged = partial(arrange, layouts, len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)
         self._contained = partial(ZarrContents, arrays, [*inputs, *outputs], missing=missing)
         self._sequence = partial(_ordered, order, window_bytes=window_bytes, lanes=lanes)
-        self._place, self._lanes, self._memory_bytes = place, lanes, memory_bytes
+        self._patch, self._place, self._lanes, self._memory_bytes = shape.patch, place, lanes, memory_bytes
         self._arrange(self._arranged(shape=shape), shape)
 
     def _arrange(self, arrangement: Arrangement, shape: Shape | None) -> None:
         """Take the samples of an arrangement, which has a shape; None: a subset of them."""
         self._shape, self._contents = shape, self._contained(arrangement=arrangement)
-        self._order, self._blocks = self._sequence(arrangement=arrangement)
-        self._iterations = Iterations(self._place)
+        self._set_order(*self._sequence(arrangement=arrangement))
+
+    def _set_order(self, order: Order, blocks: int) -> None:
+        """Begin anew with an order that mixes so many blocks in each lane."""
+        self._order, self._blocks, self._iterations = order, blocks, Iterations(self._place)
         self._limits = self._limited(1)
         self._contents.ahead_parts = self._limits.parts
         # Reject an order that does not fit here, in the constructor.
         self._plan(1)
 
     def __len__(self) -> int:
-        """Return the number of samples, over all ranks."""
-        return len(self._contents)
+        """Return the number of samples of an epoch, over all ranks."""
+        return self._plan(1).total
 
     @property
     def contents(self) -> ZarrContents:
@@ -351,6 +353,63 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         """
         return self._parts(dim, lambda along: sides(borders, along.length, along.dates), gap)
 
+    def weighted(
+        self,
+        weights: Mapping[str, ArrayLike] | ArrayLike,
+        *,
+        replacement: bool = False,
+        epoch_samples: int | None = None,
+    ) -> ZarrDataset:
+        """Return this dataset with samples that come as often as their weights demand; each chunk is read once.
+
+        An epoch leaves samples of small weights out, and repeats those of large ones. The draws of a sample are mixed
+        with the samples of its window of chunks (``window_bytes``).
+
+        Args:
+            weights: A weight for each element of some dimensions: ``{"lat": np.cos(np.deg2rad(latitudes))}``. A sample
+                has the weight of its index along ``dims``, and the mean of its patch along patched dimensions; several
+                dimensions are multiplied. Or a weight for each sample, in the order of ``positions``.
+            replacement: Draw each sample independently of the others; default: each comes as often as expected, rounded
+                down or up, in every epoch.
+            epoch_samples: Samples of an epoch, over all ranks; default: as many as the dataset has.
+
+        Raises:
+            Unusable: An argument is invalid, or the dataset has not ``shuffle=True``.
+
+        Example:
+            >>> dataset = ps.ZarrDataset("s3://bucket/t2m.zarr", shuffle=True, output="numpy")
+            >>> rare = dataset.weighted({"dim_0": [0, 1, 1, 2]})
+            >>> sorted(float(sample[0]) for sample in rare)
+            [3.0, 6.0, 9.0, 9.0]
+
+        """
+        blocks, contents = self._order, self._contents
+        if not isinstance(blocks, Lanes) or not blocks.shuffle:
+            raise Unusable("weights draw samples at random: pass shuffle=True to the dataset, and weigh it once")
+        layouts = [array.layout for array in contents.arrays]
+        found = sample_weights(contents.arrangement, layouts, self._patch, weights)
+        dataset = copy(self)
+        dataset._shape = None  # noqa: SLF001  itself
+        dataset._set_order(WeightedBlocks(blocks, found, replacement, epoch_samples), self._blocks)  # noqa: SLF001
+        return dataset
+
+    def positions(self) -> dict[str, NDArray[np.int64]]:
+        """Return the element of each sample along each dimension that samples lie along; reads nothing.
+
+        For patches, the first element without halo. Elements are counted among those that ``select`` leaves.
+
+        Returns:
+            Arrays by dimension; int64, shape (samples,).
+
+        Example:
+            >>> ps.ZarrDataset("s3://bucket/t2m.zarr").positions()["dim_0"]
+            array([0, 1, 2, 3])
+
+        """
+        space = self._contents.arrangement.space
+        found = space.positions(np.arange(space.samples)).T
+        return {axis.name: column.copy() for axis, column in zip(space.axes, found, strict=True)}
+
     def subset(self, indices: NDArray[np.int64]) -> ZarrDataset:
         """Return a dataset of the samples with some numbers, in the order of this dataset: see torch's ``Subset``.
 
@@ -361,6 +420,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             Unusable: Samples share elements with others (``offsets``, ``halo``), so a subset would, too.
 
         """
+        if isinstance(self._order, WeightedBlocks):
+            raise Unusable("a weighted dataset has no Subset: take the Subset first, or weights of 0")
         found = copy(self)
         found._arrange(subset_of(self._contents.arrangement, indices), None)  # noqa: SLF001  itself
         return found
@@ -369,7 +430,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self, dim: str | None, divide: Callable[[Along], NDArray[np.int64]], gap: Gap
     ) -> tuple[ZarrDataset, ...]:
         if self._shape is None:
-            raise Unusable("a Subset cannot be split: split the dataset, and take a Subset of a part")
+            raise Unusable("a Subset or weighted dataset cannot be split: split the dataset first, then the parts")
         contents, shape, found = self._contents, self._shape, []
         along = along_of(contents.arrays, contents.arrangement, shape, dim, self._memory_bytes)
         for mask in along.parts(divide(along), gap):
@@ -501,7 +562,10 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
         blocks = open_blocks(self._blocks, self._lanes, self._iterations.rank().world) if self._lanes else self._blocks
         arrangement, memory_bytes = self._contents.arrangement, self._memory_bytes
-        return limits_of(arrangement, blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
+        most = self._order.most if isinstance(self._order, WeightedBlocks) else 0
+        return limits_of(
+            arrangement, blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes, block_samples=most
+        )
 
     def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
         samples = len(self._contents)
@@ -527,66 +591,6 @@ def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401 
 
 def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
     return columns[0] if [*names] == [""] else [_named(names, row) for row in zip(*columns, strict=True)]
-
-
-_AT_ONCE = 4096  # samples whose chunks are computed together
-_LEAD = 64  # chunks whose shard indexes are read together
-_PAGE_BITS = 12
-
-
-def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[Span]:
-    """Yield the locations of the chunks that samples of ``batches`` need, in order of first use.
-
-    Arrays that every sample needs whole come first. Chunks known to be missing are left out. The index of each shard is
-    read once, on the way.
-
-    Raises:
-        PenstockError: The index of a shard could not be read.
-
-    """
-    chunks, indexes = (
-        contents.chunks,
-        ShardIndexes(contents.chunks.parts, contents.source, contents.indexes, ReadCounts()),
-    )
-    needed = _new(chain(_kept(contents), _used(contents, batches)))
-    try:
-        while some := list(islice(needed, _LEAD)):
-            chunks.prepare(some)
-            indexes.ask(chunks.shards(some))
-            found = (chunks.span(chunk, indexes) for chunk in some)
-            # Other values are None (missing chunk) or bytes (stored within references).
-            yield from (span for span in found if isinstance(span, tuple))
-    finally:
-        indexes.close()
-
-
-def _kept(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the chunks of arrays that are read whole and kept."""
-    first = contents.chunks.bases
-    for number, (array, keeps) in enumerate(zip(contents.arrays, contents.arrangement.kept, strict=True)):
-        if keeps:
-            yield first[number] + np.arange(prod(array.layout.grid), dtype=np.int64)
-
-
-def _used(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the chunks that samples use, in order of samples; -1 stands for no chunk."""
-    samples = chain.from_iterable(batches)
-    while some := list(islice(samples, _AT_ONCE)):
-        positions = contents.arrangement.space.positions(np.array(some, dtype=np.int64))
-        yield contents.uses(positions).ravel()
-
-
-def _new(numbers: Iterable[NDArray[np.int64]]) -> Iterator[int]:
-    """Yield each number at its first occurrence; uses a byte per number, in pages of 4096 numbers."""
-    pages: dict[int, bytearray] = {}
-    for some in numbers:
-        valid = some[some >= 0]
-        _, firsts = np.unique(valid, return_index=True)
-        for number in valid[np.sort(firsts)].tolist():
-            seen = pages.get(number >> _PAGE_BITS) or pages.setdefault(number >> _PAGE_BITS, bytearray(1 << _PAGE_BITS))
-            if not seen[place := number & (1 << _PAGE_BITS) - 1]:
-                seen[place] = 1
-                yield number
 
 
 class Stacking:

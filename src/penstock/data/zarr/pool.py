@@ -132,7 +132,15 @@ class Limits(NamedTuple):
     batch_bytes: int
 
 
-def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes: int, ahead_bytes: int) -> Limits:
+def limits_of(
+    arrangement: Arrangement,
+    blocks: int,
+    batch: int,
+    *,
+    memory_bytes: int,
+    ahead_bytes: int,
+    block_samples: int = 0,
+) -> Limits:
     """Return the look-ahead limits of a process.
 
     Args:
@@ -141,6 +149,7 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
         batch: Samples of a batch.
         memory_bytes: Total memory of the process.
         ahead_bytes: Read-ahead that the store's own options allow.
+        block_samples: Most samples of a block, if the order repeats some; 0: those of the arrangement.
 
     Raises:
         Unusable: ``memory_bytes`` is too little for the window, or for one sample.
@@ -159,7 +168,7 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
             "and coordinates that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches "
             "that lie in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
-    return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed), batches)
+    return Limits(left, _samples(arrangement, blocks, block_samples), -(-ahead_bytes // compressed), batches)
 
 
 def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[Limits, str]:
@@ -178,8 +187,9 @@ def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[
     )
 
 
-def _samples(arrangement: Arrangement, blocks: int) -> int:
-    return min(1 << 20, 2 * blocks * int(arrangement.space.sizes.max(initial=1)) + _MARGIN)
+def _samples(arrangement: Arrangement, blocks: int, block_samples: int = 0) -> int:
+    most = max(block_samples, int(arrangement.space.sizes.max(initial=1)))
+    return min(1 << 20, 2 * blocks * most + _MARGIN)
 
 
 def _mib(size_bytes: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +14,10 @@ import numpy as np
 from penstock.data.datasets.chunks import Bounds, ChunkReading
 from penstock.data.datasets.reading import Failed, Item
 from penstock.data.zarr.contents import ShardIndexes
+from penstock.engine.contracts.fetching import ReadCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     Make = Callable[[int, Sequence[Sequence[Part]], Mapping[int, NDArray[Any]]], Any]
     Rows = Callable[[list[list[NDArray[Any]]]], list[Any]]
 
-__all__ = ["ZarrReading"]
+__all__ = ["ZarrReading", "chunk_spans"]
 
 
 class ZarrReading(ChunkReading["NDArray[Any]"]):
@@ -119,3 +122,63 @@ class ZarrReading(ChunkReading["NDArray[Any]"]):
             return self._make_sample(sample, parts, values)
         finally:
             self._release(dict.fromkeys(used, 1), 1)
+
+
+_AT_ONCE = 4096  # samples whose chunks are computed together
+_LEAD = 64  # chunks whose shard indexes are read together
+_PAGE_BITS = 12
+
+
+def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[Span]:
+    """Yield the locations of the chunks that samples of ``batches`` need, in order of first use.
+
+    Arrays that every sample needs whole come first. Chunks known to be missing are left out. The index of each shard is
+    read once, on the way.
+
+    Raises:
+        PenstockError: The index of a shard could not be read.
+
+    """
+    chunks, indexes = (
+        contents.chunks,
+        ShardIndexes(contents.chunks.parts, contents.source, contents.indexes, ReadCounts()),
+    )
+    needed = _new(chain(_kept(contents), _used(contents, batches)))
+    try:
+        while some := list(islice(needed, _LEAD)):
+            chunks.prepare(some)
+            indexes.ask(chunks.shards(some))
+            found = (chunks.span(chunk, indexes) for chunk in some)
+            # Other values are None (missing chunk) or bytes (stored within references).
+            yield from (span for span in found if isinstance(span, tuple))
+    finally:
+        indexes.close()
+
+
+def _kept(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the chunks of arrays that are read whole and kept."""
+    first = contents.chunks.bases
+    for number, (array, keeps) in enumerate(zip(contents.arrays, contents.arrangement.kept, strict=True)):
+        if keeps:
+            yield first[number] + np.arange(prod(array.layout.grid), dtype=np.int64)
+
+
+def _used(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the chunks that samples use, in order of samples; -1 stands for no chunk."""
+    samples = chain.from_iterable(batches)
+    while some := list(islice(samples, _AT_ONCE)):
+        positions = contents.arrangement.space.positions(np.array(some, dtype=np.int64))
+        yield contents.uses(positions).ravel()
+
+
+def _new(numbers: Iterable[NDArray[np.int64]]) -> Iterator[int]:
+    """Yield each number at its first occurrence; uses a byte per number, in pages of 4096 numbers."""
+    pages: dict[int, bytearray] = {}
+    for some in numbers:
+        valid = some[some >= 0]
+        _, firsts = np.unique(valid, return_index=True)
+        for number in valid[np.sort(firsts)].tolist():
+            seen = pages.get(number >> _PAGE_BITS) or pages.setdefault(number >> _PAGE_BITS, bytearray(1 << _PAGE_BITS))
+            if not seen[place := number & (1 << _PAGE_BITS) - 1]:
+                seen[place] = 1
+                yield number
