@@ -145,6 +145,8 @@ def in_lists(reading: Reading, on_error: OnError = "raise") -> Iterator[list[Any
             left -= item.length
             if not left:
                 yield made
+                # The next batch's chunks are decoded before its list replaces this one.
+                made = []
 
 
 T = TypeVar("T")
