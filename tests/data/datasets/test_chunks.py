@@ -1,6 +1,9 @@
 """Chunks are held from their first sample to their last; other tests are those of runs and of Zarr's readings."""
 
+import numpy as np
+
 import penstock as ps
+from penstock.data.datasets import runs
 from penstock.data.datasets.runs import fitted_order, runs_of
 from tests.data.shards.archives import tar
 
@@ -16,4 +19,19 @@ def test_chunk_is_let_go_after_its_last_sample_and_read_once(tmp_path):
         held = max(held, len(reading._pending))
     assert held >= 1
     assert not reading._pending
+    assert reading.counts.requests == len(runs_of(dataset.catalog, order).starts) - 1
+
+
+def test_chunks_of_two_windows_are_read_once_while_chunks_are_decoded_ahead(tmp_path, monkeypatch):
+    # Only the windows, and nothing beyond: as with windows of more than 64 MiB.
+    monkeypatch.setattr(runs, "_AHEAD_BYTES", 0)
+    (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000 + at % 2000)) for at in range(2000)]))
+    dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
+    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=50), dataset.catalog)
+    samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
+    reading = dataset.ordered(order).reading((samples[at : at + 32] for at in range(0, 2000, 32)), 1)
+    for item in reading:
+        item.make()
+        while (chunk := reading.ahead()) is not None:
+            chunk.make()
     assert reading.counts.requests == len(runs_of(dataset.catalog, order).starts) - 1

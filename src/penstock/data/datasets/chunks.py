@@ -144,8 +144,9 @@ class ChunkReading(Reading, Generic[V]):
         if self._closed or (schedule.position == schedule.frontier and not self._extend(must=True)):
             self._end()
             raise StopIteration
+        # Looking ahead only when the next reads are sent would release chunks that samples beyond the frontier need.
+        self._look_ahead()
         if not self._to_take:
-            # Looking ahead only after the last known sample would release its chunk before the next one needs it.
             self._ahead.refill()
         if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
             return self._prepared(self._to_take.popleft())
@@ -196,6 +197,11 @@ class ChunkReading(Reading, Generic[V]):
             if pending.value is not None:
                 pending.value.abandon()
 
+    def _look_ahead(self) -> None:
+        """Extend the schedule, unless enough chunks wait to be read."""
+        if len(self._to_read) < _LEAD:
+            self._extend()
+
     def _extend(self, *, must: bool = False) -> bool:
         """Extend the schedule, and prepare to locate its new chunks."""
         schedule = self._schedule
@@ -215,8 +221,7 @@ class ChunkReading(Reading, Generic[V]):
     def _spans(self) -> Iterator[Span]:
         """Yield the locations of the next chunks, within the look-ahead of the schedule."""
         while not self._closed:
-            if len(self._to_read) < _LEAD:
-                self._extend()
+            self._look_ahead()
             if not self._to_read:
                 yield PAUSE
                 continue
