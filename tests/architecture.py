@@ -19,7 +19,7 @@ FLOORS: tuple[tuple[str, ...] | frozenset[str], ...] = (
     frozenset({"stores"}),
     ("source", "copies", "verbs"),
     ("observe", "checkpoint", "data", "jobs"),
-    frozenset({"interop", "testing"}),
+    frozenset({"interop", "ray", "testing"}),
     frozenset({"cli", "compat"}),
 )
 ROOMS = set().union(*FLOORS)
@@ -77,7 +77,16 @@ HOMES = {
     "rich": ("cli", "progress"),
     "safetensors": ("checkpoint",),
     "sklearn": ("cli.demo", "testing"),
-    "torch": ("data.datasets", "data.loading", "data.zarr", "data.tokens", "checkpoint", "cli.demo", "compat"),
+    "torch": (
+        "data.datasets",
+        "data.loading",
+        "data.zarr",
+        "data.tokens",
+        "checkpoint",
+        "ray.train",
+        "cli.demo",
+        "compat",
+    ),
     "typer": ("cli",),
     "upath": ("interop",),
     "webdataset": ("compat.webdataset",),

@@ -350,3 +350,14 @@ def test_spans_predict_the_reads_of_the_next_epoch(folder):
     assert first == second
     assert first == [sample.url for batch in loader for sample in batch]
     assert first != [loader.spans()[0].url(span.key) for span in loader.spans()[1]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_wrapper_of_ray_train_is_refused(folder, workers):
+    from ray.train.torch.train_loop_utils import _WrappedDataLoader
+
+    loader = load(folder, num_workers=workers)
+    with pytest.raises(Unusable, match=r"cannot wrap a ps\.DataLoader.*leave out prepare_data_loader"):
+        iter(_WrappedDataLoader(loader, torch.device("cpu"), auto_transfer=False))
+    assert not hasattr(loader, "worker_init_fn")
+    assert position(loader) == (0, 0)

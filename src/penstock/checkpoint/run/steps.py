@@ -130,6 +130,11 @@ class CheckpointManager:
         return result
 
     @property
+    def url(self) -> str:
+        """The folder of the run."""
+        return self._url
+
+    @property
     def together(self) -> bool:
         """Whether all ranks of a group save and restore together."""
         return self._ranks is not None

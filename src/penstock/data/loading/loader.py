@@ -7,11 +7,12 @@ import logging
 import multiprocessing
 import os
 import pickle
+import sys
 from collections import deque
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 from weakref import ref
 
 import torch
@@ -54,6 +55,19 @@ T = TypeVar("T")
 _LOG = logging.getLogger("penstock")
 _AHEAD = 2  # batches, as torch's prefetch_factor
 _REMEMBERED = 1000
+
+
+class _Wrapped(Unusable, AttributeError):
+    """Refusal to be wrapped in another loader; for ``hasattr``, which Lightning calls, a missing attribute.
+
+    Ray's wrapper takes a batch before the training loop asks for it: a state saved then would leave that batch out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "cannot wrap a ps.DataLoader: it gives each rank its own samples, and a wrapper that reads ahead would "
+            "lose a batch at a resume; leave out prepare_data_loader, and pass device= to ps.DataLoader"
+        )
 
 
 class DataLoader:
@@ -180,6 +194,11 @@ class DataLoader:
         )
 
     @property
+    def worker_init_fn(self) -> Never:
+        """Refuse to be taken apart: ``prepare_data_loader`` of Ray Train reads this to make another loader."""
+        raise _Wrapped
+
+    @property
     def sampler(self) -> Batched:
         """The object that has ``set_epoch``, under the name where Lightning and others look for it."""
         return self._batches
@@ -210,6 +229,10 @@ class DataLoader:
 
         The iteration begins with the first ``next``: Lightning makes an iterator first, and sets the epoch then.
         """
+        # Not its local variables: the frame would keep them alive.
+        caller = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001  the documented way
+        if caller.startswith("ray.train."):
+            raise _Wrapped
         deliveries = self._decoded() if self._workers is None else self._from_workers(self._workers)
         if self.device is not None:
             deliveries = to_device(deliveries, self.device, self._metering().moving)
