@@ -149,6 +149,7 @@ MIRRORS |= {("penstock.data.tokens.dataset", "from_shards")}  # design/0020
 MIRRORS |= {("penstock.data.datasets.mix", "__init__")}  # design/0089
 MIRRORS |= {("penstock.jobs.parts.copy_tree", "copy_tree")}  # design/0091
 MIRRORS |= {("penstock.jobs.parts.index", "index")}  # design/0095
+MIRRORS |= {("penstock.jobs.parts.pack", "pack")}  # design/0095
 MIRRORS |= {("penstock.jobs.parts.verify", "verify")}  # design/0095
 # Drop-ins have the signatures of the library whose name they have: design/0037.
 MIRRORS |= {

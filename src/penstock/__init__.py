@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from penstock.interop.path import Path
     from penstock.jobs.carriers import Ray
     from penstock.jobs.find import find, presign
-    from penstock.jobs.pack import pack
     from penstock.jobs.parts.copy_tree import copy_tree
     from penstock.jobs.parts.index import index
+    from penstock.jobs.parts.pack import pack
     from penstock.jobs.parts.verify import verify
     from penstock.jobs.sync import sync
     from penstock.jobs.warm import warm
@@ -130,7 +130,7 @@ _HOMES = {
     "open": "verbs",
     "open_cache": "engine.cache.tiers",
     "open_safetensors": "checkpoint.safetensors.verbs",
-    "pack": "jobs.pack",
+    "pack": "jobs.parts.pack",
     "presign": "jobs.find",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",

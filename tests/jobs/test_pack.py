@@ -264,16 +264,16 @@ def test_object_that_is_replaced_meanwhile_is_a_change(server, kind):
 
 
 def test_shard_that_was_damaged_on_its_way_is_found_by_reading_it_back(server, monkeypatch):
-    read = module._Packing._compare
+    read = module.Packing._compare
 
     def damaged(self, name, record, _):
         server.put(server.bucket, f"to/{name}", b"y" * record.size)
         read(self, name, record, "")
 
-    monkeypatch.setattr(module._Packing, "_compare", damaged)
+    monkeypatch.setattr(module.Packing, "_compare", damaged)
     with pytest.raises(ChecksumMismatch, match=r"overwrite=True.*shard-000000\.tar"):
         packed(server)
-    monkeypatch.setattr(module._Packing, "_compare", read)
+    monkeypatch.setattr(module.Packing, "_compare", read)
     with pytest.raises((ChecksumMismatch, AlreadyExists)):
         packed(server)
     assert len(packed(server, overwrite=True)) == 30
@@ -348,7 +348,7 @@ def test_interrupted_pack_publishes_nothing_half(tree, tmp_path, monkeypatch):
 
 def test_records_of_another_pack_are_not_taken(tree, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(module._Packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(module.Packing, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             ps.pack(tree, tmp_path / "to", samples=6)
     with pytest.raises(AlreadyExists):

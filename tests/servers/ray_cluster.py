@@ -79,6 +79,18 @@ class RayCluster:
         """Return the numbers of the raylets of all nodes; the head's is the first."""
         return sorted(pid for pid in _marked(self.env[_MARK]) if "/raylet/raylet" in _words(pid).partition(" ")[0])
 
+    def cpu_s(self) -> dict[int, float]:
+        """Return the CPU seconds that raylets, workers and the other processes of the cluster have taken so far."""
+        found = {}
+        for pid in _marked(self.env[_MARK]):
+            # Drivers have the mark, too.
+            if " -c " in _words(pid):
+                continue
+            with suppress(OSError):
+                ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+                found[pid] = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        return found
+
     def add_node(self) -> None:
         """Add a node."""
         self._ask("add")

@@ -36,6 +36,7 @@ __all__ = [
     "Urls",
     "cluster",
     "in_job",
+    "job_output",
     "seconds",
     "settled",
     "size_bytes",
@@ -221,6 +222,13 @@ def in_job(job: str | None, part: str | None, ray: str | None) -> dict[str, Any]
     """Return the arguments of a function that does its work in parts, if a job is wanted."""
     given = {"job": job, "part": part, "on": cluster(ray)}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def job_output(
+    *, job: JobFolder = None, part: Part = None, ray: OnRay = None, json: JsonOne = False
+) -> tuple[dict[str, Any], bool]:
+    """Return ``in_job``, and whether the output is JSON."""
+    return in_job(job, part, ray), json
 
 
 def seconds(text: str, flag: str) -> float:

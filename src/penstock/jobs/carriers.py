@@ -6,11 +6,12 @@ import pickle
 import signal
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, Transient, Unreachable, Unusable, needing
@@ -31,6 +32,10 @@ __all__ = ["Carrier", "Here", "Ray", "carrier"]
 _AHEAD = 2.5
 # The size of the cluster is asked for so often, for it may grow and shrink.
 _LOOK_S = 2.0
+# Before a part is given to another worker.
+_PAUSE_S = 0.5
+# For attempts on machines that are gone, until Ray has noticed: it takes 10 to 20 s.
+_PATIENCE_S = 60.0
 # For cancelled parts to end their requests, which takes at most 3 s.
 _CANCEL_S = 5.0
 
@@ -111,22 +116,31 @@ class _OnRay(Carrier):
         """Give parts to the cluster, 2 to 3 for each that can run at once."""
         ray = self._ray
         began = self._connected()
-        given = dict[Any, Part]()
+        given = dict[Any, _Attempt]()
+        # Ray's own retries come at once, and on a machine that died a second ago they fail again.
         task = ray.remote(_part).options(
             num_cpus=self._options.cpus_per_part,
-            max_retries=self._options.retries,
-            retry_exceptions=False,
+            max_retries=0,
             scheduling_strategy="SPREAD",
             name=f"penstock.{operation.name}",
         )
         window = _Window(ray, self._options.cpus_per_part)
+        coming = (_Attempt(part) for part in parts)
+        again = deque[_Attempt]()
         try:
-            for part in parts:
-                while len(given) >= window.size():
-                    yield from self._ended(given, means)
-                given[task.remote(self._blob, means.records.url, part)] = part
-            while given:
-                yield from self._ended(given, means)
+            attempt = next(coming, None)
+            while attempt is not None or given or again:
+                while again and again[0].not_before <= monotonic():
+                    retried = again.popleft()
+                    given[task.remote(self._blob, means.records.url, retried.part)] = retried
+                while attempt is not None and len(given) + len(again) < window.size():
+                    given[task.remote(self._blob, means.records.url, attempt.part)] = attempt
+                    attempt = next(coming, None)
+                for ended in self._ended(given, _LOOK_S if not again else _PAUSE_S, means):
+                    if isinstance(ended, _Attempt):
+                        again.append(ended)
+                    else:
+                        yield ended
         finally:
             self._cancel(given)
             if began:
@@ -149,18 +163,19 @@ class _OnRay(Carrier):
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         return True
 
-    def _ended(self, given: dict[Any, Part], means: Means) -> Iterator[Ended]:
-        """Wait until parts end, and yield them."""
+    def _ended(self, given: dict[Any, _Attempt], limit_s: float, means: Means) -> Iterator[Ended | _Attempt]:
+        """Wait until parts end, and yield them; those whose worker has died as attempts to be made again."""
         refs = [*given]
-        # A limit, so that the loop looks at the size of the cluster.
-        ready, _ = self._ray.wait(refs, num_returns=1, timeout=_LOOK_S)
+        if not refs:
+            sleep(limit_s)
+            return
+        ready, _ = self._ray.wait(refs, num_returns=1, timeout=limit_s)
         if ready:
             ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         for ref in ready:
-            part = given.pop(ref)
-            yield self._result(ref, part, means)
+            yield self._result(ref, given.pop(ref), means)
 
-    def _result(self, ref: Any, part: Part, means: Means) -> Ended:  # noqa: ANN401  Ray's reference
+    def _result(self, ref: Any, attempt: _Attempt, means: Means) -> Ended | _Attempt:  # noqa: ANN401  Ray's reference
         errors = self._ray.exceptions
         try:
             ended: Ended = self._ray.get(ref)
@@ -174,12 +189,16 @@ class _OnRay(Carrier):
                 ) from error
             raise
         except errors.RayError as error:
-            return self._lost(part, str(error).strip().partition("\n")[0], means)
+            # Until Ray has noticed that a machine is gone, it gives tasks to it.
+            gone = isinstance(error, errors.LocalRayletDiedError | errors.NodeDiedError)
+            if (again := attempt.again(self._options.retries, gone=gone)) is not None:
+                return again
+            return self._lost(attempt, str(error).strip().partition("\n")[0], means)
         return ended
 
-    def _lost(self, part: Part, why: str, means: Means) -> Ended:
+    def _lost(self, attempt: _Attempt, why: str, means: Means) -> Ended:
         """Record a part whose workers have died."""
-        times = self._options.retries + 1
+        part, times = attempt.part, attempt.deaths + 1
         lost = Transient(
             f"part {part.number} was set aside: its worker died {times} time{'s' * (times > 1)} ({why}); repeat the "
             "call, with smaller parts if memory is short",
@@ -190,7 +209,7 @@ class _OnRay(Carrier):
         means.records.write(record)
         return Ended(record, lost)
 
-    def _cancel(self, given: dict[Any, Part]) -> None:
+    def _cancel(self, given: dict[Any, _Attempt]) -> None:
         """Cancel the parts that are in Ray's hands, and give them some seconds to end."""
         if not given:
             return
@@ -199,6 +218,30 @@ class _OnRay(Carrier):
             for ref in refs:
                 self._ray.cancel(ref)
             self._ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_S)
+
+
+class _Attempt:
+    """A part in Ray's hands, or one that waits to be given to another worker.
+
+    Attributes:
+        part: The part.
+        deaths: Workers that died at it.
+        not_before: When it may be given out, by the monotonic clock.
+
+    """
+
+    def __init__(self, part: Part, deaths: int = 0, patience_s: float = _PATIENCE_S) -> None:
+        self.part, self.deaths = part, deaths
+        self.not_before = monotonic() + _PAUSE_S
+        self._patience_s = patience_s
+
+    def again(self, retries: int, *, gone: bool) -> _Attempt | None:
+        """Return the next attempt; None after the last one. A machine that is ``gone`` does not count for a while."""
+        if gone and self._patience_s > 0:
+            return _Attempt(self.part, self.deaths, self._patience_s - _PAUSE_S)
+        if self.deaths < retries:
+            return _Attempt(self.part, self.deaths + 1, self._patience_s)
+        return None
 
 
 class _Window:
@@ -219,6 +262,9 @@ class _Window:
 def _part(blob: bytes, url: str, part: Part) -> Ended:
     """Do a part in a worker of the cluster."""
     operation, records = _opened(blob, url)
+    # The worker of an earlier attempt, or of a driver that was killed, may have done it meanwhile.
+    if (record := records.record(part.number)) is not None:
+        return Ended(record, None)
     return done(operation, part, Means(records))
 
 

@@ -113,6 +113,10 @@ class Members(ABC):
     fields: tuple[str, ...] | None = None
     images: int = 0
 
+    def sample_bytes(self) -> NDArray[np.int64]:
+        """Return the bytes of each sample: int64, shape (samples,); zeros if they are not known."""
+        return np.zeros(len(self.rows), np.int64)
+
     @abstractmethod
     def read(self, first: int) -> Generator[Packable]:
         """Yield the samples from number ``first`` on; a generator, which is closed to end its reads."""
@@ -251,6 +255,17 @@ class ObjectMembers(Members):
                 members = [self._member(self._span(row), bodies) for row in rows.tolist()]
                 key, _ = split(self._form, members[0].name, "")
                 yield Packable(number, key, members)
+
+    def sample_bytes(self) -> NDArray[np.int64]:
+        """Return the bytes of the objects of each sample."""
+        return np.add.reduceat(self._sizes[self._order], self._starts[:-1])
+
+    def measured(self) -> Iterator[list[tuple[str, int]]]:
+        """Yield the names and sizes of the members of each sample; nothing is read."""
+        for number in range(len(self.rows)):
+            rows = self._order[self._starts[number] : self._starts[number + 1]]
+            spans = map(self._span, rows.tolist())
+            yield [(span.key[self._base :], (span.stop or 0) - span.start) for span in spans]
 
     def _member(self, span: Span, bodies: Iterator[bytes]) -> Member:
         pieces = [*_pieces(span)]

@@ -1,4 +1,4 @@
-"""``ps.pack``: objects or samples into shards with their catalog, the same bytes every time.
+"""``ps.pack`` in this process: objects or samples into shards with their catalog, the same bytes every time.
 
 1. ``members_of`` lists and groups what is to be packed, and refuses names that cannot be members.
 2. ``Destination`` looks at what is there: a finished pack, shards of an interrupted one, or something else.
@@ -31,12 +31,12 @@ from penstock.data.shards.format import Extents
 from penstock.data.shards.mds import MdsFormat
 from penstock.data.shards.mds_encode import MDS_BYTES, columns_from, index_json
 from penstock.data.shards.registry import format_by
-from penstock.engine.contracts.driver import Put
+from penstock.engine.contracts.driver import Multipart, Put
 from penstock.engine.listing.select import globs
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, NotFound, Unusable
 from penstock.jobs.guard import clear_unfinished
 from penstock.jobs.mds import MdsMembers, MdsWriting
-from penstock.jobs.members import Coming, members_of
+from penstock.jobs.members import Coming, ObjectMembers, members_of
 from penstock.jobs.rows import RowWriting
 from penstock.jobs.selection import local
 from penstock.progress import bar
@@ -45,7 +45,7 @@ from penstock.values import Span, as_folder, whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.data.shards.encode import ArchiveEncoder
     from penstock.data.shards.format import ShardFormat
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
 
-__all__ = ["PackKeywords", "PackOptions", "pack"]
+__all__ = ["PackKeywords", "PackOptions", "Packing", "ShardRecord", "pack_here", "packing_of"]
 
 _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
@@ -116,11 +116,15 @@ class PackOptions:
         for name in ("samples", "bytes"):
             if (value := getattr(self, name)) is not None:
                 whole(value, name, 1)
-        if self.samples is None and self.bytes is None:
-            object.__setattr__(self, "bytes", _SHARD_BYTES)
+
+    def limited(self, form_name: str) -> PackOptions:
+        """Return these options with the most bytes that a format has by default, if neither limit is given."""
+        if self.samples is not None or self.bytes is not None:
+            return self
+        return replace(self, bytes=MDS_BYTES if form_name == "mds" else _SHARD_BYTES)
 
 
-def pack(
+def pack_here(
     source: object,
     url: str | os.PathLike[str],
     *,
@@ -129,69 +133,34 @@ def pack(
     store: StoreOptions | str | None = None,
     **how: Unpack[PackKeywords],
 ) -> Catalog:
-    """Write objects or samples into shards, ``shard-000000.tar`` and so on, with their catalog, ``index.catalog``.
+    """Do ``ps.pack`` in this process; see there."""
+    packing = packing_of(source, url, format, PackOptions(**how), store, progress=progress)
+    members = packing.members
+    with bar("packing", len(members.rows), members.size_bytes, shown=progress) as count:
+        return packing.run(count)
 
-    Objects with the same key (the name up to its first dot) form one sample. The order is that of the source's catalog:
-    ``catalog[permutation]`` packs in another. The same source gives the same bytes. Names in the shards are keys below
-    the prefix; fields of samples that are neither bytes nor text are written as JSON.
 
-    Each shard appears in one step, is read back and compared; the catalog comes last. Repeat an interrupted call to
-    continue it: shards that it has finished are not written again. The code of a dataset's transform is not compared:
-    pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes and SHA-256.
-
-    MDS, mosaicml-streaming's format, has columns in place of names, which are not kept, and ``index.json`` beside the
-    shards, which its readers need. Every sample has the same fields. Bytes become ``bytes`` (``jpg``: ``jpeg``,
-    ``png``: ``png``), other values the encoding of their type; ``columns={"cls": "int"}`` names them, chooses among the
-    fields, and takes numbers from text.
-
-    Costs those of reading the samples, and for each shard those of its upload, of reading it back, and of two small
-    records, which are deleted at the end. Memory: the read-ahead and one upload, whatever the size of the shards; of
-    MDS also one shard (at most 1 GiB without ``bytes``), of Parquet three times a row group (about 8 MiB, or a sample).
-
-    Args:
-        source: URL of a prefix; a ``Catalog``; or a dataset whose samples are ``ps.Sample``.
-        url: Prefix or directory for the shards.
-        format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32), ``"mds"``, or
-            ``"parquet"``: rows with ``__key__`` and a column of bytes for each field. The only image of a sample is the
-            column ``image``, as Hugging Face's ``datasets`` reads it; of several, each has a column.
-        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
-        store: Options of both sides, or the name of a profile. A dataset has its own.
-        how: Fields of ``PackOptions``: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB);
-            ``key``, ``include``, ``exclude``, ``columns``, ``overwrite``, ``verify``.
-
-    Returns:
-        The catalog of the samples in the shards, as ``Catalog.from_shards`` would find them, with the labels and
-        columns of the source.
-
-    Raises:
-        NotFound: There is nothing to pack.
-        AlreadyExists: Other shards, or a catalog, are at the destination, and ``overwrite`` is not set.
-        Unusable: A name cannot be that of a member, two members would have one place, a sample lacks a column or its
-            value does not fit, or an argument is invalid.
-        ChecksumMismatch: A shard that was read back is not what was written.
-
-    Example:
-        >>> catalog = ps.pack("s3://bucket/train/", "s3://bucket/packed/", samples=100)
-        >>> catalog
-        <Catalog of 600 samples in 6 tar shards under s3://bucket/packed/>
-        >>> ps.MapDataset.from_catalog("s3://bucket/packed/index.catalog")[0].fields
-        ('png',)
-
-    """
-    options = PackOptions(**how)
-    if format not in _CONTENT:
-        raise Unusable(f"format must be one of {', '.join(map(repr, _CONTENT))}, got {format!r}")
-    mds = format == "mds"
+def packing_of(
+    source: object,
+    url: str | os.PathLike[str],
+    form_name: str,
+    options: PackOptions,
+    store: StoreOptions | str | None,
+    *,
+    progress: bool | None = None,
+) -> Packing:
+    """Return a pack that can begin: arguments are checked, and samples and the destination are listed."""
+    if form_name not in _CONTENT:
+        raise Unusable(f"format must be one of {', '.join(map(repr, _CONTENT))}, got {form_name!r}")
+    mds, options = form_name == "mds", options.limited(form_name)
     if options.columns is not None:
         if not mds:
-            raise Unusable(f'columns= is for format="mds", got it with format={format!r}')
+            raise Unusable(f'columns= is for format="mds", got it with format={form_name!r}')
         columns_from(options.columns)
-    if mds and how.get("samples") is None and how.get("bytes") is None:
-        options = replace(options, bytes=MDS_BYTES)
     # Which objects form a sample is the same rule for all formats.
-    rule = cast("ArchiveFormat", format_by(format if format in ENCODERS else "tar", (), {"key": options.key}))
+    rule = cast("ArchiveFormat", format_by(form_name if form_name in ENCODERS else "tar", (), {"key": options.key}))
     rule.described()  # refuses a function, which no catalog can keep
-    if format == "parquet":
+    if form_name == "parquet":
         libraries("a shard")
     chosen = globs(options.include), globs(options.exclude)
     target, key = open_source(url, store)
@@ -206,11 +175,9 @@ def pack(
     if mds:
         members = rows = MdsMembers(members, rule, options.columns)
         form = MdsFormat(columns=rows.columns)
-    elif format == "parquet":
-        form = format_by(format, (), {})
-    packing = _Packing(members, form, options, Destination(target, base, overwrite=options.overwrite, mds=mds))
-    with bar("packing", len(members.rows), members.size_bytes, shown=progress) as count:
-        return packing.run(count)
+    elif form_name == "parquet":
+        form = format_by(form_name, (), {})
+    return Packing(members, form, options, Destination(target, base, overwrite=options.overwrite, mds=mds))
 
 
 def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None:
@@ -223,7 +190,7 @@ def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class ShardRecord:
     """A shard that was written, or is about to appear; a record beside the shard has these fields.
 
     Attributes:
@@ -252,13 +219,16 @@ class _Record:
 class Destination:
     """The prefix of the shards, and the objects with our names that are there."""
 
-    def __init__(self, source: Source, base: str, *, overwrite: bool, mds: bool = False) -> None:
-        """List the names that begin as those of shards; a HEAD request for each object that is written last."""
+    def __init__(
+        self, source: Source, base: str, *, overwrite: bool, mds: bool = False, only: Sequence[str] | None = None
+    ) -> None:
+        """List the names that begin as those of shards, or look for ``only`` some; a HEAD for each that is named."""
         self.source, self.base, self.overwrite = source, base, overwrite
         self.last = (_CATALOG, _MANIFEST, INDEX) if mds else (_CATALOG, _MANIFEST)
         self.found: dict[str, tuple[int, str]] = {}  # size and ETag, by name
-        metas = [each for each in source.stat_existing([base + name for name in self.last]) if each is not None]
-        for page in source.pages(f"{base}shard-", delimiter="/"):
+        named = source.stat_existing([base + name for name in (self.last if only is None else only)])
+        metas = [each for each in named if each is not None]
+        for page in source.pages(f"{base}shard-", delimiter="/") if only is None else ():
             metas += [each for each in page.entries if _OURS.fullmatch(each.key[len(base) :])]
         for each in metas:
             self.found[each.key[len(base) :]] = each.size, each.etag
@@ -298,16 +268,16 @@ class Destination:
         """Return the error for an object that may not be replaced."""
         return AlreadyExists(f"{why}: name another destination, or pass overwrite=True", url=self.url(name))
 
-    def record(self, name: str, plan: str, first: int) -> _Record | None:
+    def record(self, name: str, plan: str, first: int) -> ShardRecord | None:
         """Return the record of a shard of this plan that begins with sample ``first``."""
         if name + _PARTIAL not in self.found:
             return None
         known = self._json(name + _PARTIAL)
         if (known.get("version"), known.get("plan"), known.get("first")) != (_VERSION, plan, first):
             return None
-        return _Record(**known)
+        return ShardRecord(**known)
 
-    def keep(self, name: str, record: _Record) -> None:
+    def keep(self, name: str, record: ShardRecord) -> None:
         """Write the record of a shard."""
         self.source.put(self.base + name + _PARTIAL, json.dumps(asdict(record)).encode())
         self.found[name + _PARTIAL] = 0, ""
@@ -325,36 +295,94 @@ class Destination:
         return found if isinstance(found, dict) else {}
 
 
-class _Packing:
-    """A pack in progress."""
+class Packing:
+    """A pack in progress.
+
+    Attributes:
+        members: The samples.
+        plan: Digest of all that the bytes of shards depend on.
+
+    """
 
     def __init__(self, members: Members, form: ShardFormat, options: PackOptions, there: Destination) -> None:
-        self._members, self._form, self._options, self._there = members, form, options, there
+        self.members, self._form, self._options, self._there = members, form, options, there
         about = [_VERSION, form.described(), options.samples, options.bytes, members.digest]
         self._columns: tuple[Column, ...] = form.columns if isinstance(form, MdsFormat) else ()
         if form.name not in ENCODERS:
             about.append(options.key)
-        self._plan = hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()
+        self.plan = hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()
         self._coming = Coming(members)
         self._count: Callable[[int, int], None] = lambda _samples, _bytes: None
 
     def run(self, count: Callable[[int, int], None]) -> Catalog:
         """Write the shards that are missing, and the catalog."""
         self._count, there = count, self._there
-        if (finished := there.finished(self._plan)) is not None:
+        if (finished := there.finished(self.plan)) is not None:
             return finished
         self._check_others()
-        records: list[tuple[str, _Record]] = []
+        records: list[tuple[str, ShardRecord]] = []
         at = 0
         with closing(self._coming):
-            while at < len(self._members.rows):
+            while at < len(self.members.rows):
                 if len(records) == 10**_DIGITS:
                     raise Unusable(f"more than {10**_DIGITS} shards: pass a larger samples= or bytes=")
-                name = f"shard-{len(records):0{_DIGITS}}.{self._form.name}"
+                name = self.name(len(records))
                 record = self._known(name, at) or self._written(name, at)
                 records.append((name, record))
                 at += len(record.offsets)
-        return self._finish(records)
+        return self.finish(records)
+
+    def name(self, number: int) -> str:
+        """Return the name of a shard."""
+        return f"shard-{number:0{_DIGITS}}.{self._form.name}"
+
+    def starts(self) -> list[int]:
+        """Return the first sample of each shard; nothing is read.
+
+        Raises:
+            Unusable: Samples have to be read to know: those of a dataset, or rows limited by bytes.
+
+        """
+        options, members = self._options, self.members
+        if options.bytes is None:
+            return [*range(0, len(members.rows), options.samples or 1)]
+        if not isinstance(members, ObjectMembers) or self._form.name not in ENCODERS:
+            raise Unusable("where shards begin is not known before they are written: pass samples= in place of bytes=")
+        starts, writing = [0], self._archive()
+        for number, sample in enumerate(members.measured()):
+            if writing.is_full(sample):
+                starts.append(number)
+                writing = self._archive()
+            writing.measure(sample)
+        return starts
+
+    def at(self, only: Sequence[str] | None = None) -> Packing:
+        """Return this pack with what is at the destination now, or what is there of ``only`` some names."""
+        there = self._there
+        now = Destination(there.source, there.base, overwrite=there.overwrite, mds=bool(self._columns), only=only)
+        return Packing(self.members, self._form, self._options, now)
+
+    def shard(self, number: int, first: int, count: Callable[[int, int], None]) -> ShardRecord:
+        """Write one shard, if it is not there already; return its record."""
+        self._count, name = count, self.name(number)
+        with closing(self._coming):
+            return self._known(name, first) or self._written(name, first)
+
+    def check(self) -> bool:
+        """Return whether this pack is finished; refuse what is there of other packs."""
+        if self._there.finished(self.plan) is not None:
+            return True
+        self._check_others()
+        return False
+
+    def clear(self) -> None:
+        """End unfinished uploads of shards, which killed processes have left, once all shards are written."""
+        there = self._there
+        if local(there.source) or not there.source.supports(Multipart):
+            return
+        for upload in there.source.unfinished(f"{there.base}shard-"):
+            if _OURS.fullmatch(upload.key[len(there.base) :]):
+                there.source.abort(upload)
 
     def _check_others(self) -> None:
         """Refuse shards that no record belongs to, before anything is written."""
@@ -363,7 +391,7 @@ class _Packing:
             if found and not found[2] and name + _PARTIAL not in self._there.found and not self._there.overwrite:
                 raise self._there.refusal(name, "a shard is there that this pack has not written")
 
-    def _known(self, name: str, first: int) -> _Record | None:
+    def _known(self, name: str, first: int) -> ShardRecord | None:
         """Return the record of a shard that is there already, whole and as it would be written.
 
         Raises:
@@ -371,7 +399,7 @@ class _Packing:
 
         """
         there = self._there
-        record, found = there.record(name, self._plan, first), there.found.get(name)
+        record, found = there.record(name, self.plan, first), there.found.get(name)
         if found is None:
             if name + _PARTIAL in there.found and record is None and not there.overwrite:
                 raise there.refusal(name + _PARTIAL, "an interrupted pack of another source, or with other arguments")
@@ -390,14 +418,14 @@ class _Packing:
             raise there.refusal(name, "something else than this pack's shard is there")
         return None
 
-    def _written(self, name: str, first: int) -> _Record:
+    def _written(self, name: str, first: int) -> ShardRecord:
         there, shard = self._there, self._shard()
         # Only what was listed may be replaced.
         new = name not in there.found and not there.overwrite
         kind = _CONTENT[self._form.name]
         with there.source.open_write(there.base + name, create_only=new, content_type=kind) as writer:
             shard.fill(writer, self._coming, first)
-            record = _Record(self._plan, first, shard.size, shard.sha256, shard.offsets, shard.sizes)
+            record = ShardRecord(self.plan, first, shard.size, shard.sha256, shard.offsets, shard.sizes)
             there.keep(name, record)
         return self._settled(name, record, writer.etag)
 
@@ -406,20 +434,23 @@ class _Packing:
         if self._columns:
             return MdsWriting(self._columns, most, self._count)
         if self._form.in_units:
-            return RowWriting(self._members, most, self._count)
+            return RowWriting(self.members, most, self._count)
+        return self._archive()
+
+    def _archive(self) -> _ShardWriting:
         return _ShardWriting(ENCODERS[self._form.name](), self._options, self._count)
 
-    def _settled(self, name: str, record: _Record, etag: str) -> _Record:
+    def _settled(self, name: str, record: ShardRecord, etag: str) -> ShardRecord:
         """Compare a shard with its record, unless that was done, and keep the record with the shard's version."""
         if record.compared:
             return record
         if self._options.verify:
             self._compare(name, record, etag)
-        record = _Record(**asdict(record) | {"etag": etag, "compared": self._options.verify})
+        record = ShardRecord(**asdict(record) | {"etag": etag, "compared": self._options.verify})
         self._there.keep(name, record)
         return record
 
-    def _compare(self, name: str, record: _Record, etag: str) -> None:
+    def _compare(self, name: str, record: ShardRecord, etag: str) -> None:
         key, source, sha256 = self._there.base + name, self._there.source, hashlib.sha256()
         starts = range(0, record.size, _PIECE_BYTES)
         spans = (Span(key, start, min(start + _PIECE_BYTES, record.size), etag) for start in starts)
@@ -432,7 +463,7 @@ class _Packing:
                 url=source.url(key),
             )
 
-    def _finish(self, records: list[tuple[str, _Record]]) -> Catalog:
+    def finish(self, records: list[tuple[str, ShardRecord]]) -> Catalog:
         """Write the manifest and the catalog, and delete records and the shards of an earlier pack."""
         there, form = self._there, self._form
         names = {name for name, _ in records}
@@ -455,7 +486,7 @@ class _Packing:
         there.delete(old)
         manifest = {
             "penstock pack": _VERSION,
-            "plan": self._plan,
+            "plan": self.plan,
             "format": (catalog.format or form).described(),
             "samples": len(catalog),
             "shards": [
@@ -478,14 +509,14 @@ class _Packing:
 
     def _labels(self) -> list[bytes] | None:
         """Return the labels of a manifest as JSON; None without any, or with classes."""
-        catalog = self._members.catalog
+        catalog = self.members.catalog
         if catalog.bare or catalog.classes:
             return None
-        labels = [catalog.label(row) for row in self._members.rows.tolist()]
+        labels = [catalog.label(row) for row in self.members.rows.tolist()]
         return [b"" if each is None else json.dumps(each).encode() for each in labels]
 
     def _labelled(self, catalog: Catalog) -> Catalog:
-        given, rows = self._members.catalog, self._members.rows
+        given, rows = self.members.catalog, self.members.rows
         if given.classes:
             catalog = catalog.with_labels(given.labels[rows].tolist(), classes=given.classes)
         columns = {name: np.asarray(each)[rows] for name, each in given.columns.items()}
@@ -515,12 +546,20 @@ class _ShardWriting:
     def fill(self, writer: Writer, coming: Coming, first: int) -> None:
         """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
         coming.seek(first)
-        while (sample := coming.peek()) is not None and not self._full(sample):
+        while (sample := coming.peek()) is not None and not self.is_full([(m.name, m.size) for m in sample.members]):
             self._add(writer, sample)
             coming.advance()
         self._send(writer, self._encoder.end())
 
-    def _full(self, sample: Packable) -> bool:
+    def measure(self, sample: list[tuple[str, int]]) -> None:
+        """Advance as if a sample of these names and sizes had been written."""
+        for name, size in sample:
+            self._encoder.header(name, size)
+            self._encoder.padding()
+        self.offsets.append(self.size)
+
+    def is_full(self, sample: list[tuple[str, int]]) -> bool:
+        """Return whether a sample of these names and sizes belongs to the next shard."""
         options = self._options
         if not self.offsets:
             return False
@@ -529,7 +568,7 @@ class _ShardWriting:
         if options.bytes is None:
             return False
         encoder = self._encoder
-        added = sum(encoder.added_bytes(each.name, each.size) for each in sample.members)
+        added = sum(encoder.added_bytes(name, size) for name, size in sample)
         return encoder.position + encoder.end_bytes + added > options.bytes
 
     def _add(self, writer: Writer, sample: Packable) -> None:

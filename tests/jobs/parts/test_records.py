@@ -68,6 +68,12 @@ def test_kept_data_comes_back_in_order(records):
     assert records.finished()
 
 
+def test_one_record_is_read(records):
+    assert records.record(3) is None
+    records.write(PartRecord(3, {"copied": 1}))
+    assert records.record(3).counts == {"copied": 1}
+
+
 def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
     records.write(PartRecord(0, {"copied": 3}))
     for data in ("[]", "{}", '{"part": "x", "counts": {}}', '{"part": 0, "counts": {"copied": "3"}}', "{"):

@@ -1,6 +1,8 @@
 """Trees are compared with trees and catalogs, or read for their digest: nothing that differs passes."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Changed, Damaged, NotFound, PenstockError, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.servers.made_up import listing
 
 COUNT = 60
 
@@ -174,3 +177,25 @@ class TestRefusals:
     def test_a_tree_that_lies_in_the_other(self, trees):
         with pytest.raises(Unusable, match="lie in one another"):
             ps.verify(trees[0], trees[0] / "3")
+
+
+MEMORY = """
+import resource, sys
+import penstock as ps
+endpoint, job = sys.argv[1:]
+store = ps.S3Options(endpoint=endpoint, anonymous=True, region="us-east-1")
+found = ps.verify("s3://bucket/one/", "s3://bucket/two/", store=store, job=job)
+print(found.objects, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.parametrize("count", [pytest.param(1_000_000, marks=pytest.mark.slow), 50_000])
+def test_memory_does_not_grow_with_the_number_of_keys(tmp_path, count):
+    memory = []
+    for number in (10_000, count):
+        with listing(number) as endpoint:
+            words = [sys.executable, "-c", MEMORY, endpoint, f"{tmp_path}/{number}"]
+            objects, mib = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+        assert int(objects) == number
+        memory.append(int(mib))
+    assert memory[1] - memory[0] < 50, memory

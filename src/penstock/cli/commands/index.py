@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, with_options, with_store
+from penstock.cli.options import Store, job_output, with_options, with_store
 from penstock.cli.output import aside, counted, readable, write_row
 from penstock.errors import Damaged, Unusable
 from penstock.stores.urls import parse
@@ -55,16 +55,6 @@ def _shards(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _output(
-    *,
-    job: JobFolder = None,
-    part: Part = None,
-    ray: OnRay = None,
-    json: JsonOne = False,
-) -> tuple[dict[str, Any], bool]:
-    return in_job(job, part, ray), json
-
-
 @app.command(
     epilog="Examples: penstock index s3://bucket/train/ train.catalog; penstock index --format tar "
     "s3://bucket/shards/ shards.catalog"
@@ -72,7 +62,7 @@ def _output(
 @with_store
 @with_options("how", _how)
 @with_options("shards", _shards)
-@with_options("output", _output)
+@with_options("output", job_output)
 def index(
     url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket; of shards also a glob.")],
     to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
@@ -104,7 +94,8 @@ def show_index(catalog: "ps.Catalog | None", *, as_json: bool, url: str = "", to
     if catalog is None:
         write_row({"catalog": None}, "the parts of this process are done, and others are left", as_json=as_json)
         return
-    url, to = url or catalog.root + catalog.base, to or "index"
+    url = url or catalog.root + catalog.base
+    to = to or url
     size = catalog.total_bytes
     record = {"url": url, "catalog": to, "objects": len(catalog), "size": None if size < 0 else size}
     much = "" if size < 0 else f", {readable(size)}"

@@ -246,6 +246,7 @@ _MOST = 20
 _OPERATIONS: dict[str, tuple[str, Any]] = {
     "copy_tree": ("penstock.jobs.parts.copy_tree", show_copy),
     "verify": ("penstock.jobs.parts.verify", show_verified),
+    "pack": ("penstock.jobs.parts.pack", show_index),
     "index": ("penstock.jobs.parts.index", show_index),
 }
 _WITH_PROCESSES = {"copy_tree", "verify"}

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from typer import Argument, BadParameter, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JsonOne, Store, size_bytes, with_options, with_store
-from penstock.cli.output import counted, readable, write_row
+from penstock.cli.commands.index import show_index
+from penstock.cli.options import Store, job_output, size_bytes, with_options, with_store
+from penstock.cli.output import aside, counted, readable, write_row
 
 __all__ = ["app", "pack"]
 
@@ -54,11 +55,12 @@ def _pair(text: str) -> tuple[str, str]:
 @with_store
 @with_options("how", _how)
 @with_options("what", _what)
+@with_options("output", job_output)
 def pack(
     source: Annotated[str, Argument(metavar="SOURCE", help="A prefix, or a directory.")],
     dest: Annotated[str, Argument(metavar="DEST", help="Prefix or directory for the shards.")],
     *,
-    json: JsonOne = False,
+    output: tuple[dict[str, Any], bool],
     how: dict[str, Any],
     what: dict[str, Any],
     store: Store,
@@ -68,7 +70,12 @@ def pack(
     Objects with the same name up to the first dot form one sample. Each shard appears in one step, and is read back.
     Repeat an interrupted command to continue it. Exit code 1 if there are no objects.
     """
-    catalog = ps.pack(source, dest, store=store, **what, **how)
+    parts, json = output
+    with aside(parts.get("on")):
+        catalog = ps.pack(source, dest, store=store, **what, **how, **parts)
+    if catalog is None:
+        show_index(None, as_json=json)
+        return
     shards = len({span.key for span in catalog.spans(range(len(catalog)))})
     size = catalog.total_bytes
     text = f"{dest}: {counted(len(catalog), 'sample')} in {counted(shards, 'shard')}, {readable(size)}"

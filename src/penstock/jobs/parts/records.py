@@ -250,6 +250,25 @@ class Records:
             for body, meta in zip(bodies, metas, strict=True):
                 yield _record(bytes(body), self._source.url(meta.key))
 
+    def record(self, part: int) -> PartRecord | None:
+        """Return the record of a part that is done; None if it is not: one request.
+
+        Raises:
+            Damaged: The object is no record.
+
+        """
+        key = f"{self._base}{_DONE}{part:0{_DIGITS}}.json"
+        try:
+            return _record(bytes(self._source.read(Span(key))), self._source.url(key))
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise
+            return None
+
+    def place(self, name: str) -> str:
+        """Return the URL of data of the job, which are deleted with the records."""
+        return f"{self.url}{_DATA}{name}"
+
     def keep(self, part: int, data: bytes) -> None:
         """Keep what the last step needs of a part, before its record is written."""
         self._source.put(f"{self._base}{_DATA}{part:0{_DIGITS}}", data)
@@ -279,7 +298,8 @@ class Records:
         self._source.require(Delete, self._base)
         if self.plan() is None:
             raise NotFound("no job has its plan here", url=self.url)
-        keys = [entry.key for folder in (_DONE, _FAILED, _DATA) for _, entry in self._listed(folder)]
+        keys = [entry.key for folder in (_DONE, _FAILED) for _, entry in self._listed(folder)]
+        keys += [entry.key for page in self._source.pages(self._base + _DATA) for entry in page.entries]
         if self.finished():
             keys.append(self._base + _FINISHED)
         self._source.delete(keys)

@@ -1,0 +1,180 @@
+"""``python -m benchmarks.jobs``: jobs in parts on a Ray cluster of two nodes, beside as many processes of this machine.
+
+The server is the load server (nginx). Both sides do the same parts of the same plan, after their processes have
+started; CPU seconds are those of all their processes: for Ray the raylets and the driver, too. Then 10,000 parts that
+do nothing: what the driver takes for each, and how long a driver that goes on with the last thousand takes to begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.server import FILES, install, serve
+from tests.servers.ray_cluster import RayCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_OBJECT_BYTES = 100 << 10
+_PER_FOLDER = 500
+_NODES = 2
+_KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_REGION": "us-east-1"}
+# Copies a tree, or a share of its parts; prints the seconds and CPU seconds of the call, without imports.
+_COPY = """
+import json, os, sys, time
+import penstock as ps
+address, share, source, dest, job, part_objects = sys.argv[1:]
+on = None
+if address:
+    import ray
+    from benchmarks.jobs import warm
+    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    ray.get([ray.remote(warm).options(scheduling_strategy="SPREAD").remote() for _ in range(8)])
+    on = ps.Ray(address=address)
+print("ready", flush=True)
+sys.stdin.readline()
+began, cpu_s = time.perf_counter(), time.process_time()
+done = ps.copy_tree(source, dest, job=job, part=share or None, on=on, part_objects=int(part_objects))
+print(json.dumps([time.perf_counter() - began, time.process_time() - cpu_s]))
+"""
+_NOTHING = """
+import json, os, sys, time
+import penstock as ps
+from penstock.jobs.parts.run import How, Job
+from tests.jobs.parts.nothing import Nothing
+address, folder, parts = sys.argv[1:]
+import ray
+ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+began, cpu_s = time.perf_counter(), time.process_time()
+job = Job(Nothing(int(parts)), folder, How(on=ps.Ray(address=address)))
+carried, first_s = job._carrier.carried, []
+def noted(*given):
+    for ended in carried(*given):
+        first_s.append(time.perf_counter() - began)
+        yield ended
+job._carrier.carried = noted
+job.work()
+print(json.dumps([first_s[0], time.perf_counter() - began, time.process_time() - cpu_s]))
+"""
+
+
+def warm() -> None:
+    """Import what a part imports, and take a moment, so that each worker does."""
+    import penstock.jobs.parts.copy_tree  # noqa: F401
+
+    time.sleep(0.3)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print tables and which bars are met."""
+    parser = argparse.ArgumentParser("python -m benchmarks.jobs", description=__doc__)
+    parser.add_argument("--objects", type=int, default=20_000, help="of 100 KiB (default %(default)s)")
+    parser.add_argument("--part-objects", type=int, default=500, help="of a part (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of both sides in turn (default %(default)s)")
+    parser.add_argument("--parts", type=int, default=10_000, help="that do nothing (default %(default)s)")
+    options = parser.parse_args(arguments)
+    install()
+    found: dict[str, list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        folder = Path(name)
+        (folder / "data").mkdir()
+        with serve(folder) as server, RayCluster.start(_NODES, {**_KEYS, "AWS_ENDPOINT_URL": server.plain}) as cluster:
+            _fill(folder / "from", options.objects)
+            for number in range(options.rounds):
+                for side in ("local", "ray"):
+                    address = cluster.address if side == "ray" else ""
+                    found.setdefault(side, []).append(_copied(cluster, folder, address, options.part_objects))
+                    print(f"{number + 1}  {side:<8}{found[side][-1][0]:7.2f} s", flush=True)
+            nothing = _nothing(cluster, folder, options.parts)
+    print(f"\n{options.objects:,} objects of 100 KiB, two processes | seconds | CPU seconds | MB/s")
+    for side, times in found.items():
+        wall_s, cpu_s = (median(each) for each in zip(*times, strict=True))
+        print(f"{side:<42} | {wall_s:7.2f} | {cpu_s:11.2f} | {options.objects * _OBJECT_BYTES / wall_s / 1e6:7,.0f}")
+    ratios = [median(a[at] / b[at] for a, b in zip(found["ray"], found["local"], strict=True)) for at in (0, 1)]
+    _bar("wall seconds, Ray beside local", ratios[0], 1.15)
+    _bar("CPU seconds, Ray beside local", ratios[1], 1.15)
+    first_s, again_s, cpu_ms = nothing
+    print(f"{options.parts:,} parts that do nothing: {first_s:.2f} s to the first")
+    _bar("milliseconds of the driver's CPU for each part", cpu_ms, 5.0)
+    _bar("seconds to the first new part of a driver that goes on", again_s, 5.0)
+
+
+def _bar(name: str, value: float, most: float) -> None:
+    print(f"{name}: {value:.2f} (bar {most:g}, {'met' if value <= most else 'missed'})")
+
+
+def _fill(tree: Path, count: int) -> None:
+    draw, old = random.Random(0), time.time() - 86_400
+    for number in range(count):
+        path = tree / f"{number // _PER_FOLDER:03}" / f"{number:06}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw.randbytes(_OBJECT_BYTES))
+        os.utime(path, (old, old))
+
+
+def _copied(cluster: RayCluster, folder: Path, address: str, part_objects: int) -> tuple[float, float]:
+    """Copy on one side; return the seconds of the slowest process, and the CPU seconds of all."""
+    places = f"{folder}/from", f"s3://{FILES}/to/", f"{folder}/job", str(part_objects)
+    shares = [""] if address else [f"{number + 1}/{_NODES}" for number in range(_NODES)]
+    environment = cluster.env
+    # The plan is made before, for both: a share without parts makes it.
+    _run([sys.executable, "-W", "ignore", "-c", _COPY, "", "1000000/1000000", *places], environment)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _COPY, address, share, *places],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for share in shares
+    ]
+    for each in processes:
+        assert each.stdout is not None
+        each.stdout.readline()
+    before_s = cluster.cpu_s()
+    for each in processes:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    told = [json.loads(each.communicate()[0].strip().rpartition("\n")[2]) for each in processes]
+    spent_s = sum(cpu_s for _, cpu_s in told)
+    if address:
+        spent_s += sum(each - before_s.get(pid, 0.0) for pid, each in cluster.cpu_s().items())
+    if len([*(folder / FILES / "to").rglob("*.bin")]) != len([*(folder / "from").rglob("*.bin")]):
+        raise SystemExit("not all of it arrived")
+    for each in (folder / FILES / "to", folder / "job"):
+        shutil.rmtree(each)
+    return max(wall_s for wall_s, _ in told), spent_s
+
+
+def _nothing(cluster: RayCluster, folder: Path, parts: int) -> tuple[float, float, float]:
+    """Return seconds to the first part, and to that of a driver that goes on; milliseconds of CPU for each part."""
+    words = [sys.executable, "-W", "ignore", "-c", _NOTHING, cluster.address, f"{folder}/nothing", str(parts)]
+    first_s, _, cpu_s = json.loads(_run(words, cluster.env))
+    for path in sorted((folder / "nothing" / "done").iterdir())[-max(1, parts // 10) :]:
+        path.unlink()
+    again_s, _, _ = json.loads(_run(words, cluster.env))
+    return first_s, again_s, 1000 * cpu_s / parts
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    done = subprocess.run(words, env=environment, input="\n", capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"failed: {done.stderr[-2000:]}")
+    return done.stdout.strip().rpartition("\n")[2]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""``ps.pack``: in this process as ``jobs.pack`` does it; with ``job``, each shard is a part.
+
+Where shards begin is computed from names and sizes when the job is planned. The catalog of what is packed is kept with
+the records, so that every part has the same samples. The last step writes the manifest and the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.errors import Changed, Unusable, public_url
+from penstock.jobs.pack import PackOptions, ShardRecord, pack_here, packing_of
+from penstock.jobs.parts.copy_tree import texts
+from penstock.jobs.parts.operation import Operation, Planned
+from penstock.jobs.parts.records import Records
+from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.options import StoreOptions
+from penstock.source import open_source
+from penstock.values import as_folder
+
+if TYPE_CHECKING:
+    import os
+
+    from penstock.errors import PenstockError
+    from penstock.jobs.carriers import Ray
+    from penstock.jobs.pack import Packing, PackKeywords
+    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.records import JobPlan, PartRecord
+
+__all__ = ["pack", "resume"]
+
+
+@overload
+def pack(
+    source: object,
+    url: str | os.PathLike[str],
+    *,
+    format: str = "tar",
+    job: str | os.PathLike[str] | None = None,
+    part: None = None,
+    on: Ray | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[PackKeywords],
+) -> Catalog: ...
+@overload
+def pack(
+    source: object,
+    url: str | os.PathLike[str],
+    *,
+    format: str = "tar",
+    job: str | os.PathLike[str] | None = None,
+    part: str,
+    on: Ray | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[PackKeywords],
+) -> Catalog | None: ...
+def pack(  # noqa: PLR0913  see design/0095
+    source: object,
+    url: str | os.PathLike[str],
+    *,
+    format: str = "tar",  # noqa: A002  the field's word
+    job: str | os.PathLike[str] | None = None,
+    part: str | None = None,
+    on: Ray | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[PackKeywords],
+) -> Catalog | None:
+    """Write objects or samples into shards, ``shard-000000.tar`` and so on, with their catalog, ``index.catalog``.
+
+    Objects with the same key (the name up to its first dot) form one sample. The order is that of the source's catalog:
+    ``catalog[permutation]`` packs in another. The same source gives the same bytes. Names in the shards are keys below
+    the prefix; fields of samples that are neither bytes nor text are written as JSON.
+
+    Each shard appears in one step, is read back and compared; the catalog comes last. Repeat an interrupted call to
+    continue it: shards that it has finished are not written again. The code of a dataset's transform is not compared:
+    pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes and SHA-256.
+
+    MDS, mosaicml-streaming's format, has columns in place of names, which are not kept, and ``index.json`` beside the
+    shards, which its readers need. Every sample has the same fields. Bytes become ``bytes`` (``jpg``: ``jpeg``,
+    ``png``: ``png``), other values the encoding of their type; ``columns={"cls": "int"}`` names them, chooses among the
+    fields, and takes numbers from text.
+
+    Costs those of reading the samples, and for each shard those of its upload, of reading it back, and of two small
+    records, which are deleted at the end. Memory: the read-ahead and one upload, whatever the size of the shards; of
+    MDS also one shard (at most 1 GiB without ``bytes``), of Parquet three times a row group (about 8 MiB, or a sample).
+
+    With ``job``, each shard is a part, recorded in a folder as the parts of ``ps.copy_tree`` are: several machines
+    share them, or a Ray cluster does them. The shards have the same bytes. The source is a URL or a catalog of objects,
+    which is kept in the folder; a limit of ``bytes`` is for tar and zip.
+
+    Args:
+        source: URL of a prefix; a ``Catalog``; or a dataset whose samples are ``ps.Sample``.
+        url: Prefix or directory for the shards.
+        format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32), ``"mds"``, or
+            ``"parquet"``: rows with ``__key__`` and a column of bytes for each field. The only image of a sample is the
+            column ``image``, as Hugging Face's ``datasets`` reads it; of several, each has a column.
+        job: Folder for the records; the catalog is written once all shards are.
+        part: This process's share of the shards, such as ``"3/16"``; with ``job``.
+        on: Ray cluster that writes the shards; with ``job``.
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+        store: Options of both sides, or the name of a profile. A dataset has its own.
+        how: Fields of ``PackOptions``: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB);
+            ``key``, ``include``, ``exclude``, ``columns``, ``overwrite``, ``verify``.
+
+    Returns:
+        The catalog of the samples in the shards, as ``Catalog.from_shards`` would find them, with the labels and
+        columns of the source. None if a ``part`` of a job is done, and others have shards left.
+
+    Raises:
+        NotFound: There is nothing to pack.
+        AlreadyExists: Other shards, or a catalog, are at the destination, and ``overwrite`` is not set.
+        Unusable: A name cannot be that of a member, two members would have one place, a sample lacks a column or its
+            value does not fit, or an argument is invalid.
+        ChecksumMismatch: A shard that was read back is not what was written.
+
+    Example:
+        >>> catalog = ps.pack("s3://bucket/train/", "s3://bucket/packed/", samples=100)
+        >>> catalog
+        <Catalog of 600 samples in 6 tar shards under s3://bucket/packed/>
+        >>> ps.MapDataset.from_catalog("s3://bucket/packed/index.catalog")[0].fields
+        ('png',)
+
+    """
+    if job is None:
+        if part is not None or on is not None:
+            raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+        return pack_here(source, url, format=format, progress=progress, store=store, **how)
+    given = StoreOptions() if store is None else store
+    records = Records(job, given)
+    here, catalog = _source(source, given)
+    there, key = open_source(url, given)
+    dest = there.url(as_folder(key))
+    check_apart(records, here, dest)
+    options = PackOptions(**how)
+    chosen = {"include": texts(options.include), "exclude": texts(options.exclude)}
+    if catalog is not None and any(chosen.values()):
+        raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
+    text = json.dumps(asdict(options) | chosen, default=_refused)
+    operation = _Pack(here, dest, format, text, "" if catalog is None else catalog.digest, given, records.url)
+    if catalog is not None and records.plan() is None:
+        catalog.save(operation.place(catalog.digest), store=given)
+    return _in_parts(operation, How(part, on, progress))
+
+
+def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of pack
+    """Continue a job of this operation with the arguments that its plan has; see ``pack`` for ``options``."""
+    named = plan.arguments
+    text = json.dumps({each.name: named[each.name] for each in fields(PackOptions)})
+    store = options.get("store") or StoreOptions()
+    operation = _Pack(named["source"], named["url"], named["format"], text, named["catalog"], store, records.url)
+    return _in_parts(operation, How(options.get("part"), options.get("on")))
+
+
+def _source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  whatever is passed
+    """Return the URL below which the objects lie, and the catalog if one was given."""
+    if isinstance(source, Catalog):
+        if source.format is not None or source.fields:
+            raise Unusable("a job packs plain objects: pack the samples of this catalog without job=")
+        return source.root + source.base, source
+    if not (isinstance(source, str) or hasattr(source, "__fspath__")):
+        raise Unusable(f"source of a job must be a URL or a Catalog of objects, got a {type(source).__name__}")
+    found, key = open_source(source, store)
+    return found.url(as_folder(key)), None
+
+
+def _in_parts(operation: _Pack, how: How) -> Catalog | None:
+    work = Job(operation, operation.job, how)
+    work.work()
+    if not work.records.finished():
+        return None
+    return Catalog.open(f"{operation.url}index.catalog", root=operation.url, store=operation.store)
+
+
+def _refused(value: object) -> None:
+    raise Unusable(f"the records of a job hold texts and numbers only, got a {type(value).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pack(Operation):
+    """Shards."""
+
+    name: ClassVar[str] = "pack"
+    verb: ClassVar[str] = "packing"
+    counts: ClassVar[tuple[str, ...]] = ("samples", "shards", "shard_bytes", "failed")
+
+    source: str
+    url: str
+    form: str
+    how: str
+    catalog: str
+    store: StoreOptions | str
+    job: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What is packed, where, and how."""
+        places = {"source": public_url(self.source), "url": public_url(self.url)}
+        return {**places, "format": self.form, "catalog": self.catalog, **json.loads(self.how)}
+
+    def place(self, digest: str) -> str:
+        """Return the URL of the catalog of what is packed."""
+        return Records(self.job, self.store).place(f"{digest}.catalog")
+
+    def planned(self) -> Planned:
+        """List what is packed, keep the list, and compute where shards begin."""
+        how, digest = json.loads(self.how), self.catalog
+        if not digest:
+            found = Catalog.scan(self.source, include=how["include"], exclude=how["exclude"], store=self.store)
+            digest = found.digest
+            found.save(self.place(digest), store=self.store)
+        packing = _packing(self, digest)
+        if packing.check():
+            raise Unusable("this pack is finished, and needs no job: ps.Catalog.open opens its catalog", url=self.url)
+        starts = [*packing.starts(), len(packing.members.rows)]
+        sizes = packing.members.sample_bytes()
+        parts = [(first, stop, digest, stop - first, int(sizes[first:stop].sum())) for first, stop in pairwise(starts)]
+        return Planned(parts, len(packing.members.rows), int(sizes.sum()))
+
+    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+        """Write a shard."""
+        first, stop, digest = part.piece[:3]
+        packing = _packing(self, digest)
+        name = packing.name(part.number)
+        made = packing.at([name, f"{name}.partial"]).shard(part.number, first, means.count)
+        if len(made.offsets) != stop - first:
+            raise Changed("other samples than planned are in a shard: delete the records, and begin anew", url=self.url)
+        means.records.keep(part.number, json.dumps(asdict(made)).encode())
+        record.counts = {"samples": len(made.offsets), "shards": 1, "shard_bytes": made.size}
+        return None
+
+    def finish(self, plan: JobPlan, records: Records) -> None:
+        """Write the manifest and the catalog; end uploads that killed processes have begun."""
+        packing = _packing(self, plan.parts[0][2]).at()
+        found = (ShardRecord(**json.loads(each)) for each in records.kept(len(plan.parts)))
+        packing.finish([(packing.name(number), each) for number, each in enumerate(found)])
+        packing.clear()
+
+
+@lru_cache(maxsize=1)
+def _packing(operation: _Pack, digest: str) -> Packing:
+    # Names of objects begin below the source, as in a catalog that was made of it.
+    catalog = Catalog.open(operation.place(digest), root=operation.source, store=operation.store)
+    how = json.loads(operation.how)
+    options = replace(PackOptions(**how), include=(), exclude=())
+    return packing_of(catalog, operation.url, operation.form, options, operation.store)
