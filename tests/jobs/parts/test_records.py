@@ -68,7 +68,7 @@ def test_kept_data_comes_back_in_order(records):
     assert records.finished()
 
 
-def test_one_record_is_read(records):
+def test_a_single_record_is_read(records):
     assert records.record(3) is None
     records.write(PartRecord(3, {"copied": 1}))
     assert records.record(3).counts == {"copied": 1}
