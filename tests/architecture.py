@@ -70,7 +70,7 @@ HOMES = {
     "obspec": ("interop",),
     "opentelemetry": ("observe",),
     "prometheus_client": ("observe",),
-    "pyarrow": ("data.parquet", "data.shards.parquet", "interop"),
+    "pyarrow": ("data.parquet", "data.shards.parquet", "interop", "ray.data"),
     "pycurl": ("engine.transport.libcurl",),
     "pytest": ("testing",),
     "ray": ("ray", "jobs.carriers"),
@@ -102,7 +102,7 @@ DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never m
 # a function.
 FACING = {
     *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr"), ("torch", "data.tokens")),
-    *(("pytest", "testing"), ("hypothesis", "testing")),
+    *(("pytest", "testing"), ("hypothesis", "testing"), ("ray", "ray.data"), ("pyarrow", "ray.data")),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
     *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning"), ("torch", "checkpoint.run.ranks")),
     *(

@@ -1,0 +1,129 @@
+"""Ray Train and Ray Data on a real cluster: exactly once over killed and elastic workers; the example; a dataset."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from tests.servers.ray_cluster import RayCluster
+
+SAMPLES, GLOBAL_BATCH, EPOCHS = 120, 12, 2
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("train_program.py")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with RayCluster.start() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(tmp_path):
+    for number in range(SAMPLES):
+        path = tmp_path / "train" / f"{number:03}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    return {"folder": str(tmp_path), "url": f"file://{tmp_path}/train/", "workers": 2, "dies": 8}
+
+
+def fit(cluster, settings):
+    words = [sys.executable, "-W", "ignore", str(PROGRAM), json.dumps(settings)]
+    return json.loads(ran(words, cluster))
+
+
+def ran(words, cluster):
+    """Return the last line that a program on the cluster prints."""
+    env = {**cluster.env, "RAY_ADDRESS": cluster.address}
+    ended = subprocess.run(words, capture_output=True, text=True, env=env, timeout=400, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended.stdout.strip().rpartition("\n")[2]
+
+
+def batches(folder):
+    """Return the keys by epoch and step, over all ranks; attempts that differ fail."""
+    seen = {}
+    for path in folder.glob("seen-*"):
+        for line in path.read_text().splitlines():
+            epoch, step, rank, world, keys = json.loads(line)
+            assert seen.setdefault((epoch, step, world, rank), keys) == keys
+    found = {}
+    for (epoch, step, world, _), keys in seen.items():
+        found.setdefault((epoch, step), {}).setdefault(world, []).extend(keys)
+    # A step that was begun by some workers only was done again, by another number of them.
+    whole = {at: [keys for keys in worlds.values() if len(keys) == GLOBAL_BATCH] for at, worlds in found.items()}
+    assert all(sorted(each) == sorted(first) for first, *others in whole.values() for each in others)
+    return {at: first for at, (first, *_) in whole.items()}
+
+
+def test_a_killed_worker_costs_no_sample_and_repeats_none(cluster, settings, tmp_path):
+    step, url, number = fit(cluster, settings)
+    steps = SAMPLES // GLOBAL_BATCH * EPOCHS
+    assert (step, number, url) == (steps // 3 * 3, steps // 3 * 3, f"{tmp_path}/run/")
+    assert (tmp_path / "died").exists()
+    assert "leave out prepare_data_loader, and pass device=" in (tmp_path / "refused").read_text()
+    found = batches(tmp_path)
+    assert len(found) == steps
+    for epoch in range(EPOCHS):
+        keys = [key for (at, _), batch in found.items() if at == epoch for key in batch]
+        assert sorted(keys) == [*range(SAMPLES)]
+    assert ps.CheckpointManager(url).restore(number) == {"step": number}
+
+
+def test_the_example_trains_from_a_folder_of_classes_and_continues(cluster, tmp_path):
+    for number in range(48):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([number]) * 64)
+    words = [f"file://{tmp_path}/photos/", "--run", f"file://{tmp_path}/run/", "--epochs", "3", "--save-every", "2"]
+    said = ran([sys.executable, "-W", "ignore", str(ROOT / "examples/ray/train.py"), *words], cluster)
+    assert said == f"file://{tmp_path}/run/steps/ 6"
+
+
+@pytest.mark.slow
+def test_elastic_workers_two_then_four_then_three_lose_and_repeat_nothing(settings, tmp_path):
+    settings |= {"workers": [2, 4], "dies": 0, "grows": 8, "shrinks": 14}
+    with RayCluster.start() as cluster, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(fit, cluster, settings)
+        awaited(tmp_path / "grows", running)
+        for _ in range(2):
+            cluster.add_node()
+        awaited(tmp_path / "shrinks", running)
+        os.kill(cluster.raylets()[-1], signal.SIGKILL)
+        step, url, number = running.result()
+    assert (step, number) == (18, 18)
+    found = batches(tmp_path)
+    assert sorted(key for batch in found.values() for key in batch) == sorted([*range(SAMPLES)] * EPOCHS)
+    worlds = {json.loads(line)[3] for path in tmp_path.glob("seen-*") for line in path.read_text().splitlines()}
+    assert {2, 4, 3} <= worlds
+    assert ps.CheckpointManager(url).restore(number) == {"step": number}
+
+
+def awaited(path, running):
+    while not path.exists():
+        assert not running.done(), running.result()
+        time.sleep(0.05)
+
+
+READ = """
+import sys
+import ray
+import penstock.ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+ray.data.DataContext.get_current().enable_progress_bars = False
+rows = penstock.ray.read(sys.argv[1], override_num_blocks=4)
+print(rows.count(), rows.map(lambda row: {"size": len(row["bytes"])}).sum("size"))
+"""
+
+
+def test_a_dataset_of_ray_data_has_all_samples(cluster, settings, tmp_path):
+    catalog = f"file://{tmp_path}/all.catalog"
+    ps.Catalog.scan(settings["url"]).save(catalog)
+    assert ran([sys.executable, "-W", "ignore", "-c", READ, catalog], cluster) == f"{SAMPLES} {SAMPLES}"
