@@ -46,7 +46,9 @@ print("ready", flush=True)
 sys.stdin.readline()
 began, cpu_s = time.perf_counter(), time.process_time()
 done = ps.copy_tree(source, dest, job=job, part=share or None, on=on, part_objects=int(part_objects))
-print(json.dumps([time.perf_counter() - began, time.process_time() - cpu_s]))
+print(json.dumps([time.perf_counter() - began, time.process_time() - cpu_s]), flush=True)
+# Ray's workers end with their driver, and are looked at before.
+sys.stdin.readline()
 """
 _NOTHING = """
 import json, os, sys, time
@@ -148,10 +150,12 @@ def _copied(cluster: RayCluster, folder: Path, address: str, part_objects: int) 
         assert each.stdin is not None
         each.stdin.write("\n")
         each.stdin.flush()
-    told = [json.loads(each.communicate()[0].strip().rpartition("\n")[2]) for each in processes]
+    told = [json.loads(each.stdout.readline()) for each in processes if each.stdout is not None]
     spent_s = sum(cpu_s for _, cpu_s in told)
     if address:
         spent_s += sum(each - before_s.get(pid, 0.0) for pid, each in cluster.cpu_s().items())
+    for each in processes:
+        each.communicate("\n")
     if len([*(folder / FILES / "to").rglob("*.bin")]) != len([*(folder / "from").rglob("*.bin")]):
         raise SystemExit("not all of it arrived")
     for each in (folder / FILES / "to", folder / "job"):
@@ -170,7 +174,7 @@ def _nothing(cluster: RayCluster, folder: Path, parts: int) -> tuple[float, floa
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    done = subprocess.run(words, env=environment, input="\n", capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env=environment, input="\n\n", capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"failed: {done.stderr[-2000:]}")
     return done.stdout.strip().rpartition("\n")[2]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +18,11 @@ from penstock.jobs.parts.operation import Means, Part
 from penstock.jobs.parts.records import Records
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
 from tests.servers.ray_cluster import RayCluster
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "ray"
 COUNT, PART = 240, 10
 PARTS = COUNT // PART
 # On two nodes with a processor each.
@@ -38,6 +41,7 @@ DEADLY = """
 import sys
 import penstock as ps
 from penstock.jobs.parts.run import How, Job
+from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
 address, folder, deadly, pause_s = sys.argv[1:]
 numbers = tuple(map(int, deadly.split(","))) if deadly else ()
@@ -97,20 +101,30 @@ def test_a_part_that_kills_its_workers_is_set_aside_and_the_others_go_on(cluster
     assert records.numbers(failed=True) == set()
 
 
-VERIFY = """
-import sys
-import penstock as ps
-address, tree, job = sys.argv[1:]
-print(ps.verify(tree, job=job, part_objects=10, on=ps.Ray(address=address)).digest)
-"""
+def example(cluster, name, *words):
+    command = [sys.executable, "-W", "ignore", f"{EXAMPLES}/{name}", *map(str, words), "--address", cluster.address]
+    return subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_tree_has_the_digest_that_one_process_finds(cluster, tmp_path):
-    (tmp_path / "tree").mkdir()
-    for number in range(50):
-        (tmp_path / "tree" / f"{number}").write_bytes(b"x" * number)
-    found = told(driver(cluster, VERIFY, tmp_path / "tree", tmp_path / "job"))
-    assert found == ps.verify(tmp_path / "tree").digest
+def test_the_examples_pack_as_one_process_does_and_verify(cluster, tmp_path):
+    source, packed = fill(tmp_path / "data"), tmp_path / "packed"
+    done = example(cluster, "pack_bucket.py", source, packed, "--job", tmp_path / "pack", "--samples", 5)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("20 samples, the first with cls, jpg\n")
+    ps.pack(source, tmp_path / "alone", samples=5)
+    shards = sorted(path.name for path in packed.glob("shard-*"))
+    assert len(shards) == 4
+    assert all((packed / name).read_bytes() == (tmp_path / "alone" / name).read_bytes() for name in shards)
+
+    (packed / "pack.json").write_bytes(b"{}")
+    words = tmp_path / "alone", packed, "--job", tmp_path / "verify"
+    done = example(cluster, "verify_bucket.py", *words)
+    assert done.returncode == 1
+    assert "not equal: " in done.stdout
+    for name in ("pack.json", "index.catalog"):
+        (packed / name).write_bytes((tmp_path / "alone" / name).read_bytes())
+    done = example(cluster, "verify_bucket.py", *words)
+    assert (done.returncode, done.stdout.partition(",")[0]) == (0, "6 objects are equal")
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
