@@ -169,7 +169,20 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
 
     def subset(self, indices: NDArray[np.int64]) -> MapDataset:
-        """Return a dataset of the samples at ``indices``, in this order; reads nothing."""
+        """Return a dataset of some of the samples, which torch's ``Subset`` and ``random_split`` choose; reads nothing.
+
+        Args:
+            indices: Numbers of the samples, in the order that they are to have: int64.
+
+        Returns:
+            The dataset.
+
+        Example:
+            >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/")
+            >>> dataset.subset(np.array([5, 3]))[0].key
+            'train/3/0023.png'
+
+        """
         return part_of(self, indices)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
