@@ -244,6 +244,8 @@ def fields():
         server.client().create_bucket(Bucket="bucket")
         for name, write in (("cwb", corrdiff), ("cmip6", cmip6), ("era5", era5), ("image", microscopy)):
             write(Store(f"s3://bucket/{name}", store=server.store))
+        for name, first in (("2019", "2019-01-02"), ("2020", "2019-12-28")):
+            year(Store(f"s3://bucket/years/{name}.zarr", store=server.store), first)
         yield server.environment
 
 
@@ -284,6 +286,13 @@ def era5(store):
         array[:] = draw.normal(0, 1, (24, 8, 16))
 
 
+def year(store, first):
+    times = np.datetime64(first, "ns") + np.arange(12) * np.timedelta64(30, "D")
+    values = np.random.default_rng(0).normal(280, 10, (12, 6, 8)).astype("f4")
+    dataset = xr.Dataset({"t2m": (("time", "latitude", "longitude"), values)}, {"time": times})
+    dataset.to_zarr(store, zarr_format=2, consolidated=True, encoding={"t2m": {"chunks": (5, 6, 8)}})
+
+
 def microscopy(store):
     pixels = np.random.default_rng(0).integers(0, 255, (2, 80, 80), dtype="u1")
     axes = [{"name": name, "type": kind} for name, kind in (("c", "channel"), ("y", "space"), ("x", "space"))]
@@ -313,6 +322,17 @@ def test_cmip6_learns_and_continues(fields):
 def test_rollouts_grow(fields):
     out = printed(program(EXAMPLES / "zarr_rollouts.py", "s3://bucket/era5", "--steps", "2", **fields))
     assert re.findall(r"rollouts of (\d): loss \d", out) == ["1", "2"]
+
+
+def test_years_are_split_normalised_and_validated(fields):
+    words = [EXAMPLES / "zarr_years.py", "s3://bucket/years/*.zarr", "2020", "--statistics", "s3://bucket/years.json"]
+    out = printed(program(*words, **fields))
+    [(mean, std)] = re.findall(r"^t2m: mean (\d+\.\d+), std (\d+\.\d+)", out, re.MULTILINE)
+    assert abs(float(mean) - 280) < 2
+    assert abs(float(std) - 10) < 2
+    losses = re.findall(r"epoch \d: \d+ samples, validation loss (\d+\.\d+)", out)
+    assert len(losses) == 2
+    assert all(float(each) < 10 for each in losses)
 
 
 def test_microscopy_reads_patches_with_a_border(fields):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.data.order.weights import Schedule
     from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
+    from penstock.data.zarr.statistics.record import ZarrStatistics
     from penstock.engine.cache.tiers import Cache, open_cache
     from penstock.engine.contracts.credentials import BearerToken, Credentials
     from penstock.engine.node.member import node_status
@@ -114,6 +115,7 @@ _HOMES = {
     "WeightedShuffle": "data.order.weighted",
     "WriteOptions": "options",
     "ZarrDataset": "data.zarr.dataset",
+    "ZarrStatistics": "data.zarr.statistics.record",
     "concat": "data.datasets.concat",
     "copy": "verbs",
     "copy_tree": "jobs.parts.copy_tree",
@@ -182,6 +184,7 @@ __all__ = [
     "WeightedShuffle",
     "WriteOptions",
     "ZarrDataset",
+    "ZarrStatistics",
     "concat",
     "copy",
     "copy_tree",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.data.zarr.dataset import Stacking
 from penstock.data.zarr.pool import MemoryPool
+from penstock.data.zarr.reading import Stacking
 
 LARGE = (128, 256)  # of float32: 128 KiB
 

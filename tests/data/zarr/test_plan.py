@@ -24,6 +24,7 @@ FIGURES = Figures(
     in_flight=50,
     url="s3://bucket/a/",
     aligned=(),
+    normalized=(),
     wish="--chunks 1,8",
 )
 DRAWN = [picture("a", ("time",), (4,), [(1,)])]

@@ -8,6 +8,6 @@
 5. ``arrangement`` numbers the samples; ``extraction`` cuts each one at the borders of chunks.
 6. ``reading`` follows the order of an epoch; ``pool`` schedules its chunks within the limits of memory.
 7. ``contents`` locates each chunk, by the index of its shard, and decodes it by the codecs of ``format``, once.
-8. ``reading`` cuts the samples from decoded chunks, and ``dataset`` stacks them. ``plan`` and ``measure``: costs.
-   ``map``: samples by number.
+8. ``reading`` cuts the samples from decoded chunks, and stacks them. ``plan`` and ``measure``: costs.
+   ``map``: samples by number; ``series``: stores as one array; ``statistics``: of arrays, and normalisation by them.
 """

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from math import prod
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from penstock.data.zarr.format.cf import ATTRIBUTES, cf_of
 from penstock.data.zarr.format.metadata import open_arrays
@@ -23,6 +25,8 @@ from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import DTypeLike, NDArray
 
     from penstock.data.zarr.format.cf import Decoding
     from penstock.data.zarr.format.layout import Layout
@@ -38,6 +42,7 @@ __all__ = [
     "HomeKey",
     "Located",
     "Missing",
+    "Normal",
     "OwnObjects",
     "ReferencedObjects",
     "StoredArray",
@@ -439,6 +444,43 @@ def _within(span: Span, start: int, stop: int | None) -> Span:
 
 Missing = Literal["fill", "error"]
 
+
+class Normal(NamedTuple):
+    """Normalisation of an array: ``(values - mean) / std``, in floats of the array's own precision, or float32.
+
+    Attributes:
+        mean: Mean, float64; its shape is that of the array, with 1 for dimensions that were not kept.
+        std: Standard deviation, in the same shape; 1 where values do not vary.
+        words: Description, for plans.
+
+    """
+
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    words: str
+
+    @staticmethod
+    def dtype(dtype: DTypeLike) -> np.dtype[Any]:
+        """Return the type of normalised values."""
+        found = np.dtype(dtype)
+        return found if found.kind == "f" else np.dtype("f4")
+
+    def apply(self, values: NDArray[Any], box: tuple[slice, ...], *, own: bool) -> NDArray[Any]:
+        """Return the normalised values of a chunk, which holds the elements ``box``; in place with ``own``.
+
+        Beyond the end of the array the values of a chunk are undefined.
+        """
+        dtype = self.dtype(values.dtype)
+        in_place = own and values.dtype == dtype and values.flags.writeable
+        found = values if in_place else np.empty(values.shape, dtype)
+        inside = tuple(slice(each.stop - each.start) for each in box)
+        at = tuple(each if size > 1 else slice(None) for each, size in zip(box, self.mean.shape, strict=True))
+        mean, std = self.mean[at].astype(dtype), self.std[at].astype(dtype)
+        np.subtract(values[inside], mean, out=found[inside], dtype=dtype, casting="unsafe")
+        np.divide(found[inside], std, out=found[inside])
+        return found
+
+
 # In arrays that xarray wrote, Zarr v2's fill_value is CF's _FillValue; xarray names their dimensions in this attribute.
 _CF = ATTRIBUTES | {"_ARRAY_DIMENSIONS"}
 
@@ -455,6 +497,7 @@ class StoredArray(NamedTuple):
             and the other attributes are those of the first.
         along: Number of the dimension along which they follow one another.
         stacked: Whether this dimension is a new one, with an element for each array.
+        normal: Normalisation of decoded values; None: they are used as they are.
 
     """
 
@@ -465,6 +508,7 @@ class StoredArray(NamedTuple):
     stored: tuple[StoredArray, ...] = ()
     along: int = 0
     stacked: bool = False
+    normal: Normal | None = None
 
     @classmethod
     def of(
@@ -486,8 +530,10 @@ class StoredArray(NamedTuple):
 
     @property
     def decoded(self) -> Layout:
-        """Layout with the type of the decoded values."""
-        return self.layout if self.meaning is None else replace(self.layout, dtype=self.meaning.dtype)
+        """Layout with the type of the decoded values, normalised or not."""
+        dtype = self.layout.dtype if self.meaning is None else self.meaning.dtype
+        dtype = dtype if self.normal is None else self.normal.dtype(dtype)
+        return self.layout if dtype == self.layout.dtype else replace(self.layout, dtype=dtype)
 
     @property
     def url(self) -> str:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Index = NDArray[np.uint64]
     Shard = tuple[int, str]  # number of the array, key of the shard
 
-__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "whole_arrays"]
+__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
 
 _MOST_BYTES = 64 << 20
 _index_lock = Lock()  # for all caches: held only briefly
@@ -180,7 +180,10 @@ class Chunks:
         self._records = [part.objects.records for part in self.parts]
         self._sharded = any(part.layout.shards is not None for part in self.parts)
         self._decoders = [decoder_of(part.layout, part.url) for part in self.parts]
-        self._sizes = [prod(part.layout.chunks) * part.decoded.dtype.itemsize for part in self.parts]
+        self._sizes = [
+            prod(part.layout.chunks) * array.decoded.dtype.itemsize for array in arrays for part in array.parts
+        ]
+        self._normals = [array.normal for array in arrays]
         self._stacked = [array.stacked for array in arrays for _ in array.parts]
         self._filled: dict[int, NDArray[Any]] = {}
 
@@ -251,10 +254,17 @@ class Chunks:
             self.absent(chunk, error)
             data = None
         if data is None:
-            return self._fill(number, url)
+            return self._normalized(chunk, self._fill(number, url), own=False)
         decoder = self._decoders[number]
         out = pool.empty(layout.chunks, layout.dtype) if pool is not None and decoder.direct else None
-        return self._meant(number, decoder.decode(data, out, url=url))
+        return self._normalized(chunk, self._meant(number, decoder.decode(data, out, url=url)), own=True)
+
+    def _normalized(self, chunk: int, values: NDArray[Any], *, own: bool) -> NDArray[Any]:
+        array = bisect_right(self.bases, chunk) - 1
+        normal = self._normals[array]
+        if normal is None:
+            return values
+        return normal.apply(values, box_of(self.arrays[array].layout, chunk - self.bases[array]), own=own)
 
     def absent(self, chunk: int, error: NotFound | Forbidden) -> None:
         """Accept a chunk as missing, or raise if ``error`` has another meaning: see ``check_absent``."""
@@ -526,13 +536,13 @@ def whole_arrays(
             for chunk in range(first, chunks.bases[number + 1]):
                 span = next(left)
                 values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
-                box = _box(layout, chunk - first)
+                box = box_of(layout, chunk - first)
                 out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
             found.append(out)
     return found
 
 
-def _box(layout: Layout, chunk: int) -> tuple[slice, ...]:
+def box_of(layout: Layout, chunk: int) -> tuple[slice, ...]:
     """Return the elements of an array that a chunk holds, by the number of the chunk in its grid."""
     place = map(int, np.unravel_index(chunk, layout.grid))
     return tuple(slice(*bounds(*each)) for each in zip(layout.lengths, place, layout.shape, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -30,7 +31,7 @@ from penstock.data.zarr.arguments import (
     refuse_unknown,
     shape_of,
 )
-from penstock.data.zarr.arrangement import arrange, default_dims
+from penstock.data.zarr.arrangement import arrange, default_dims, dims_of
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
 from penstock.data.zarr.contents import ZarrContents
 from penstock.data.zarr.coordinates import check_places, compared
@@ -39,13 +40,14 @@ from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.opening import opened
 from penstock.data.zarr.plan import Setting
 from penstock.data.zarr.pool import MemoryPool, limits_of, with_blocks
-from penstock.data.zarr.reading import ZarrReading, chunk_spans
+from penstock.data.zarr.reading import Stacking, ZarrReading, chunk_spans
 from penstock.data.zarr.sample_weights import sample_weights
+from penstock.data.zarr.statistics.gathering import Sides, check_normals, gathered
+from penstock.data.zarr.statistics.record import ZarrStatistics
 from penstock.errors import Unusable
 from penstock.values import whole
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
@@ -55,16 +57,17 @@ if TYPE_CHECKING:
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
     from penstock.data.zarr.arrangement import Arrangement, Shape
-    from penstock.data.zarr.arrays import Missing
+    from penstock.data.zarr.arrays import Missing, StoredArray
     from penstock.data.zarr.borders import Along, Border, Gap
     from penstock.data.zarr.extraction import Part
+    from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.plan import ZarrPlan
     from penstock.data.zarr.pool import Limits
     from penstock.options import StoreOptions
     from penstock.source import Source as Store
     from penstock.values import Place, Span
 
-__all__ = ["Stacking", "ZarrDataset"]
+__all__ = ["ZarrDataset"]
 
 _MIB = 1 << 20
 
@@ -132,6 +135,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         decode_cf: Whether to decode values by the CF attributes (``scale_factor``, ``add_offset``, ``_FillValue``, …)
             as xarray does; times stay numbers. Default: decode arrays with such an attribute, and floating-point arrays
             that xarray wrote. True: decode also integers whose only such attribute is the Zarr v2 ``fill_value``.
+        normalize: Statistics (``dataset.statistics()``), or the URL of a file of them: each array becomes
+            ``(values - mean) / std``, as float32, or in its own type of floats. Arrays whose statistics are left out
+            (``statistics.only(…)``) stay as they are.
         transform: Function from a sample to the value that is yielded.
         output: ``"torch"`` for tensors or ``"numpy"`` for arrays.
         place: The rank of this process, as in ``IterableDataset``.
@@ -185,6 +191,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         missing: Missing = "fill",
         forbidden_is_missing: bool = False,
         decode_cf: bool | None = None,
+        normalize: ZarrStatistics | str | os.PathLike[str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         output: Output = "torch",
         place: PlaceLike = None,
@@ -211,23 +218,27 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         check_along(along, [*inputs.values(), *outputs.values()])
         check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
         self._groups = ([*inputs], None if targets is None else [*outputs])
-        arrays = [*inputs.values(), *outputs.values()]
+        self._arrays = arrays = self._normal(normalize, [*inputs.values(), *outputs.values()])
         shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
-        layouts = [array.decoded for array in arrays]
         common, steps = None, shape.has_steps(targets=bool(outputs))
         if align != "index":
             check_places(arrays, [*shape.patch], shape.scale, memory_bytes)
             common = compared(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
         # Calls of partial: a part of this dataset is arranged anew.
-        self._arranged = partial(arrange, layouts, len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)
-        self._contained = partial(ZarrContents, arrays, [*inputs, *outputs], missing=missing)
+        self._arranged = partial(arrange, targets=len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)
+        self._contained = partial(ZarrContents, names=[*inputs, *outputs], missing=missing)
         self._sequence = partial(_ordered, order, window_bytes=window_bytes, lanes=lanes)
         self._patch, self._place, self._lanes, self._memory_bytes = shape.patch, place, lanes, memory_bytes
-        self._arrange(self._arranged(shape=shape), shape)
+        self._arrange(self._arranged(self._layouts(), shape=shape), shape)
+
+    def _layouts(self) -> list[Layout]:
+        return [array.decoded for array in self._arrays]
 
     def _arrange(self, arrangement: Arrangement, shape: Shape | None) -> None:
         """Take the samples of an arrangement, which has a shape; None: a subset of them."""
-        self._shape, self._contents = shape, self._contained(arrangement=arrangement)
+        self._shape, self._contents = shape, self._contained(self._arrays, arrangement=arrangement)
+        if any(array.normal is not None for array in self._arrays):
+            check_normals(self._contents)
         self._set_order(*self._sequence(arrangement=arrangement))
 
     def _set_order(self, order: Order, blocks: int) -> None:
@@ -435,9 +446,88 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         along = along_of(contents.arrays, contents.arrangement, shape, dim, self._memory_bytes)
         for mask in along.parts(divide(along), gap):
             part, inside = copy(self), replace(shape, within={**shape.within, along.name: mask})
-            part._arrange(self._arranged(shape=inside), inside)  # noqa: SLF001  itself
+            part._arrange(self._arranged(self._layouts(), shape=inside), inside)  # noqa: SLF001  itself
             found.append(part)
         return tuple(found)
+
+    def statistics(
+        self,
+        by: str | Sequence[str] = (),
+        *,
+        part: tuple[int, int] = (0, 1),
+        save: str | os.PathLike[str] | None = None,
+        threads: int = 4,
+        progress: bool | None = None,
+    ) -> ZarrStatistics:
+        """Return mean, standard deviation, least, greatest and number of the values of each array, in float64.
+
+        They are of the elements that samples take (of a part, those of this part), each once, however many samples take
+        it. Each chunk is read and decoded once. Values are decoded by the CF attributes, and not normalised; NaN counts
+        as missing. Arrays that are samples and targets have one result, of the elements that either takes.
+
+        Args:
+            by: Dimensions whose indices have statistics of their own: ``"level"``.
+            part: A share of the chunks, as ``(rank, ranks)``: ``first.merge(second, …)`` puts shares together.
+            save: A file for the result, written every 30 seconds, and at the end or an error. If it exists, what it has
+                is not read again.
+            threads: Threads that decode.
+            progress: Whether to show progress: see ``ps.copy``; default: on terminals.
+
+        Returns:
+            The statistics, float64 with an element for each index along ``by``.
+
+        Raises:
+            Unusable: An argument is invalid, values are no real numbers, or the file is of other data.
+            PenstockError: A chunk could not be read.
+
+        Example:
+            >>> found = ps.ZarrDataset("s3://bucket/t2m.zarr").statistics(by="dim_1")
+            >>> found[""].mean.tolist()
+            [4.5, 5.5, 6.5]
+
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        arrays = [array._replace(normal=None) for array in self._arrays]
+        contents = self._contained(arrays, arrangement=self._contents.arrangement)
+        known = {name for array in arrays for name in dims_of(array.layout)}
+        if wrong := [name for name in names if name not in known]:
+            raise Unusable(f"by names {wrong[0]!r}, and the dimensions are {', '.join(map(repr, sorted(known)))}")
+        sides = Sides(self._groups[0], self._groups[1] or ())
+        return gathered(contents, sides, names, self._limits, part, (threads, progress, save))
+
+    def normalized(self, statistics: ZarrStatistics | str | os.PathLike[str]) -> ZarrDataset:
+        """Return this dataset with normalised values: see ``normalize``.
+
+        Args:
+            statistics: Statistics, or the URL of a file of them: those of a part that is trained on, say.
+
+        Raises:
+            Unusable: The statistics do not fit the arrays, or this is a Subset.
+
+        Example:
+            >>> train, validation = ps.ZarrDataset("s3://bucket/t2m.zarr").split_at(-1)
+            >>> found = train.statistics()
+            >>> train, validation = train.normalized(found), validation.normalized(found)
+
+        """
+        if self._shape is None:
+            raise Unusable("a Subset cannot be normalized: normalize the dataset, and take a Subset of it")
+        found = copy(self)
+        found._arrays = self._normal(statistics, self._arrays)  # noqa: SLF001  itself
+        found._arrange(self._arranged(found._layouts(), shape=self._shape), self._shape)  # noqa: SLF001
+        return found
+
+    def _normal(
+        self, statistics: ZarrStatistics | str | os.PathLike[str] | None, arrays: Sequence[StoredArray]
+    ) -> list[StoredArray]:
+        """Return the arrays, normalised by statistics; None: as they are."""
+        if statistics is None:
+            return [*arrays]
+        if isinstance(statistics, str | os.PathLike):
+            statistics = ZarrStatistics.load(statistics)
+        if not isinstance(statistics, ZarrStatistics):
+            raise Unusable(f"normalize must be statistics, or the URL of a file of them, got {statistics!r}")
+        return statistics.normalize(arrays, self._groups[0], self._groups[1] or ())
 
     def plan(
         self,
@@ -591,28 +681,3 @@ def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401 
 
 def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
     return columns[0] if [*names] == [""] else [_named(names, row) for row in zip(*columns, strict=True)]
-
-
-class Stacking:
-    """Collate function that stacks samples: an array, a dict of arrays, or a tuple of these; returns tensors or arrays.
-
-    The memory of a batch is reused once nothing refers to the batch or to a view of it.
-    """
-
-    def __init__(self, pool: MemoryPool, *, numpy: bool) -> None:
-        """Stack into memory of ``pool``; return arrays with ``numpy``, else tensors."""
-        self._pool, self._numpy = pool, numpy
-
-    def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
-        """Return the batch."""
-        first = samples[0]
-        if isinstance(first, dict):
-            return {name: self([each[name] for each in samples]) for name in first}
-        if isinstance(first, tuple):
-            return tuple(self([each[number] for each in samples]) for number in range(len(first)))
-        return self._stacked(samples)
-
-    def _stacked(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | torch.Tensor:
-        first = arrays[0]
-        batch = np.stack(arrays, out=self._pool.empty((len(arrays), *first.shape), first.dtype))
-        return batch if self._numpy else torch.from_numpy(batch)

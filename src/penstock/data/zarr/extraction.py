@@ -278,6 +278,15 @@ class IndexSpace:
                 return axis.name
         return ""
 
+    def along(self, axes: Sequence[int]) -> list[NDArray[np.int64]] | None:
+        """Return the positions of samples along some axes; None if samples lack some of their combinations."""
+        if self._members is None:
+            return [np.asarray(self.axes[axis].positions, dtype=np.int64) for axis in axes]
+        found = self.positions(np.arange(self.samples))[:, [*axes]]
+        columns = [np.unique(column) for column in found.T]
+        alone = len(axes) < 2 or prod(map(len, columns)) == len(np.unique(found, axis=0))  # noqa: PLR2004
+        return columns if alone else None
+
     @property
     def digest(self) -> str:
         """Digest of the numbering."""

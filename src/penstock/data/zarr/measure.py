@@ -69,6 +69,7 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
         in_flight=in_flight,
         url=contents.arrays[0].url,
         aligned=arrangement.aligned.words if arrangement.aligned else (),
+        normalized=tuple(array.normal.words for array in contents.arrays if array.normal is not None),
         wish=_wish(contents),
     )
     return planned(setting, figures, runs, _pictures(contents, runs), sharded=bool(sharded))

@@ -96,6 +96,7 @@ class Figures(NamedTuple):
         in_flight: Number of concurrent requests.
         url: URL of the first array.
         aligned: Description of the common coordinates of aligned arrays.
+        normalized: Statistics by which arrays are normalised.
         wish: Options of ``penstock zarr copy`` for chunks and shards that suit the samples better; may be empty.
 
     """
@@ -114,6 +115,7 @@ class Figures(NamedTuple):
     in_flight: int
     url: str
     aligned: tuple[str, ...]
+    normalized: tuple[str, ...]
     wish: str
 
 
@@ -140,6 +142,7 @@ class ZarrPlan:
         epoch_s: ``samples / samples_per_s``.
         limit: The one of these three that limits the rate.
         aligned: With ``align="coordinates"``, the common coordinates of the arrays, a line for each dimension.
+        normalized: With ``normalize``, the statistics of each normalised array.
         advice: Changes that would be faster or cheaper.
         pictures: The chunks that the first batch touches, for each array.
         setting: The assumptions.
@@ -160,6 +163,7 @@ class ZarrPlan:
     epoch_s: float
     limit: Limit
     aligned: tuple[str, ...]
+    normalized: tuple[str, ...]
     advice: tuple[str, ...]
     pictures: tuple[Picture, ...]
     setting: Setting
@@ -192,6 +196,7 @@ class ZarrPlan:
         return [
             ("samples", f"{self.samples:,}, {self.batches:,} batches of {setting.batch} on {ranks}{workers}"),
             *(("aligned", each) for each in self.aligned),
+            *(("normalized", each) for each in self.normalized),
             ("chunks", f"{self.chunks:,}, read {self.reads:,} times: amplification {self.amplification:.3g}"),
             ("requests", f"{self.requests:,}"),
             ("bytes", f"{_size(self.read_bytes)} read; {self.waste:.3g} decoded for each delivered"),
@@ -244,6 +249,7 @@ def planned(
         epoch_s=figures.samples / rate,
         limit=limit,
         aligned=figures.aligned,
+        normalized=figures.normalized,
         advice=tuple(_advice(setting, figures, amplification, waste, limit)),
         pictures=tuple(pictures),
         setting=setting,

@@ -1,0 +1,334 @@
+"""``ZarrStatistics``: statistics of the arrays of a dataset, their file, and the normalisation of arrays by them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.data.zarr.arrangement import dims_of
+from penstock.data.zarr.arrays import Normal
+from penstock.data.zarr.statistics.moments import Moments
+from penstock.errors import Damaged, Unusable
+from penstock.verbs import open as open_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.zarr.arrays import StoredArray
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.options import StoreOptions
+
+__all__ = ["ArrayStatistics", "ZarrStatistics"]
+
+_KIND, _VERSION = "penstock-zarr-statistics", 1
+_SIDES = ("samples", "targets")
+_COUNTS = ("count", "missing")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrayStatistics:
+    """Statistics of one array; each is an array with an element for each index along ``dims``.
+
+    Attributes:
+        dims: The dimensions that were kept, in the order of the array; () if all values were taken together.
+        moments: Count, mean and sum of squares, least and greatest value.
+
+    """
+
+    dims: tuple[str, ...]
+    moments: Moments
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """Number of values that are not missing."""
+        return self.moments.count
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """Number of missing values (NaN)."""
+        return self.moments.missing
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean, float64; NaN without values."""
+        return np.where(self.count > 0, self.moments.mean, np.nan)
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """Standard deviation of all values (``ddof=0``, as in xarray), float64; NaN without values."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.sqrt(self.moments.squares / self.count)
+
+    @property
+    def min(self) -> NDArray[np.float64]:
+        """Least value; NaN without values."""
+        return np.where(self.count > 0, self.moments.least, np.nan)
+
+    @property
+    def max(self) -> NDArray[np.float64]:
+        """Greatest value; NaN without values."""
+        return np.where(self.count > 0, self.moments.most, np.nan)
+
+    def __repr__(self) -> str:
+        """Return the statistics in a line, or their shape."""
+        if not self.dims:
+            return (
+                f"mean {self.mean:.6g}, std {self.std:.6g}, {self.min:.6g} to {self.max:.6g}, {self.count:,} values, "
+                f"{self.missing:,} missing"
+            )
+        return (
+            f"by {', '.join(self.dims)} {self.mean.shape}: {self.count.sum():,} values, {self.missing.sum():,} missing"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ZarrStatistics:
+    """Statistics of the arrays of a ``ZarrDataset``, by name, as ``dataset.statistics()`` returns them.
+
+    ``statistics["t2m"].mean`` is a float64 array: of one number, or of one for each index along the dimensions that
+    were kept. An array without a name has the name "".
+
+    Attributes:
+        samples: Statistics of the arrays of samples, by name; None for those that ``only`` leaves as they are.
+        targets: Statistics of the arrays of targets.
+        read: Digest of what was to be read: arrays, their elements, and the dimensions that were kept.
+        part: Share of the chunks: ``(0, 1)`` is all.
+        chunks: Number of chunks of this share that were read, and of all that it has.
+
+    Example:
+        >>> dataset = ps.ZarrDataset("s3://bucket/t2m.zarr", shuffle=True)
+        >>> found = dataset.statistics()
+        >>> found[""].mean.item(), found[""].max.item()
+        (5.5, 11.0)
+        >>> found.save("s3://bucket/t2m.json")
+        >>> ps.ZarrDataset("s3://bucket/t2m.zarr", normalize="s3://bucket/t2m.json").statistics() == found
+        True
+
+    """
+
+    samples: Mapping[str, ArrayStatistics | None]
+    targets: Mapping[str, ArrayStatistics | None]
+    read: str
+    part: tuple[int, int] = (0, 1)
+    chunks: tuple[int, int] = (0, 0)
+
+    def __getitem__(self, name: str) -> ArrayStatistics:
+        """Return the statistics of an array of samples; if there is none of that name, of targets."""
+        found = self.samples.get(name) or self.targets.get(name)
+        if found is None:
+            raise KeyError(f"no statistics of {name!r}; there are {', '.join(map(repr, self._names()))}")
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the statistics and what was read are the same."""
+        return isinstance(other, ZarrStatistics) and self.as_record() == other.as_record()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all chunks were read."""
+        return self.part == (0, 1) and self.chunks[0] == self.chunks[1]
+
+    def __hash__(self) -> int:
+        """Return the hash of what was read."""
+        return hash(self.read)
+
+    def only(self, *names: str) -> ZarrStatistics:
+        """Return these statistics for ``normalize=`` of some arrays; the others stay as they are.
+
+        Args:
+            names: Names of arrays.
+
+        Raises:
+            Unusable: There is no such array.
+
+        """
+        if wrong := [name for name in names if name not in self._names()]:
+            raise Unusable(f"no statistics of {wrong[0]!r}; there are {', '.join(map(repr, self._names()))}")
+        sides = [
+            {name: each if name in names else None for name, each in side.items()}
+            for side in (self.samples, self.targets)
+        ]
+        return replace(self, samples=sides[0], targets=sides[1])
+
+    def merge(self, *others: ZarrStatistics) -> ZarrStatistics:
+        """Return the statistics of all shares together, of which these are one.
+
+        Args:
+            others: The other shares, in any order.
+
+        Raises:
+            Unusable: A share is missing, not complete, there twice, or of other data.
+
+        """
+        shares = sorted((self, *others), key=lambda each: each.part)
+        count = self.part[1]
+        for each in shares:
+            if each.read != self.read:
+                raise Unusable("cannot merge statistics: they are of other arrays, elements or dimensions")
+            if each.chunks[0] != each.chunks[1]:
+                raise Unusable(f"cannot merge statistics: {each.progress} were read of part {each.part}")
+        if [each.part for each in shares] != [(number, count) for number in range(count)]:
+            raise Unusable(f"merge takes parts 0 to {count - 1} of {count}, got {[each.part[0] for each in shares]}")
+        first, *rest = shares
+        total = sum(each.chunks[1] for each in shares)
+        found = replace(self.parsed(first.as_record()), part=(0, 1), chunks=(total, total))
+        for each in rest:
+            for side, other in ((found.samples, each.samples), (found.targets, each.targets)):
+                for name, array in side.items():
+                    if array is not None:
+                        array.moments.add(other[name].moments)  # type: ignore[union-attr]
+        return found
+
+    def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
+        """Write the statistics to a file of JSON, atomically.
+
+        Args:
+            url: The file.
+            store: Options, or the name of a profile; default: environment and profile.
+
+        """
+        record = self.as_record()
+        text = json.dumps({**record, "digest": _digest(record)}, indent=1)
+        with open_object(url, "wb", store=store) as writer:
+            writer.write(text.encode())
+
+    @classmethod
+    def load(cls, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> ZarrStatistics:
+        """Return the statistics in a file that ``save`` wrote.
+
+        Args:
+            url: The file.
+            store: Options, or the name of a profile; default: environment and profile.
+
+        Raises:
+            Damaged: The file is not one of these, or was changed.
+            NotFound: The file does not exist.
+
+        """
+        with open_object(url, "rb", store=store) as reader:
+            data = reader.read()
+        shown = os.fspath(url)
+        try:
+            record = json.loads(data)
+            digest = record.pop("digest")
+            if record["kind"] != _KIND or record["version"] != _VERSION:
+                raise ValueError(record["kind"])
+            found = cls.parsed(record)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Damaged("this is not a file of statistics of arrays", url=shown) from error
+        if digest != _digest(record):
+            raise Damaged("the file of statistics was changed: its digest does not match", url=shown)
+        return found
+
+    @classmethod
+    def parsed(cls, record: Mapping[str, Any]) -> ZarrStatistics:
+        """Return the statistics of a record of JSON."""
+        samples, targets = ({name: _parsed(each) for name, each in record[side].items()} for side in _SIDES)
+        (number, count), (done, total) = ([*map(int, record[each])] for each in ("part", "chunks"))
+        return cls(samples, targets, str(record["read"]), (number, count), (done, total))
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the statistics as JSON-compatible values."""
+        sides = {
+            side: {name: _shown(each) for name, each in arrays.items()}
+            for side, arrays in zip(_SIDES, (self.samples, self.targets), strict=True)
+        }
+        what = {"kind": _KIND, "version": _VERSION, "read": self.read}
+        return {**what, "part": [*self.part], "chunks": [*self.chunks], **sides}
+
+    def _names(self) -> list[str]:
+        return [*dict.fromkeys([*self.samples, *self.targets])]
+
+    @property
+    def progress(self) -> str:
+        """Chunks that were read, in words."""
+        return f"{self.chunks[0]:,} of {self.chunks[1]:,} chunks"
+
+    def __repr__(self) -> str:
+        """Return a line for each array."""
+        lines = [] if self.complete else [f"part {self.part[0]} of {self.part[1]}, {self.progress}"]
+        for title, side in (("", self.samples), ("target ", self.targets)):
+            lines += [f"{title}{name or 'array'}: {each}" for name, each in side.items() if each is not None]
+        return "\n".join(lines)
+
+    def normalize(
+        self, arrays: Sequence[StoredArray], samples: Sequence[str], targets: Sequence[str]
+    ) -> list[StoredArray]:
+        """Return the arrays of a dataset, normalised by these statistics.
+
+        Targets without statistics of their own have those of the array of samples with the same name.
+
+        Args:
+            arrays: The arrays of samples, and those of targets.
+            samples: Names of the former.
+            targets: Names of the latter.
+
+        Raises:
+            Unusable: There are no statistics of an array, not of all chunks, or of other lengths.
+
+        """
+        if not self.complete:
+            raise Unusable(f"normalize takes statistics of all chunks, got {self.progress} of part {self.part}")
+        sides = [*(("samples", name) for name in samples), *(("targets", name) for name in targets)]
+        found = []
+        for array, (side, name) in zip(arrays, sides, strict=True):
+            known = self.targets if side == "targets" and name in self.targets else self.samples
+            if name not in known:
+                raise Unusable(
+                    f"normalize has no statistics of {side} {name!r}; there are {', '.join(map(repr, self._names()))}"
+                )
+            of = known[name]
+            what = f"{side}[{name!r}]" if name else side
+            found.append(array._replace(normal=None if of is None else _normal(of, what, array.layout)))
+        return found
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _shown(array: ArrayStatistics | None) -> dict[str, Any] | None:
+    """Return the statistics as JSON; ``std`` is for other readers."""
+    if array is None:
+        return None
+    moments = {each.name: _listed(getattr(array.moments, each.name)) for each in fields(Moments)}
+    return {"dims": [*array.dims], "shape": [*array.count.shape], **moments, "std": _listed(array.std)}
+
+
+def _listed(values: NDArray[Any]) -> list[int | float | str]:
+    """Return values as JSON, which has neither NaN nor infinity."""
+    return [each if np.isfinite(each) else str(each) for each in values.reshape(-1).tolist()]
+
+
+def _parsed(record: Mapping[str, Any] | None) -> ArrayStatistics | None:
+    if record is None:
+        return None
+    dims, shape = tuple(map(str, record["dims"])), tuple(map(int, record["shape"]))
+    values: dict[str, Any] = {
+        each.name: np.array([*map(float, record[each.name])], np.int64 if each.name in _COUNTS else np.float64)
+        for each in fields(Moments)
+    }
+    return ArrayStatistics(dims, Moments(**{name: each.reshape(shape) for name, each in values.items()}))
+
+
+def _normal(array: ArrayStatistics, what: str, layout: Layout) -> Normal:
+    """Return the normalisation of an array of a layout; raise if its lengths differ."""
+    lengths = dict(zip(dims_of(layout), layout.shape, strict=True))
+    if tuple(lengths.get(name) for name in array.dims) != array.count.shape:
+        raise Unusable(
+            f"normalize has statistics of {what} by {', '.join(array.dims)} of the lengths {array.count.shape}, "
+            f"and the array has the shape {layout.shape} of {dims_of(layout)}"
+        )
+    kept = [length if name in array.dims else 1 for name, length in lengths.items()]
+    if not array.dims and not array.count:
+        raise Unusable(f"normalize has statistics of {what} of no values")
+    # Values that do not vary are only shifted.
+    std = np.where(array.std == 0, 1, array.std)
+    return Normal(array.mean.reshape(kept), std.reshape(kept), f"{what}: {array!r}")
