@@ -88,11 +88,13 @@ def test_an_array_of_xarray_is_traced_to_its_array(folder, decoded):
 def test_lazy_or_transformed_arrays_are_refused_with_url_advice(folder):
     dataset = xr.open_zarr(folder, chunks=None, consolidated=False)
     lazy = xr.open_zarr(folder, chunks={}, consolidated=False)
-    for value in (dataset["tas"][1:], dataset["tas"][::-1], dataset["tas"].T, dataset["tas"] + 1, lazy["tas"]):
+    assert arrays_of(dataset["tas"][::-1]).chosen == {"": {"time": range(3, -1, -1)}}
+    assert arrays_of(lazy).chosen["tas"] == {}
+    for value in (dataset["tas"].T, dataset["tas"] + 1, lazy["tas"] + 1):
         with pytest.raises(Unusable, match="pass the URL"):
             arrays_of(value)
     with pytest.raises(Unusable, match=r"pass the URL"):
-        arrays_of(lazy).arrays["tas"]
+        arrays_of(lazy[["tas"]] + 1).arrays["tas"]
     with pytest.raises(Unusable, match="neither an array"):
         arrays_of(np.zeros(3))
     assert not is_opened(np.zeros(3))

@@ -187,7 +187,7 @@ def _filled(dataset):
 def test_loaded_variable_of_open_dataset_is_refused_and_not_left_out(tmp_path, act):
     dataset = _fields(tmp_path / "d.zarr")
     act(dataset)
-    with pytest.raises(Unusable, match=r"before \.values, \.load\(\) or an assignment"):
+    with pytest.raises(Unusable, match=r"before \.values, \.load\(\), an assignment"):
         ps.ZarrDataset(dataset, dims="time")
     assert {*opened(dataset.drop_vars("t2m"), "samples", None, decode_cf=None)} == {"u10"}
 

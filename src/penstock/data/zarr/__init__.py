@@ -9,5 +9,6 @@
 6. ``reading`` follows the order of an epoch; ``pool`` schedules its chunks within the limits of memory.
 7. ``contents`` locates each chunk, by the index of its shard, and decodes it by the codecs of ``format``, once.
 8. ``reading`` cuts the samples from decoded chunks, and stacks them. ``plan`` and ``measure``: costs.
-   ``map``: samples by number; ``series``: stores as one array; ``statistics``: of arrays, and normalisation by them.
+   ``borders``: parts and subsets; ``sample_weights``: weights by element. ``map``: samples by number;
+   ``series``: stores as one array; ``statistics``: of arrays, and normalisation by them.
 """

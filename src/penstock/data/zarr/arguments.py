@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.zarr.arrangement import Shape
+from penstock.data.zarr.arrangement import Shape, dims_of
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.arrays import StoredArray
 
-__all__ = ["check_along", "check_switches", "check_values", "check_words", "refuse_unknown", "shape_of"]
+__all__ = [
+    "check_along",
+    "check_switches",
+    "check_values",
+    "check_words",
+    "refuse_unknown",
+    "shape_of",
+    "with_chosen",
+]
 
 _OF_LOADER = {
     *("batch_size", "num_workers", "collate_fn", "tail", "drop_last", "pin_memory", "device", "decode_threads"),
@@ -117,6 +126,41 @@ def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool)
                     f'which no tensor holds: {rest}pass output="numpy" and a transform= that makes numbers of them',
                     url=array.url,
                 )
+
+
+def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object, valid: object) -> Shape:
+    """Return a shape whose ``select`` counts all elements, for arrays of which xarray has selected some.
+
+    Raises:
+        Unusable: The arrays have different selections along a dimension, or other arguments count elements, too.
+
+    """
+    select = dict(shape.select)
+    for name in dict.fromkeys(each for array in arrays for each in array.chosen):
+        found = [array.chosen.get(name) for array in arrays if name in dims_of(array.layout)]
+        if None in found or any(not np.array_equal(each, found[0]) for each in found):  # type: ignore[arg-type]
+            raise Unusable(
+                f"samples and targets have different selections along {name!r}: pass the whole objects, and select= or "
+                "target_offsets="
+            )
+        if align == "coordinates" or valid is not None:
+            argument = 'align="coordinates"' if align == "coordinates" else "valid="
+            raise Unusable(f"{argument} counts all elements, and a selection some of {name!r}: pass the whole object")
+        elements, own = found[0], select.get(name)
+        if own is not None and isinstance(elements, int):
+            raise Unusable(f"select names {name!r}, of which the selection of xarray has one element")
+        select[name] = elements if own is None else _of_selection(name, elements, own)  # type: ignore[assignment]
+    return replace(shape, select=select)
+
+
+def _of_selection(name: str, elements: Any, own: Any) -> int | Sequence[int]:  # noqa: ANN401  several types
+    if isinstance(own, slice):
+        return elements[own] if isinstance(elements, range) else tuple(elements)[own]
+    numbers = [own] if isinstance(own, int) else [*own]
+    if any(not -len(elements) <= each < len(elements) for each in numbers):
+        raise Unusable(f"select goes beyond {name!r}, of which the selection has {len(elements)} elements: {own!r}")
+    taken = [int(elements[each]) for each in numbers]
+    return taken[0] if isinstance(own, int) else taken
 
 
 def shape_of(

@@ -498,6 +498,7 @@ class StoredArray(NamedTuple):
         along: Number of the dimension along which they follow one another.
         stacked: Whether this dimension is a new one, with an element for each array.
         normal: Normalisation of decoded values; None: they are used as they are.
+        chosen: Elements that a selection of xarray takes, by dimension.
 
     """
 
@@ -509,6 +510,7 @@ class StoredArray(NamedTuple):
     along: int = 0
     stacked: bool = False
     normal: Normal | None = None
+    chosen: Mapping[str, int | Sequence[int]] = {}
 
     @classmethod
     def of(

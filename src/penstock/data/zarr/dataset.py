@@ -30,6 +30,7 @@ from penstock.data.zarr.arguments import (
     check_words,
     refuse_unknown,
     shape_of,
+    with_chosen,
 )
 from penstock.data.zarr.arrangement import arrange, default_dims, dims_of
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
@@ -220,6 +221,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self._groups = ([*inputs], None if targets is None else [*outputs])
         self._arrays = arrays = self._normal(normalize, [*inputs.values(), *outputs.values()])
         shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
+        shape = with_chosen(shape, arrays, align=align, valid=valid)
         common, steps = None, shape.has_steps(targets=bool(outputs))
         if align != "index":
             check_places(arrays, [*shape.patch], shape.scale, memory_bytes)
@@ -511,7 +513,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         """
         if self._shape is None:
-            raise Unusable("a Subset cannot be normalized: normalize the dataset, and take a Subset of it")
+            raise Unusable("a Subset or weighted dataset cannot be normalized: normalize the dataset first")
         found = copy(self)
         found._arrays = self._normal(statistics, self._arrays)  # noqa: SLF001  itself
         found._arrange(self._arranged(found._layouts(), shape=self._shape), self._shape)  # noqa: SLF001

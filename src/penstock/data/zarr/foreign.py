@@ -10,9 +10,11 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
+from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.arrays import OwnObjects
 from penstock.data.zarr.format.cf import ATTRIBUTES
 from penstock.data.zarr.format.metadata import Arrays
+from penstock.data.zarr.format.tracing import Traced, traced
 from penstock.errors import Cancelled, NotFound, PenstockError, Transient, Truncated, Unusable
 from penstock.source import open_source
 from penstock.values import Span, as_folder
@@ -20,6 +22,8 @@ from penstock.values import Span, as_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.tracing import Elements
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.source import Source
@@ -27,16 +31,6 @@ if TYPE_CHECKING:
     Manifest: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]
 
 __all__ = ["ForeignObjects", "Opened", "arrays_of", "foreign_objects", "is_opened", "manifests_of", "reader_of"]
-
-# Layers of xarray's lazy arrays that keep all elements and their order, if their `key` takes everything.
-_LAYERS = {
-    *("MemoryCachedArray", "CopyOnWriteArray", "LazilyIndexedArray", "ZarrArrayWrapper", "NativeEndiannessArray"),
-    *("_ElementwiseFunctionArray", "BoolTypeArray"),
-}
-_ADVICE = (
-    "pass the URL of its Zarr store instead, or a newly opened object of xarray.open_zarr(…, chunks=None), without a "
-    "selection and before .values, .load() or an assignment"
-)
 
 
 class Opened(NamedTuple):
@@ -50,6 +44,7 @@ class Opened(NamedTuple):
         own: Source of Penstock's own store, with the options of that store; None for other stores.
         given: These options, or the name of a profile; None if the store was created without.
         forbidden_is_missing: The option of that name of Penstock's own store.
+        chosen: Elements that a selection of xarray takes, by name of the array and dimension.
 
     """
 
@@ -59,6 +54,7 @@ class Opened(NamedTuple):
     own: Source | None = None
     given: object = None
     forbidden_is_missing: bool = False
+    chosen: Mapping[str, Mapping[str, Elements]] = {}
 
 
 def reader_of(store: Any) -> Callable[[str, int, int | None], bytes | None]:  # noqa: ANN401  a store of zarr's
@@ -95,8 +91,8 @@ def arrays_of(value: object) -> Opened:
     """Return the layouts of an open array or group of zarr, or of an object that xarray opened from one.
 
     No request for an array; for a group, zarr's requests to list its members. Coordinates of an xarray dataset are left
-    out. Variables that cannot be traced to an array (loaded, computed, selected, or of Dask) have no layout: their
-    lookup raises an error that says what to pass instead.
+    out. Variables that cannot be traced to an array (loaded or computed) have no layout: their lookup raises an error
+    that says what to pass instead.
 
     Raises:
         Unusable: ``value`` is another object, or an array of xarray that cannot be traced; or variables lie in several
@@ -108,8 +104,9 @@ def arrays_of(value: object) -> Opened:
     if not kind:
         raise Unusable(f"neither an array or group of zarr nor a dataset or array of xarray: {type(value).__name__}")
     arrays, stores, described = Arrays(), list[Any](), dict[str, Any]()
+    chosen: dict[str, dict[str, Elements]] = {}
     # In order of names: zarr lists a group in the order of responses, which differs between processes.
-    for name, array, dims in sorted(_named(value, kind), key=itemgetter(0)):
+    for name, array, view in sorted(_named(value, kind), key=itemgetter(0)):
         if isinstance(array, PenstockError):
             arrays.refused[name] = array
             continue
@@ -119,8 +116,8 @@ def arrays_of(value: object) -> Opened:
         document = {**array.metadata.to_dict()}
         where = array.store_path
         arrays.put(name, as_folder(where.path), document, document.get("attributes") or {}, str(where))
-        if dims is not None and name in arrays:
-            arrays[name] = replace(arrays[name], dims=dims)  # xarray may have renamed them
+        if view is not None and name in arrays:
+            arrays[name], chosen[name] = view.of(arrays[name])
         if not any(where.store == each for each in stores):
             stores.append(where.store)
     for name, attributes in described.items():
@@ -129,7 +126,22 @@ def arrays_of(value: object) -> Opened:
         raise Unusable(f"these variables lie in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
     if kind == "array" and "" in arrays.refused:
         raise arrays.refused[""]
-    return _in_store(arrays, stores[0] if stores else None)
+    return _in_store(arrays, stores[0] if stores else None)._replace(chosen=chosen)
+
+
+class _View(NamedTuple):
+    """Dimensions of a variable of xarray, and its elements along each dimension of the array that it reads."""
+
+    dims: tuple[str, ...]
+    elements: tuple[Elements, ...]
+
+    def of(self, layout: Layout) -> tuple[Layout, dict[str, Elements]]:
+        """Return the layout with the names of xarray, which may be others, and the elements that a selection takes."""
+        left = iter(self.dims)
+        pairs = zip(dims_of(layout), self.elements, strict=True)
+        layout = replace(layout, dims=tuple(name if isinstance(each, int) else next(left) for name, each in pairs))
+        known = zip(dims_of(layout), self.elements, layout.shape, strict=True)
+        return layout, {name: each for name, each, size in known if each != range(size)}
 
 
 def manifests_of(value: object) -> dict[str, Manifest]:
@@ -176,8 +188,8 @@ def _kind(value: object) -> str:
     return ""
 
 
-def _named(value: Any, kind: str) -> Iterator[tuple[str, Any, tuple[str, ...] | None]]:  # noqa: ANN401  of either library
-    """Yield names, arrays of zarr (or errors), and the dimension names of xarray (or None).
+def _named(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | None]]:  # noqa: ANN401  of either library
+    """Yield names, arrays of zarr (or errors), and the view of xarray (or None).
 
     For a group of zarr, yield the group itself and all members below it, too.
     """
@@ -188,28 +200,9 @@ def _named(value: Any, kind: str) -> Iterator[tuple[str, Any, tuple[str, ...] | 
         return
     variables = {"": getattr(value, "variable", value)} if kind == "array" else value.data_vars
     for name, variable in variables.items():
-        yield str(name), _traced(getattr(variable, "variable", variable)), tuple(map(str, variable.dims))
-
-
-def _traced(variable: Any) -> Any:  # noqa: ANN401  a variable of xarray
-    """Return the zarr array that a lazy variable reads as a whole, or an error that says what to pass instead."""
-    layer = variable._data  # noqa: SLF001  xarray keeps unloaded data here
-    while type(layer).__name__ in _LAYERS:
-        key = getattr(layer, "key", None)
-        if key is not None and not _takes_all(key.tuple, layer.array.shape):
-            return Unusable(f"this variable of xarray is a selection of a Zarr array: {_ADVICE}")
-        layer = getattr(layer, "array", None) if hasattr(layer, "array") else layer.get_array()
-    if _kind(layer) == "array" and hasattr(layer, "store_path"):
-        return layer
-    source = variable.encoding.get("source")
-    found = f"it was opened from {source}; " if source else ""
-    return Unusable(f"this variable of xarray is {type(layer).__name__}, and no Zarr array: {found}{_ADVICE}")
-
-
-def _takes_all(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    return len(key) == len(shape) and all(
-        isinstance(part, slice) and part.indices(size) == (0, size, 1) for part, size in zip(key, shape, strict=True)
-    )
+        found = traced(getattr(variable, "variable", variable))
+        view = _View(tuple(map(str, variable.dims)), found.chosen) if isinstance(found, Traced) else None
+        yield str(name), found.array if isinstance(found, Traced) else found, view
 
 
 def _in_store(arrays: Arrays, store: Any) -> Opened:  # noqa: ANN401  a store of zarr's, or None

@@ -118,6 +118,8 @@ def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> di
     with ThreadPoolExecutor(_OPENED_AT_ONCE, "penstock-opening") as threads:
         names = (f"{what}[{number}]" for number in range(1, len(given)))
         found += threads.map(_opened, given[1:], names, repeat(alone))
+    if any(array.chosen for arrays in found for array in arrays.values()):
+        raise Unusable(f"{what} has a selection of xarray, and along= joins whole objects: pass them, and select=")
     shown = [
         os.fspath(each) if isinstance(each, str | os.PathLike) else f"{what}[{number}]"
         for number, each in enumerate(given)
@@ -198,7 +200,9 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
     if not found.url:
         through = foreign_objects(found.store)
         return {
-            name: StoredArray.of(through.source, layout, through, decode_cf=manner.decode_cf)
+            name: StoredArray.of(through.source, layout, through, decode_cf=manner.decode_cf)._replace(
+                chosen=found.chosen.get(name, {})
+            )
             for name, layout in chosen.items()
         }
     if found.given is not None and manner.store not in (None, found.given):
@@ -222,7 +226,7 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
             layout,
             OwnObjects(source, document=layout.document_key, forbidden_is_missing=forbidden),
             decode_cf=manner.decode_cf,
-        )
+        )._replace(chosen=found.chosen.get(name, {}))
         for name, layout in moved.items()
     }
 
