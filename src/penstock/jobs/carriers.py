@@ -69,8 +69,8 @@ class Ray:
             is a client's. A program that has called ``ray.init`` uses that cluster, whatever stands here.
         cpus_per_part: Processors that a part takes from Ray's count; less than one lets more parts run than there
             are processors: for stores that are far away.
-        retries: How often a part is given to another worker when its worker or machine dies. A part that takes more
-            workers with it is recorded as failed, and the others go on.
+        retries: How often a part is given to another worker when its worker dies; machines that are lost do not count
+            for a minute. A part that takes more workers with it is recorded as failed, and the others go on.
 
     Raises:
         Unusable: A number is not positive.
