@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import isnan, prod
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,6 +104,17 @@ def _together(one: _One, other: _One) -> _One:
     return count, one[1] + other[1], mean, squares, min(one[4], other[4]), max(one[5], other[5])
 
 
+_local = local()
+
+
+def _memory() -> NDArray[np.float64]:
+    """Return memory of this thread for a block: new memory for each would be zeroed page by page."""
+    found: NDArray[np.float64] | None = getattr(_local, "memory", None)
+    if found is None:
+        found = _local.memory = np.empty(_AT_ONCE)
+    return found
+
+
 def _of_block(values: NDArray[Any]) -> _One:
     """Return the moments of values, of which there are some."""
     missing = 0
@@ -117,7 +129,8 @@ def _of_block(values: NDArray[Any]) -> _One:
     count = len(values)
     # Distances from a value near the mean lose no digits.
     near = float(values[:: max(1, count // _GUESSED)].mean(dtype=np.float64))
-    distances = values.astype(np.float64)
+    distances = _memory()[:count]
+    np.copyto(distances, values)
     distances -= near
     total = float(distances.sum())
     squares = float(np.square(distances, out=distances).sum()) - total * total / count

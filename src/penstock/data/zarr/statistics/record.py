@@ -178,7 +178,7 @@ class ZarrStatistics:
             raise Unusable(f"merge takes parts 0 to {count - 1} of {count}, got {[each.part[0] for each in shares]}")
         first, *rest = shares
         total = sum(each.chunks[1] for each in shares)
-        found = replace(self.parsed(first.as_record()), part=(0, 1), chunks=(total, total))
+        found = replace(self._of(first.as_record()), part=(0, 1), chunks=(total, total))
         for each in rest:
             for side, other in ((found.samples, each.samples), (found.targets, each.targets)):
                 for name, array in side.items():
@@ -211,6 +211,11 @@ class ZarrStatistics:
             Damaged: The file is not one of these, or was changed.
             NotFound: The file does not exist.
 
+        Example:
+            >>> ps.ZarrDataset("s3://bucket/t2m.zarr").statistics().save("s3://bucket/t2m.json")
+            >>> ps.ZarrStatistics.load("s3://bucket/t2m.json")
+            array: mean 5.5, std 3.45205, 0 to 11, 12 values, 0 missing
+
         """
         with open_object(url, "rb", store=store) as reader:
             data = reader.read()
@@ -220,7 +225,7 @@ class ZarrStatistics:
             digest = record.pop("digest")
             if record["kind"] != _KIND or record["version"] != _VERSION:
                 raise ValueError(record["kind"])
-            found = cls.parsed(record)
+            found = cls._of(record)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Damaged("this is not a file of statistics of arrays", url=shown) from error
         if digest != _digest(record):
@@ -228,7 +233,7 @@ class ZarrStatistics:
         return found
 
     @classmethod
-    def parsed(cls, record: Mapping[str, Any]) -> ZarrStatistics:
+    def _of(cls, record: Mapping[str, Any]) -> ZarrStatistics:
         """Return the statistics of a record of JSON."""
         samples, targets = ({name: _parsed(each) for name, each in record[side].items()} for side in _SIDES)
         (number, count), (done, total) = ([*map(int, record[each])] for each in ("part", "chunks"))
