@@ -134,7 +134,7 @@ def _shared(
 @with_options("how", _shared)
 def verify(
     url: Annotated[str, Argument(metavar="URL", help="s3://bucket/prefix, or a directory.")],
-    against: Annotated[str | None, Argument(metavar="[AGAINST]", help="Another tree, or a .catalog.")] = None,
+    against: Annotated[str | None, Argument(metavar="AGAINST", help="Another tree, or a .catalog.")] = None,
     *,
     json: JsonOne = False,
     which: dict[str, Any],
