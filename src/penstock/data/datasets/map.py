@@ -180,7 +180,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         Example:
             >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/")
             >>> dataset.subset(np.array([5, 3]))[0].key
-            'train/3/0023.png'
+            'train/3/0005.png'
 
         """
         return part_of(self, indices)
