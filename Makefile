@@ -3,6 +3,7 @@
 #   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core and one more, four at most; 0: in one
 #   make lint | bench | clean
 #   make package       sdist and wheel in dist/, checked, and the wheel in a bare environment of each Python that is here
+#   make platforms     tests of the core and Zarr on other Pythons, and with the lowest versions of libraries
 #   make api           accept a change of the public names and signatures (tests/public_api.txt)
 #   make soak [PENSTOCK_SEED=…]                the random tests with more examples and kills, and the slow ones
 PYTHON ?= python3
@@ -11,7 +12,7 @@ PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test lint package api bench soak clean
+.PHONY: demo test lint package platforms api bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -28,6 +29,9 @@ lint: .venv/dev.stamp
 
 package: .venv/dev.stamp
 	@$(PY) -m tests.pythons.package $(TAG)
+
+platforms: .venv/dev.stamp
+	@$(PY) -m tests.pythons.platforms
 
 api: .venv/dev.stamp
 	@$(PY) -m tests.public_api
