@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import fields
+from inspect import cleandoc
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_every_field_has_a_default_and_is_documented(kind):
     assert kind() == kind()
     assert hash(kind()) == hash(pickle.loads(pickle.dumps(kind())))
     for each in fields(kind):
-        assert f"        {each.name}: " in kind.__doc__, each.name
+        assert f"\n    {each.name}: " in cleandoc(kind.__doc__), each.name  # Python 3.13 dedents docstrings
 
 
 def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
