@@ -23,7 +23,8 @@ def test_files_are_listed_measured_and_copied(penstock, served, tmp_path, form):
     listed = [json.loads(line) for line in penstock("ls", "--json", root).stdout.splitlines()]
     assert [each["key"] for each in listed] == ["in/a b.txt", "in/ü/c%25.txt"]
     assert [each["size"] for each in listed] == [None if form == "rounded" else 20_000, 1]
-    assert "20001            2" in penstock("du", root).stdout.splitlines()[-1]
+    total = json.loads(penstock("du", "--json", root).stdout.splitlines()[-1])
+    assert (total["kind"], total["size"], total["objects"]) == ("total", 20_001, 2)
     assert penstock("stat", f"{root}a%20b.txt").returncode == 0
 
 
