@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from penstock.data.datasets.reading import Item, Reading
 from penstock.engine.contracts.fetching import ReadCounts
@@ -24,6 +24,13 @@ __all__ = ["MOST_SHARES", "JointReading", "Member", "shares"]
 # lies farther ahead waits, so that looking for it does not draw a whole epoch.
 _AHEAD = 1 << 16
 MOST_SHARES = 16
+
+
+class Noted(Protocol):
+    """What a joint reading calls after each batch."""
+
+    def __call__(self, samples: Sequence[int], waited_s: Sequence[float], *, last: bool) -> None:
+        """Take the counts of a batch."""
 
 
 class Member(NamedTuple):
@@ -101,7 +108,7 @@ class JointReading(Reading):
         batches: Iterable[list[int]],
         split: Split,
         workers: int,
-        noted: Callable[[Sequence[int], Sequence[float]], None] | None = None,
+        noted: Noted | None = None,
     ) -> None:
         """Prepare to read; nothing begins before the first ``next``.
 
@@ -110,7 +117,8 @@ class JointReading(Reading):
             batches: Batches of samples.
             split: Returns, for the samples of a batch, the number of each one's dataset, and its number in that.
             workers: Number of processes that read in parallel.
-            noted: Called after each batch with the samples of each dataset, and the seconds that it was waited for.
+            noted: Called after each batch with the samples of each dataset, the seconds that it was waited for, and
+                whether the batch is the last.
 
         """
         self._noted = noted
@@ -160,10 +168,12 @@ class JointReading(Reading):
 
         """
         self._count()
-        if self._noted is not None and self._shares:
-            self._note(self._noted)
         feed = self._feed
-        if not feed.turns and not feed.draw():
+        ended = not feed.turns and not feed.draw()
+        if self._noted is not None and self._shares:
+            self._note(self._noted, last=ended)
+        if ended:
+            self._shares = {}
             for number in self._begun:
                 # Ends the operation as done; closing would end it as cancelled.
                 next(self._readings[number], None)
@@ -188,10 +198,10 @@ class JointReading(Reading):
         for each in fields(ReadCounts):
             setattr(self._counts, each.name, sum(getattr(reading.counts, each.name) for reading in self._readings))
 
-    def _note(self, noted: Callable[[Sequence[int], Sequence[float]], None]) -> None:
+    def _note(self, noted: Noted, *, last: bool) -> None:
         samples = [self._shares.get(number, 0) for number in range(len(self._readings))]
         waited_s = [reading.counts.waiting_s for reading in self._readings]
-        noted(samples, [now - before for now, before in zip(waited_s, self._waited_s, strict=True)])
+        noted(samples, [now - before for now, before in zip(waited_s, self._waited_s, strict=True)], last=last)
         self._waited_s = waited_s
 
     def close(self) -> None:
