@@ -36,7 +36,8 @@ def settings(tmp_path):
 
 def fit(cluster, settings):
     words = [sys.executable, "-W", "ignore", str(PROGRAM), json.dumps(settings)]
-    return json.loads(ran(words, cluster))
+    ran(words, cluster)
+    return json.loads(Path(settings["folder"], "result").read_text())
 
 
 def ran(words, cluster):

@@ -77,4 +77,6 @@ if __name__ == "__main__":
         ),
     )
     result = trainer.fit()
-    print(json.dumps([result.metrics["step"], *penstock.ray.reported(result.checkpoint)]), flush=True)
+    # Not printed: Ray may write to standard output, too.
+    found = [result.metrics["step"], *penstock.ray.reported(result.checkpoint)]
+    Path(settings["folder"], "result").write_text(json.dumps(found))
