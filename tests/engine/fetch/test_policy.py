@@ -35,17 +35,15 @@ class TestRetries:
 
         heard = []
         stop = events.subscribe(heard.append)
-        with serving({"key": DATA}, fault) as (server, engine):
-            assert read_many(engine, [Span("key", 0, SIZE, whole=True)]) == [DATA]
+        # A name of its own: an engine that another test left behind may still tell of its retries.
+        with serving({"throttled": DATA}, fault) as (server, engine):
+            assert read_many(engine, [Span("throttled", 0, SIZE, whole=True)]) == [DATA]
             stop()
             assert len(server.received) == 4
-        seen = [
-            each
-            for each in heard
-            if isinstance(each, events.Retried | events.RangeRead) and each.url == "s3://bucket/key"
-        ]
+        url = "s3://bucket/throttled"
+        seen = [each for each in heard if isinstance(each, events.Retried | events.RangeRead) and each.url == url]
         assert [type(each).__name__ for each in seen] == ["Retried"] * 3 + ["RangeRead"]
-        assert (seen[-1].attempts, seen[-1].size_bytes, seen[-1].url) == (4, SIZE, "s3://bucket/key")
+        assert (seen[-1].attempts, seen[-1].size_bytes, seen[-1].url) == (4, SIZE, url)
         assert all(isinstance(each.error, Throttled) for each in seen[:3])
 
     def test_permanent_failure_is_raised_without_a_retry(self):
