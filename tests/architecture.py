@@ -151,6 +151,7 @@ MIRRORS |= {("penstock.jobs.parts.copy_tree", "copy_tree")}  # design/0091
 MIRRORS |= {("penstock.jobs.parts.index", "index")}  # design/0095
 MIRRORS |= {("penstock.jobs.parts.pack", "pack")}  # design/0095
 MIRRORS |= {("penstock.jobs.parts.verify", "verify")}  # design/0095
+MIRRORS |= {("penstock.interop.zarr.parts", "copy")}  # design/0103
 # Drop-ins have the signatures of the library whose name they have: design/0037.
 MIRRORS |= {
     ("penstock.compat.osstorchconnector.datasets", f"from_{each}")

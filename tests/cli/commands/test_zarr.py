@@ -44,6 +44,18 @@ def test_a_plan_and_a_copy(penstock, server):
     assert found(server, "out").shards == (15, 8)
 
 
+def test_a_job_is_shared_and_continued_with_its_arguments(penstock, server):
+    words = ("zarr", "copy", "s3://bucket/in", "s3://bucket/parts", "--chunks", "time=1", "--part", "2/2")
+    done = penstock(*words, "--job", "s3://bucket/job", **server.environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "other parts are left" in done.stderr
+    assert "parts/zarr.json" not in server.objects("bucket")
+    done = penstock("jobs", "resume", "s3://bucket/job", "--json", **server.environment)
+    assert json.loads(done.stdout)["chunks"] == [1, 8]
+    assert np.array_equal(found(server, "parts")[:], VALUES)
+
+
 def test_interrupted_copy_writes_no_metadata_and_resume_completes_it(start, penstock, server, monkeypatch):
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)

@@ -8,6 +8,7 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.commands.index import show_index
+from penstock.cli.commands.zarr import show_arrays
 from penstock.cli.options import (
     JobFolder,
     JsonLines,
@@ -248,5 +249,6 @@ _OPERATIONS: dict[str, tuple[str, Any]] = {
     "verify": ("penstock.jobs.parts.verify", show_verified),
     "pack": ("penstock.jobs.parts.pack", show_index),
     "index": ("penstock.jobs.parts.index", show_index),
+    "zarr_copy": ("penstock.interop.zarr.parts", show_arrays),
 }
 _WITH_PROCESSES = {"copy_tree", "verify"}

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JsonOne, Store, size_bytes, with_options, with_store
-from penstock.cli.output import INTERRUPTED, counted, readable, save_page, write, write_row
+from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, size_bytes, with_options, with_store
+from penstock.cli.output import INTERRUPTED, aside, counted, readable, save_page, write, write_row
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from penstock.interop.zarr.documents import Form
-    from penstock.interop.zarr.rechunk import ArrayCopy
+    from penstock.interop.zarr.rechunk import ArrayCopy, Copied
 
-__all__ = ["app"]
+__all__ = ["app", "show_arrays"]
 
 app = Typer()
 zarr = Typer(no_args_is_help=True, help="Plan an epoch on zarr arrays; copy them into other chunks, shards, codecs.")
@@ -62,18 +62,30 @@ def _manner(
     return {"dry_run": dry_run, "resume": resume, "overwrite": overwrite}
 
 
+def _carried(
+    *,
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per line, for each array.")] = False,
+) -> tuple[dict[str, Any], bool]:
+    return in_job(job, part, ray), json
+
+
 @zarr.command(
     epilog="Examples: penstock zarr copy s3://bucket/era5.zarr s3://bucket/train.zarr --chunks time=1 "
-    "--shards time=64; penstock zarr copy data.zarr gs://bucket/data.zarr --codec zstd:5"
+    "--shards time=64; penstock zarr copy data.zarr gs://bucket/data.zarr --codec zstd:5 --job gs://bucket/jobs/1 "
+    "--part 3/16"
 )
 @with_store
 @with_options("form", _form)
 @with_options("manner", _manner)
+@with_options("carried", _carried)
 def copy(
     source: Annotated[str, Argument(metavar="SOURCE", help="An array or a group: s3://bucket/era5.zarr.")],
     dest: Annotated[str, Argument(metavar="DEST", help="Where it goes; nothing may be there.")],
     *,
-    json: Annotated[bool, Option("--json", help="One JSON object per line, for each array.")] = False,
+    carried: tuple[dict[str, Any], bool],
     manner: dict[str, Any],
     form: dict[str, Any],
     store: Store,
@@ -81,11 +93,19 @@ def copy(
     """Copy a zarr array or group into other chunks, shards and codecs, within a bounded memory.
 
     Every region is read back and compared bit for bit. The metadata is written last, so no reader sees a part of
-    the copy as an array. A copy that was interrupted goes on with --resume.
+    the copy as an array. A copy that was interrupted goes on with --resume. With --job, the same command continues,
+    and several machines share the work with --part or --ray.
     """
     from penstock.interop.zarr.rechunk import CopyOptions, Run
 
-    began = monotonic()
+    began, (parts, json) = monotonic(), carried
+    if parts:
+        from penstock.interop.zarr.parts import copy as copy_in_parts
+
+        with aside(parts.get("on")):
+            done = copy_in_parts(source, dest, store=store, **form, **manner, **parts)
+        show_arrays(done, as_json=json)
+        return
     options = CopyOptions(**form, **manner)
     run = Run(source, dest, options, store)
     if options.dry_run:
@@ -106,6 +126,15 @@ def copy(
     words += ["every region was read back and is equal"] if done.resumed < done.regions else []
     words += [f"{done.resumed:,} of {done.regions:,} regions were done before"] if done.resumed else []
     print("; ".join(words), file=sys.stderr)
+
+
+def show_arrays(done: "Copied", *, as_json: bool) -> None:
+    """Write the result of a job: each array, and whether all of it is there."""
+    if as_json:
+        _print(done.arrays, "copied" if done.complete else "in parts", as_json=True)
+        return
+    text = f"{readable(done.size_bytes)} decoded were copied, and every region was read back"
+    print(text if done.complete else f"{text}; other parts are left", file=sys.stderr)
 
 
 def _print(arrays: "tuple[ArrayCopy, ...]", status: str, *, as_json: bool) -> None:

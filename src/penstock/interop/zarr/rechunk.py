@@ -1,14 +1,13 @@
 """Copies of zarr arrays and groups with other chunks, shards and codecs; zarr decodes and encodes.
 
-``copy`` plans, copies region after region, and publishes the documents last. ``Journal`` records finished regions, so
-that an interrupted copy can resume. ``regions`` divides an array into boxes that are read, written and verified as
-units; it computes only.
+``Run`` plans, copies region after region, and publishes the documents last. ``Journal`` records finished regions, so
+that an interrupted copy can resume; a copy in parts (``parts``) has records in a folder of its own instead.
+``regions`` divides an array into boxes that are read, written and verified as units; it computes only.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from itertools import accumulate, product
 from math import ceil, lcm, prod
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -60,9 +59,9 @@ __all__ = [
     "CopyOptions",
     "Grids",
     "Journal",
+    "Region",
     "Regions",
     "Run",
-    "copy",
     "memory_bytes",
     "object_reads",
     "ranges",
@@ -166,65 +165,18 @@ class Copied:
     complete: bool = False
 
 
-def copy(
-    source: str | os.PathLike[str] | Node,
-    dest: str | os.PathLike[str],
-    *,
-    progress: bool | None = None,
-    store: StoreOptions | str | None = None,
-    **how: Unpack[CopyKeywords],
-) -> Copied:
-    """Copy a zarr array or group, with attributes, names of dimensions and fill values, into other chunks and shards.
-
-    zarr decodes and encodes. Each array is divided into regions of whole objects of the destination. Regions are read,
-    written and read back in parallel; the values read back must be equal, bit for bit. Regions are large enough to read
-    every source object once, as far as ``memory_bytes`` allows. That limit is for data: the C library's allocator may
-    keep some tens of MiB more.
-
-    The metadata is written last, so no reader sees a partial copy as an array. Until then the destination has a folder
-    ``.zarr-copy`` with the numbers of the finished regions: ``resume=True`` continues after a kill.
-
-    Requests: one for each read of a source object (``ArrayCopy.reads``), two per object of the destination, and one per
-    second for the journal.
-
-    Args:
-        source: A URL, or an open zarr array or group, of any store.
-        dest: A URL below which nothing exists, of a store that supports listing, writes and deletion.
-        progress: Show a bar on standard error; by default if that is a terminal and rich is installed.
-        store: Options of both sides, or the name of a profile.
-        how: See ``CopyOptions``.
-
-    Returns:
-        The plan for each array, and the numbers of regions and bytes that were copied.
-
-    Raises:
-        NotFound: No array or group exists at the source.
-        AlreadyExists: The destination is not empty, and neither ``resume`` nor ``overwrite`` was given.
-        StateMismatch: With ``resume``: the unfinished copy at the destination is a different one.
-        Unusable: Invalid chunks, shards or codec; source and destination contain one another; too little memory.
-        ChecksumMismatch: The values read back differ.
-        PenstockError: The first failure; finished regions stay, and ``resume`` continues.
-
-    Example:
-        >>> import zarr
-        >>> from penstock.interop.zarr import Store, copy
-        >>> zarr.save_array(Store("s3://bucket/tas.zarr"), np.zeros((100, 8), "f4"))
-        >>> copy("s3://bucket/tas.zarr", "s3://bucket/rows.zarr", chunks=(10, 8)).complete
-        True
-
-    """
-    given = os.fspath(source) if isinstance(source, str | os.PathLike) else source
-    run = Run(given, os.fspath(dest), CopyOptions(**how), store)
-    run.execute(progress=progress)
-    return run.result
-
-
-class _Job(NamedTuple):
+class Region(NamedTuple):
     """A region: its number among all regions of the copy, its array, and its slices."""
 
     number: int
     array: ArrayCopy
     box: tuple[slice, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the decoded region."""
+        elements: int = prod(each.stop - each.start for each in self.box)
+        return elements * np.dtype(self.array.dtype).itemsize
 
 
 class Run:
@@ -268,19 +220,32 @@ class Run:
         stop = Event()
         try:
             with bar("copying", self.result.regions, sizes, shown=progress) as count:
-                for number, size_bytes in self._copied(self._jobs(done, count), stop):
-                    new.add(number)
-                    self.result.size_bytes += size_bytes
-                    count(1, size_bytes)
+                for region in self.copied(self._left(done, count), stop):
+                    new.add(region.number)
+                    self.result.size_bytes += region.size_bytes
+                    count(1, region.size_bytes)
                     if monotonic() - written >= self.journal_s:
                         self._journal.add(new)
                         recorded, written = len(new), monotonic()
         finally:
             if len(new) > recorded:
                 self._journal.add(new)
-        self._journal.write(self._copying.objects)
+        self.publish()
         self._journal.end()
         self.result.complete = True
+
+    def publish(self) -> None:
+        """Write the documents of arrays and groups, which make them visible."""
+        self._journal.write(self._copying.objects)
+
+    def check_empty(self) -> None:
+        """Raise ``AlreadyExists`` if anything is at the destination."""
+        self._journal.check_empty()
+
+    @property
+    def url(self) -> str:
+        """The URL of the destination."""
+        return self._journal.url
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
@@ -288,7 +253,7 @@ class Run:
         """Return the plan for each array, and the journal's plan of a resumed copy, whose regions are kept."""
         plan = self._journal.plan() if self.options.resume else None
         if plan is not None:
-            self._journal.check(plan, self._digest())
+            self._journal.check(plan, self.digest())
         boxes = {} if plan is None else plan["boxes"]
         return tuple(self._array(path, boxes.get(path)) for path in self._copying.arrays), plan
 
@@ -302,7 +267,7 @@ class Run:
         cost_bytes = memory_bytes(grids, chosen.box)
         return ArrayCopy(path, array.shape, array.dtype.str, before, after, chosen, reads, cost_bytes)
 
-    def _digest(self) -> str:
+    def digest(self) -> str:
         """Return a digest that identifies this copy, from the source's location and the documents of both sides."""
         forms = json.dumps(self._copying.forms, sort_keys=True, default=str)
         whole = [public_url(self._where), forms, *(f"{key} {text!r}" for key, text in self._copying.objects.items())]
@@ -333,57 +298,62 @@ class Run:
             self._journal.clear()
         else:
             self._journal.check_empty()
-        self._journal.begin(self._digest(), {each.path: each.regions.box for each in self.result.arrays})
+        self._journal.begin(self.digest(), {each.path: each.regions.box for each in self.result.arrays})
         return set()
 
     # -- regions -----------------------------------------------------------------------------------------------------
 
-    def _jobs(self, done: set[int], count: Callable[[int, int], None]) -> Iterator[_Job]:
+    def regions(self, start: int = 0, stop: int | None = None) -> Iterator[Region]:
+        """Yield the regions of all arrays, in order, whose numbers are from ``start`` to before ``stop``."""
+        end = self.result.regions if stop is None else stop
         firsts = accumulate((len(each.regions) for each in self.result.arrays), initial=0)
         for first, array in zip(firsts, self.result.arrays, strict=False):
-            for number in range(len(array.regions)):
-                job = _Job(first + number, array, array.regions[number])
-                if job.number in done:
-                    count(1, _size_bytes(job))
-                else:
-                    yield job
+            for number in range(max(start, first), min(end, first + len(array.regions))):
+                yield Region(number, array, array.regions[number - first])
 
-    def _copied(self, jobs: Iterator[_Job], stop: Event) -> Iterator[tuple[int, int]]:
-        """Yield the number and the bytes of each copied region; raise the first failure."""
+    def _left(self, done: set[int], count: Callable[[int, int], None]) -> Iterator[Region]:
+        for region in self.regions():
+            if region.number in done:
+                count(1, region.size_bytes)
+            else:
+                yield region
 
-        async def work(job: _Job) -> None:
-            path = job.array.path
-            await blocking(_copy, self._copying.arrays[path], self._copying.dest(path, self._dest), job, stop)
+    def copied(self, regions: Iterator[Region], stop: Event) -> Iterator[Region]:
+        """Copy regions, in parallel, and yield each once it is verified; raise the first failure."""
 
-        costs = run_jobs(jobs, work, lambda job: job.array.region_bytes, stop, self.options.memory_bytes)
+        async def work(region: Region) -> None:
+            path = region.array.path
+            await blocking(_copy, self._copying.arrays[path], self._copying.dest(path, self._dest), region, stop)
+
+        costs = run_jobs(regions, work, lambda each: each.array.region_bytes, stop, self.options.memory_bytes)
         with closing(costs) as results:
-            for job, result in results:
+            for region, result in results:
                 if isinstance(result, PenstockError):
                     raise result
-                yield job.number, _size_bytes(job)
+                yield region
 
 
-def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], job: _Job, stop: Event) -> None:
+def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], region: Region, stop: Event) -> None:
     """Read, write and verify one region."""
-    values = np.asarray(_read(source, job), dtype=dest.dtype)
+    values = np.asarray(_read(source, region), dtype=dest.dtype)
     if stop.is_set():
         raise Cancelled("cancelled")
-    dest[job.box] = values
-    if _equal(values, _read(dest, job)):
+    dest[region.box] = values
+    if _equal(values, _read(dest, region)):
         return
     # zarr omits chunks that equal the fill value, and treats every NaN as equal, whatever its bits.
-    dest.with_config({"write_empty_chunks": True})[job.box] = values
-    if not _equal(values, _read(dest, job)):
-        raise ChecksumMismatch(f"{_named(job)} is not what was written", url=str(dest.store_path))
+    dest.with_config({"write_empty_chunks": True})[region.box] = values
+    if not _equal(values, _read(dest, region)):
+        raise ChecksumMismatch(f"{_named(region)} is not what was written", url=str(dest.store_path))
 
 
-def _read(array: zarr.Array[Any], job: _Job) -> object:
+def _read(array: zarr.Array[Any], region: Region) -> object:
     try:
-        return array[job.box]
+        return array[region.box]
     except PenstockError:
         raise
     except Exception as error:
-        raise Damaged(f"{_named(job)} cannot be decoded: {error}", url=str(array.store_path)) from error
+        raise Damaged(f"{_named(region)} cannot be decoded: {error}", url=str(array.store_path)) from error
 
 
 def _equal(values: NDArray[Any], found: object) -> bool:
@@ -398,13 +368,8 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _named(job: _Job) -> str:
-    return f"array {job.array.path or '/'!r}[{', '.join(f'{each.start}:{each.stop}' for each in job.box)}]"
-
-
-def _size_bytes(job: _Job) -> int:
-    elements: int = prod(each.stop - each.start for each in job.box)
-    return elements * np.dtype(job.array.dtype).itemsize
+def _named(region: Region) -> str:
+    return f"array {region.array.path or '/'!r}[{', '.join(f'{each.start}:{each.stop}' for each in region.box)}]"
 
 
 # No zarr array or group has chunks under this name.

@@ -199,12 +199,13 @@ class Records:
         """
         found = self.plan()
         if found is None:
-            found = made()
             try:
+                found = made()
                 self._source.publish(self._base + _PLAN, found.encoded())
             except AlreadyExists:
-                # Another process was faster: both do the same parts.
-                found = self.plan() or found
+                # Another process was faster, and may have begun to write: both do the same parts.
+                if (found := self.plan()) is None:
+                    raise
         if found.identity != like.identity:
             raise Unusable(
                 f"the job there is another: {found.operation} with {_shown(found.arguments)}, not {like.operation} "
