@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself; in a row that is a
 # tuple also from those left of it.
 FLOORS: tuple[tuple[str, ...] | frozenset[str], ...] = (
-    ("errors", "values", "histogram", "version", "tree", "options", "events", "progress"),
+    ("errors", "values", "histogram", "version", "tree", "options", "events", "progress", "display"),
     frozenset({"engine"}),
     frozenset({"stores"}),
     ("source", "copies", "verbs"),
@@ -64,6 +64,7 @@ HOMES = {
     "hypothesis": ("testing",),
     "isal": ("checkpoint.integrity", "data.shards.zip"),
     "lightning": ("checkpoint.lightning", "compat"),
+    "matplotlib": ("display", "data.loading"),
     "moto": ("cli.demo", "testing"),
     "numcodecs": ("data.zarr",),
     "numpy": tuple(ROOMS),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.data.loading.report import rate, seconds, size
+from penstock.data.loading.report import rate, seconds
+from penstock.display import size
 from penstock.testing.servers import Scripted
 from tests.data.loading import plants
 

@@ -14,6 +14,7 @@ from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.rows import entry_of, span_of
 from penstock.data.catalog.saved import digest_of
 from penstock.data.catalog.units import UnitRows
+from penstock.display import panel, size, table
 from penstock.errors import Unusable
 from penstock.values import Span
 
@@ -32,6 +33,7 @@ __all__ = ["Contents"]
 
 _new = tuple.__new__
 _TEXTS = 1 << 12  # objects whose texts are kept
+_SHOWN = 5  # entries, classes and columns in a notebook
 
 
 def _derivation(first: Part, part: Part) -> Callable[[str], str] | None:
@@ -106,6 +108,23 @@ class Contents:
             shards = f"{len(self._table.keys):,} {self._table.format.name} shards"
             return f"<Catalog of {len(self):,} samples in {shards} under {self.root}{self.base}>"
         return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
+
+    def _repr_html_(self) -> str:
+        """Return the sums and the first entries, for a notebook."""
+        total, names = self.total_bytes, self.classes
+        rows: list[tuple[str, object]] = [("bytes", "unknown" if total < 0 else size(total))]
+        for title, values in (("classes", names), ("columns", (*self._table.columns,))):
+            if values:
+                more = ", …" if len(values) > _SHOWN else ""
+                rows.append((title, f"{len(values):,}: {', '.join(values[:_SHOWN])}{more}"))
+        first = []
+        for index in range(min(_SHOWN, len(self))):
+            entry, label = entry_of(self._table, self._rows[index]), self.label(index)
+            name = self.key(index) if self.fields else entry.key[len(self.base) :]
+            shown = names[label] if names and isinstance(label, int) else "" if label is None else label
+            first.append((name, "" if entry.size < 0 else size(entry.size), shown))
+        head = ("first samples", "bytes", "label")
+        return panel(repr(self)[1:-1], table(rows), table(first, head, align="lrl") if first else "")
 
     def span(self, index: int) -> Span:
         """Return the byte span of one entry, pinned to the listed version; an unknown size gives ``stop`` None.

@@ -235,6 +235,11 @@ class BatchableDataset:
         """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
         return False
 
+    def _repr_html_(self) -> str | None:
+        """Return the contents for a notebook; None: the notebook shows text."""
+        shown = getattr(self.contents, "_repr_html_", None)
+        return None if shown is None else shown()
+
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return a ``Reading`` of the samples of ``batches`` (lists of indices), one by one.
 

@@ -35,6 +35,7 @@ from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.region import Slot
+from penstock.display import panel, table
 from penstock.errors import Unusable, public_url
 from penstock.values import whole
 
@@ -322,6 +323,12 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         """Return the sources with their weights."""
         shares = ", ".join(f"{name} {weight:.1%}" for name, weight in self.weights.items())
         return f"<Mix of {shares}; epochs of {self.epoch_samples:,} samples>"
+
+    def _repr_html_(self) -> str:
+        """Return the sources with their weights, for a notebook."""
+        rows = ((name, f"{weight:.1%}") for name, weight in self.weights.items())
+        title = f"Mix; epochs of {self.epoch_samples:,} samples"
+        return panel(title, table(rows, ("source", "weight"), align="lr"))
 
 
 class MixedBatches(Batched):

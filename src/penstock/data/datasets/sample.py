@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.display import panel, picture, size, table
 from penstock.errors import Unusable, public_url
 
 if TYPE_CHECKING:
@@ -215,6 +216,19 @@ class Sample:
         """Return the URL and the size of the object."""
         return f"<Sample {public_url(self.url)} ({self.size:,} bytes)>"
 
+    def _repr_html_(self) -> str:
+        """Return the label, the columns and a small picture, for a notebook."""
+        rows: list[tuple[str, object]] = [("label", self.label), ("source", self.source)]
+        rows += [("ETag", self.etag), *self.columns.items()]
+        if self.repeat:
+            rows.append(("repeat", "fills up the batch"))
+        shown = [row for row in rows if row[1] not in (None, "")]
+        return panel(repr(self)[1:-1], table(shown), *self._content())
+
+    def _content(self) -> Iterator[str]:
+        """Yield what a notebook shows of the bytes."""
+        yield picture(self.data)
+
     def __getstate__(self) -> _State:
         """Return the state without the position."""
         return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, bytes(self._bytes)
@@ -334,6 +348,15 @@ class FieldSample(Sample):
     def __repr__(self) -> str:
         """Return the key, the fields and the shard's URL."""
         return f"<Sample {self.key!r} of {', '.join(self._values)} in {public_url(self.url)}>"
+
+    def _content(self) -> Iterator[str]:
+        """Yield what a notebook shows of the fields."""
+        values = {name: self[name] for name in self._values}
+        rows = ((name, size(each.size) if isinstance(each, Sample) else repr(each)) for name, each in values.items())
+        yield table(rows, ("field", "value"))
+        for each in values.values():
+            if type(each) is Sample:
+                yield picture(each.data)
 
     def __getstate__(self) -> Any:  # noqa: ANN401  the state of a sample, and its fields
         """Return the state, with copies of bytes."""

@@ -11,8 +11,9 @@ from math import isfinite
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.loading.report import document, seconds
+from penstock.data.loading.report import COLOURS, document, seconds
 from penstock.data.loading.summary import Summary
+from penstock.display import axes, panel, table
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.verbs import glob
 from penstock.verbs import open as open_object
@@ -20,6 +21,8 @@ from penstock.verbs import open as open_object
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
+
+    from matplotlib.axes import Axes
 
     from penstock.options import StoreOptions
 
@@ -107,17 +110,63 @@ class GroupReport:
 
     def html(self) -> str:
         """Return one HTML page, which loads nothing from the network."""
-        head = "".join(f'<th class="n">{each}</th>' for each in ("rank", "waited", "of its time", "batches", "samples"))
-        rows = "".join(
-            f'<tr><td class="n">{each.rank}</td><td class="n">{seconds(each.waiting_s)}</td>'
-            f'<td class="n">{each.waiting:.0%}</td><td class="n">{each.batches:,}</td>'
-            f'<td class="n">{each.samples:,}</td><td>{escape(each.cause or "not input bound")}</td></tr>'
+        return document("Penstock: report of all ranks", self._table())
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the table, for a notebook."""
+        return panel("Report of all ranks", self._table())
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the seconds that each rank computed and waited.
+
+        Args:
+            ax: Axes of matplotlib to draw into; default: those of a new figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+
+        Example:
+            >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
+            >>> batches = list(loader)
+            >>> ps.merge_reports(loader.report()).plot().get_ylabel()
+            'rank'
+
+        """
+        ax = axes(ax, (7.0, 1.5 + 0.3 * len(self.ranks)))
+        names = [str(each.rank) for each in self.ranks]
+        computing = [each.computing_s for each in self.ranks]
+        ax.barh(names, computing, color=COLOURS["computing"], label="computing")
+        waits = ax.barh(
+            names,
+            [each.waiting_s for each in self.ranks],
+            left=computing,
+            color=COLOURS["first byte"],
+            label="waiting for batches",
+        )
+        ax.bar_label(waits, [f"{each.waiting:.0%} {each.cause or ''}".strip() for each in self.ranks], padding=4)
+        # Room for the labels.
+        ax.margins(x=0.25)
+        ax.set_xlim(left=0)
+        ax.invert_yaxis()
+        ax.set_xlabel("seconds")
+        ax.set_ylabel("rank")
+        ax.set_title(f"Rank {self.slowest.rank} waited longest: {seconds(self.slowest.waiting_s)}")
+        ax.legend(loc="best")
+        return ax
+
+    def _table(self) -> str:
+        rows = (
+            (
+                *(each.rank, seconds(each.waiting_s), f"{each.waiting:.0%}", each.batches, each.samples),
+                each.cause or "not input bound",
+            )
             for each in self.ranks
         )
-        verdict = "".join(f"<p>{escape(each)}</p>" for each in self._verdict())
-        return document(
-            "Penstock: report of all ranks", f"{verdict}<table><tr>{head}<th>waited for</th></tr>{rows}</table>"
-        )
+        head = ("rank", "waited", "of its time", "batches", "samples", "waited for")
+        return "".join(f"<p>{escape(each)}</p>" for each in self._verdict()) + table(rows, head, align="rrrrrl")
 
     def __str__(self) -> str:
         """Return the reports as text of at most 100 columns."""

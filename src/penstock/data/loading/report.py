@@ -26,12 +26,15 @@ from penstock.data.loading.summary import (
     host_report,
     main_cause,
 )
+from penstock.display import axes, panel, size, table
 from penstock.errors import Unusable, printable, public_url
 from penstock.verbs import open as open_object
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from matplotlib.axes import Axes
 
     from penstock.data.datasets.batched import BatchableDataset
     from penstock.data.loading.stats import LoaderStats, ReaderStats, Requests
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "COLOURS",
     "LoaderReport",
     "circumstances",
     "document",
@@ -51,7 +55,6 @@ __all__ = [
     "report",
     "scattered",
     "seconds",
-    "size",
     "text",
 ]
 
@@ -60,7 +63,7 @@ _EDGE: Final = 'stroke="#fff" stroke-width="1"'  # between parts of a bar
 _HIGH: Final = 120
 _SMALL_BYTES: Final = 256 << 10  # of samples of which a block of 1 MiB has several
 # Any two differ by 27 or more in CIELAB, also for protanopes, deuteranopes and tritanopes: test_page.py verifies this.
-_COLOURS: Final = {
+COLOURS: Final = {
     "computing": "#64725c",
     "first byte": "#d7390d",
     "disk": "#88120d",
@@ -75,14 +78,13 @@ _COLOURS: Final = {
     "device": "#10f7bb",
     "python": "#39292f",
 }
-_OF_WORKERS: Final = {"working": _COLOURS["decode"], "waiting": _COLOURS["first byte"], "idle": "#d6d3d1"}
+_OF_WORKERS: Final = {"working": COLOURS["decode"], "waiting": COLOURS["first byte"], "idle": "#d6d3d1"}
 _STYLE: Final = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; overflow-wrap: anywhere; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.url { overflow-wrap: anywhere; }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border: 1px solid #fff; }
 .advice { border-left: 4px solid #3a7d44; padding: .3rem 1rem; } svg { display: block; width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
@@ -114,18 +116,23 @@ def _verdict(report: Summary) -> str:
     cause = f"It waited most for: <b>{escape(report.cause)}</b>." if report.cause else "It is not input bound."
     waited = f"The training loop waited <b>{report.waiting:.0%}</b> of {whole}, for {counted}. {cause}"
     cost = "" if report.cost is None else f"At the prices given, requests cost {report.cost:,.4f} {report.currency}."
-    advice = f'<p class="advice">{escape(report.recommendation)}</p>'
+    advice = f'<p class="advice">{escape(printable(report.recommendation))}</p>'
     made = f"<p>{escape(circumstances(report))}</p>" if report.context else ""
     return f"{made}<p>{waited}</p>{advice}<p>Reads: {reads(report)}. {escape(cost)}</p>"
 
 
-def _time(report: Summary) -> str:
+def _spent(report: Summary) -> dict[str, float]:
+    """Return the seconds of the training loop by what it did: computing, or waiting for a cause; the most first."""
     spent: list[tuple[str, float]] = [("computing", report.computing_s), *report.causes.items()]
-    shown = {name: value for name, value in spent if value > 0}
+    return dict(sorted(((name, value) for name, value in spent if value > 0), key=lambda each: -each[1]))
+
+
+def _time(report: Summary) -> str:
+    shown = _spent(report)
     rows = "".join(
-        f'<tr><td><span class="key" style="background:{_COLOURS[name]}"></span>{escape(name)}</td>'
+        f'<tr><td><span class="key" style="background:{COLOURS[name]}"></span>{escape(name)}</td>'
         f'<td class="n">{seconds(value)}</td><td class="n">{value / sum(shown.values()):.1%}</td></tr>'
-        for name, value in sorted(shown.items(), key=lambda each: -each[1])
+        for name, value in shown.items()
     )
     return f'<h2>Where the time went</h2>{_bar(shown, "time")}<table class="time">{rows}</table>'
 
@@ -136,7 +143,7 @@ def _bar(parts: dict[str, float], kind: str) -> str:
     for name, value in parts.items():
         width = value / whole * _WIDTH
         label = f"<title>{escape(name)}: {seconds(value)}</title>"
-        colour = _OF_WORKERS.get(name) or _COLOURS[name]
+        colour = _OF_WORKERS.get(name) or COLOURS[name]
         drawn.append(f'<rect x="{x:.1f}" width="{width:.1f}" height="26" fill="{colour}" {_EDGE}>{label}</rect>')
         x += width
     return f'<svg class="{kind}" viewBox="0 0 {_WIDTH} 30" role="img">{"".join(drawn)}</svg>'
@@ -153,10 +160,9 @@ def _host(host: HostReport) -> str:
     ]
     if speed.p50:
         rows.append(("body rate p50, p95, p99", ", ".join(map(rate, (speed.p50, speed.p95, speed.p99)))))
-    table = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows)
     plots = _histogram("seconds to the first byte", host.first_bytes, seconds)
     plots += _histogram("bytes per second of a body", host.body_rates, rate)
-    return f"<h2>{escape(host.host)}</h2><table>{table}</table>{plots}"
+    return f"<h2>{escape(host.host)}</h2>{table(rows)}{plots}"
 
 
 def _histogram(title: str, counts: Sequence[tuple[float, float, int]], unit: Callable[[float], str]) -> str:
@@ -183,13 +189,9 @@ def _histogram(title: str, counts: Sequence[tuple[float, float, int]], unit: Cal
 def _rates(report: Summary) -> str:
     if not report.rates:
         return ""
-    rows = "".join(
-        f'<tr><td class="url">{escape(each.requests)}</td><td class="n">{each.per_s:,.1f}</td>'
-        f'<td class="n">{each.share_per_s:,.1f}</td></tr>'
-        for each in report.rates
-    )
-    head = '<tr><th>requests</th><th class="n">a second, this machine</th><th class="n">of them here</th></tr>'
-    return f"<h2>Rates that the store was seen to take</h2><table>{head}{rows}</table>"
+    rows = ((each.requests, f"{each.per_s:,.1f}", f"{each.share_per_s:,.1f}") for each in report.rates)
+    head = ("requests", "a second, this machine", "of them here")
+    return f"<h2>Rates that the store was seen to take</h2>{table(rows, head, align='lrr')}"
 
 
 def _workers(workers: Iterable[ReaderStats]) -> str:
@@ -207,20 +209,14 @@ def _workers(workers: Iterable[ReaderStats]) -> str:
 def _slowest(report: Summary) -> str:
     if not report.slowest:
         return ""
-    rows = "".join(
-        f'<tr><td class="n">{seconds(each.elapsed_s)}</td><td class="n">{size(each.size_bytes)}</td>'
-        f'<td class="n">{each.attempts}</td><td class="url">{escape(each.url)}</td></tr>'
-        for each in report.slowest
-    )
-    head = '<tr><th class="n">took</th><th class="n">bytes</th><th class="n">attempts</th><th>object</th></tr>'
-    return f'<h2>The slowest reads</h2><table class="slowest">{head}{rows}</table>'
+    rows = ((seconds(each.elapsed_s), size(each.size_bytes), each.attempts, each.url) for each in report.slowest)
+    return f"<h2>The slowest reads</h2>{table(rows, ('took', 'bytes', 'attempts', 'object'), align='rrrl')}"
 
 
 _WIDE: Final = 100
 _BAR: Final = 30
 _URL: Final = 60
 _NAME: Final = 30
-_KIB: Final = 1024
 
 
 def text(report: Summary) -> str:
@@ -266,11 +262,15 @@ def _shares(report: Summary) -> Iterator[tuple[str, str, str, str, str]]:
         yield each.name, f"{each.wanted:.1%}", f"{share:.1%}", f"{each.samples:,}", seconds(each.waited_s)
 
 
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
+
+
 def _sources_text(report: Summary) -> Iterator[str]:
     if report.sources:
         yield f"\nSources of the mixture:{'wanted':>16}{'delivered':>11}{'samples':>12}{'waited':>10}"
     for name, *shown in _shares(report):
-        yield f"  {name if len(name) <= _NAME else name[: _NAME - 1] + '…':31}" + "".join(
+        yield f"  {_shortened(name):31}" + "".join(
             f"{value:>{width}}" for value, width in zip(shown, (8, 11, 12, 10), strict=True)
         )
 
@@ -278,12 +278,11 @@ def _sources_text(report: Summary) -> Iterator[str]:
 def _sources(report: Summary) -> str:
     if not report.sources:
         return ""
-    head = "".join(f'<th class="n">{each}</th>' for each in ("wanted", "delivered", "samples", "waited"))
-    rows = ""
-    for name, *shown in _shares(report):
-        values = "".join(f'<td class="n">{each}</td>' for each in shown)
-        rows += f"<tr><td>{escape(name)}</td>{values}</tr>"
-    return f"<h2>Sources of the mixture</h2><table><tr><th></th>{head}</tr>{rows}</table>"
+    return f"<h2>Sources of the mixture</h2>{_shares_table(report)}"
+
+
+def _shares_table(report: Summary) -> str:
+    return table(_shares(report), ("source", "wanted", "delivered", "samples", "waited"), align="lrrrr")
 
 
 def circumstances(report: Summary) -> str:
@@ -329,15 +328,6 @@ def seconds(value: float) -> str:
     return f"{value * 1e6:,.0f} µs"
 
 
-def size(value: float) -> str:
-    """Return bytes as readable text."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < _KIB:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= _KIB
-    return f"{value:,.1f} TiB"
-
-
 def rate(value: float) -> str:
     """Return bytes per second as readable text."""
     return f"{size(value)}/s"
@@ -359,6 +349,86 @@ class LoaderReport(Summary):
     def html(self) -> str:
         """Return one HTML page with plots, which needs no network: write it to a file, and open that in a browser."""
         return page(self)
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, the times and the sources, for a notebook."""
+        spent = _spent(self)
+        rows = ((name, seconds(value), f"{value / sum(spent.values()):.1%}") for name, value in spent.items())
+        parts = [table(rows, align="lrr")] if spent else []
+        parts += [_shares_table(self)] if self.sources else []
+        return panel("Report of a loader", _verdict(self), *parts)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw where the time of the training loop went: computing, and waiting by cause.
+
+        Args:
+            ax: Axes of matplotlib to draw into; default: those of a new figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+
+        Example:
+            >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
+            >>> batches = list(loader)
+            >>> loader.report().plot().get_xlabel()
+            'seconds'
+
+        """
+        spent = dict(reversed(_spent(self).items()))
+        total = sum(spent.values())
+        ax = axes(ax, (7.0, 1.2 + 0.35 * len(spent)))
+        bars = ax.barh([*spent], [*spent.values()], color=[COLOURS[name] for name in spent])
+        ax.bar_label(bars, [f"{seconds(each)}, {each / total:.0%}" for each in spent.values()], padding=4)
+        # Room for the labels.
+        ax.margins(x=0.25)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("seconds")
+        ax.set_title(f"The training loop waited {self.waiting:.0%} of {seconds(total)}")
+        return ax
+
+    def plot_sources(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the share of samples that each source of a ``ps.Mix`` should deliver, and has delivered.
+
+        Args:
+            ax: Axes of matplotlib to draw into; default: those of a new figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            Unusable: The dataset is not a mixture.
+
+        Example:
+            >>> digits = {name: ps.MapDataset.from_prefix(f"s3://bucket/train/{name}/") for name in "37"}
+            >>> loader = ps.DataLoader(ps.Mix(digits, weights={"3": 3, "7": 1}), batch_size=20)
+            >>> batches = list(loader)
+            >>> [each.get_text() for each in loader.report().plot_sources().get_xticklabels()]
+            ['3', '7']
+
+        """
+        if not self.sources:
+            raise Unusable("plot_sources() needs a loader of a ps.Mix: this report has no sources")
+        total = sum(each.samples for each in self.sources) or 1
+        ax = axes(ax, (max(4.0, 1.5 + len(self.sources)), 3.5))
+        shares = {
+            "wanted": [each.wanted for each in self.sources],
+            "delivered": [each.samples / total for each in self.sources],
+        }
+        for at, (name, values) in enumerate(shares.items()):
+            places = [number + 0.4 * at - 0.2 for number in range(len(values))]
+            bars = ax.bar(places, [100 * each for each in values], 0.38, label=name)
+            ax.bar_label(bars, [f"{each:.1%}" for each in values], padding=2)
+        names = [_shortened(printable(each.name)) for each in self.sources]
+        ax.set_xticks(range(len(names)), names, parse_math=False)
+        ax.margins(y=0.15)
+        ax.set_ylabel("samples, %")
+        ax.set_title("Sources of the mixture")
+        ax.legend()
+        return ax
 
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> str:
         """Write the report as JSON, for ``merge_reports``, with one request.

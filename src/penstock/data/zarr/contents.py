@@ -24,6 +24,7 @@ from penstock.data.zarr.arrays import StoredArray, check_absent, joined, numbere
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import bounds, chunk_span, index_span, read_index
 from penstock.data.zarr.pool import MemoryPool
+from penstock.display import panel, table
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Forbidden, NotFound, PenstockError, Unusable
@@ -403,6 +404,17 @@ class ZarrContents:
     def __len__(self) -> int:
         """Return the number of samples."""
         return self.arrangement.space.samples
+
+    def _repr_html_(self) -> str:
+        """Return the arrays, for a notebook."""
+        rows = []
+        for name, array in zip(self.names, self.arrays, strict=True):
+            layout = array.decoded
+            dims = ", ".join(f"{dim or '?'} {length:,}" for dim, length in zip(layout.dims, layout.shape, strict=True))
+            chunks = ", ".join(map(str, layout.chunks))
+            rows.append((name or "array", dims, chunks, layout.dtype, array.objects.url(layout.key)))
+        head = ("array", "dimensions", "chunk", "type", "URL")
+        return panel(f"{len(self):,} samples of {len(rows)} arrays", table(rows, head))
 
     @property
     def chunks(self) -> Chunks:

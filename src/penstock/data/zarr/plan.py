@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.data.datasets.schedule import Schedule
 from penstock.data.zarr.pool import BATCHES
+from penstock.display import panel, table
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -182,12 +183,18 @@ class ZarrPlan:
 
     def to_html(self) -> str:
         """Return the plan as a self-contained HTML page."""
-        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._rows())
-        advice = "".join(f"<li>{escape(each)}</li>" for each in self.advice)
-        drawn = "".join(f"<h2>{escape(each.title)}</h2>{svg(each)}" for each in self.pictures)
-        style = "body{font-family:sans-serif;margin:2em}th{text-align:left;padding-right:2em}"
+        style = "body{font-family:sans-serif;margin:2em}td{padding-right:2em}"
         head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Plan</title><style>{style}</style>'
-        return f"{head}<h1>One epoch</h1><table>{rows}</table><ul>{advice}</ul>{drawn}</html>"
+        return f"{head}<h1>One epoch</h1>{self._shown()}</html>"
+
+    def _repr_html_(self) -> str:
+        """Return the same, for a notebook."""
+        return panel("Plan of an epoch", self._shown())
+
+    def _shown(self) -> str:
+        advice = "".join(f"<li>{escape(each)}</li>" for each in self.advice)
+        drawn = "".join(f"<p>{escape(each.title)}</p>{svg(each)}" for each in self.pictures)
+        return f"{table(self._rows())}<ul>{advice}</ul>{drawn}"
 
     def _rows(self) -> list[tuple[str, str]]:
         setting = self.setting

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import printable
+from penstock.display import safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +22,7 @@ _BUSY = 0.8
 _FAILURES = 1000
 _SLOWEST = 10
 _KIB = 1024
-_STYLE = (
-    "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td{text-align:right}"
-    "th{text-align:left}td,th{padding:0 1.5em .2em 0}"
-)
+_STYLE = "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:0 1.5em .2em 0}"
 
 
 @dataclass(slots=True)
@@ -169,24 +165,20 @@ class JobReport:
 
     def to_html(self) -> str:
         """Return the report as a self-contained page."""
-        rows = "".join(f"<tr><th>{_safe(name)}</th><th>{_safe(value)}</th></tr>" for name, value in self.rows())
-        hosts = "".join(
-            f"<tr><th>{_safe(name)}</th><td>{each.parts:,}</td><td>{each.processes:,}</td><td>{each.seconds:,.1f}</td>"
-            f"<td>{each.cpu_seconds:,.1f}</td></tr>"
+        hosts = (
+            (name, each.parts, each.processes, f"{each.seconds:,.1f}", f"{each.cpu_seconds:,.1f}")
             for name, each in sorted(self.hosts.items())
         )
-        slowest = "".join(f"<tr><td>{part}</td><td>{seconds:,.1f}</td></tr>" for part, seconds in self.slowest)
-        failures = "".join(
-            f"<tr><th>{_safe(each.get('url', ''))}</th><th>{_safe(each.get('error', ''))}</th></tr>"
-            for each in self.failures
-        )
+        slowest = ((part, f"{seconds:,.1f}") for part, seconds in self.slowest)
+        failures = [(each.get("url", ""), each.get("error", "")) for each in self.failures]
         made = datetime.now(UTC).isoformat(timespec="seconds")
+        machines = ("machine", "parts", "processes", "seconds", "of processors")
         return (
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Job</title><style>{_STYLE}</style>'
-            f"<h1>{_safe(self.operation)}</h1><p><code>{_safe(self.url)}</code>, {made}</p><table>{rows}</table>"
-            "<h2>Machines</h2><table><tr><th>machine</th><th>parts</th><th>processes</th><th>seconds</th>"
-            f"<th>of processors</th></tr>{hosts}</table><h2>Slowest parts</h2><table><tr><th>part</th><th>seconds</th>"
-            f"</tr>{slowest}</table><h2>Failures</h2><table>{failures or '<tr><th>none</th></tr>'}</table></html>\n"
+            f"<h1>{safe(self.operation)}</h1><p><code>{safe(self.url)}</code>, {made}</p>{table(self.rows())}"
+            f"<h2>Machines</h2>{table(hosts, machines, align='lrrrr')}"
+            f"<h2>Slowest parts</h2>{table(slowest, ('part', 'seconds'), align='rr')}"
+            f"<h2>Failures</h2>{table(failures or [('none',)])}</html>\n"
         )
 
     def lines(self, most: int) -> Iterator[str]:
@@ -210,10 +202,6 @@ def _flat(given: JobReport | HostSums) -> dict[str, Any]:
     rounded = {name: round(found[name], 3) for name in ("seconds", "cpu_seconds")}
     counts = found.pop("counts")
     return {**found, **rounded, **counts}
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text))
 
 
 def _size(size_bytes: int) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from penstock.data.zarr.arrangement import dims_of
 from penstock.data.zarr.arrays import Normal
 from penstock.data.zarr.statistics.moments import Moments
+from penstock.display import panel, table
 from penstock.errors import Damaged, Unusable
 from penstock.verbs import open as open_object
 
@@ -262,6 +263,13 @@ class ZarrStatistics:
         for title, side in (("", self.samples), ("target ", self.targets)):
             lines += [f"{title}{name or 'array'}: {each}" for name, each in side.items() if each is not None]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the line of each array as a row, for a notebook."""
+        sides = (("", self.samples), ("target ", self.targets))
+        named = ((f"{title}{name or 'array'}", each) for title, side in sides for name, each in side.items())
+        title = "Statistics" if self.complete else f"Statistics of part {self.part[0]} of {self.part[1]}"
+        return panel(f"{title}, {self.progress}", table((name, repr(each)) for name, each in named if each is not None))
 
     def normalize(
         self, arrays: Sequence[StoredArray], samples: Sequence[str], targets: Sequence[str]
