@@ -2,12 +2,14 @@
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
 from penstock import errors
 from penstock.errors import NotFound, PenstockError, Throttled, Transient
 
+ROOT = Path(__file__).parents[1]
 CLASSES = [each for each in map(errors.__dict__.get, errors.__all__) if isinstance(each, type)]
 
 
@@ -121,3 +123,31 @@ def test_shared_access_signature_in_message_is_hidden():
 def test_oci_namespace_is_shown_but_user_information_is_hidden():
     text = str(PenstockError("see oci://bucket@namespace/key and s3://key:secret@bucket/key"))
     assert text == "see oci://bucket@namespace/key and s3://[hidden]@bucket/key"
+
+
+def _sections():
+    """Return the lines of troubleshooting.md below each heading that ends in a name."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    parts = re.split(r"(?m)^#{2,3} (.*)$", page)
+    return {heading.split(": ")[-1]: body for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@pytest.mark.parametrize("name", [kind.__name__ for kind in CLASSES if kind is not PenstockError])
+def test_every_error_has_a_section_of_the_troubleshooting_page(name):
+    assert _sections()[name].strip()
+
+
+def test_texts_of_the_troubleshooting_page_are_those_of_the_code():
+    code = "".join(each.read_text("utf-8") for each in sorted((ROOT / "src" / "penstock").rglob("*.py")))
+    code = re.sub(r'["\s]+[fr]?"?', " ", code)  # a message goes over several literals
+    sections, found = _sections(), 0
+    for name in {kind.__name__ for kind in CLASSES} & {*sections}:
+        for row in re.findall(r"(?m)^\| (`.*?) \| ", sections[name]):
+            for text in re.findall(r"`([^`]+)`(?! \((?:libcurl|the system)'s\))", row):
+                words = text.split()
+                runs = [" ".join(words[at : at + 3]).strip(";:,.…") for at in range(len(words) - 2)]
+                if "…" in {words[0], words[-1]} and len(words) <= 3:
+                    continue  # a code of the store
+                assert any(run in code for run in runs), f"no message of {name} has {text!r}"
+                found += 1
+    assert found > 60
