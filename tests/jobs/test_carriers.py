@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,12 @@ def driver(cluster, program, *words):
     )
 
 
-def told(process, timeout=120):
+def told(process, timeout=120, lines=1):
     out, errors = process.communicate(timeout=timeout)
     assert process.returncode == 0, errors
     # Ray itself writes of dead workers to standard output.
-    return out.strip().rpartition("\n")[2]
+    last = out.strip().split("\n")[-lines:]
+    return last[0] if lines == 1 else last
 
 
 def test_parts_run_on_all_nodes_without_torch_and_finish_once(cluster, tmp_path):
@@ -99,6 +101,32 @@ def test_a_part_that_kills_its_workers_is_set_aside_and_the_others_go_on(cluster
     assert not (tmp_path / "finished").exists()
     assert told(driver(cluster, DEADLY, tmp_path, "", 0)) == "5"
     assert records.numbers(failed=True) == set()
+
+
+WARM = """
+import sys
+import penstock as ps
+address, cache, url, endpoint = sys.argv[1:]
+store = ps.S3Options(endpoint=endpoint, cache=ps.CacheOptions(path=cache))
+done = ps.warm([url], on=ps.Ray(address=address), store=store)
+print(done.nodes, done.fetched + done.present, done.failed)
+try:
+    ps.warm(url + "none", on=ps.Ray(address=address), store=store)
+except ps.errors.NotFound as error:
+    print(error.url)
+"""
+
+
+def test_each_machine_warms_its_cache_with_everything(cluster, tmp_path):
+    with FaultServer.start() as server:
+        server.make("bucket")
+        for number in range(20):
+            server.put("bucket", f"a/{number}", b"x")
+        out = told(driver(cluster, WARM, tmp_path / "cache", "s3://bucket/a/", server.store.endpoint), lines=2)
+        assert out == ["2 40 0", "s3://bucket/a/none"]
+        # One directory for both: each object is there once.
+        store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path / "cache")))
+        assert ps.warm("s3://bucket/a/", store=store).present == 20
 
 
 def example(cluster, name, *words):

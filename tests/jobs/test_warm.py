@@ -61,6 +61,25 @@ def counts(done):
     return done.fetched, done.present, done.missing, done.left_out, done.failed
 
 
+def test_shares_warm_each_read_once_together(server, near):
+    store = near()
+    found = [ps.warm(url(server), part=f"{number}/3", store=store) for number in (1, 2, 3)]
+    assert [counts(each) for each in found] == [(14, 0, 0, 0, 0), (14, 0, 0, 0, 0), (13, 0, 0, 0, 0)]
+    assert gets(server) == COUNT + 1
+
+
+def test_a_cluster_warms_no_share_and_no_reads_of_a_rank(server, near):
+    loader = ps.DataLoader(ps.MapDataset.from_prefix(url(server), store=near()), 4)
+    for what, options, told in (
+        (url(server), {"part": "1/2"}, "leave out part="),
+        (loader, {}, "a DataLoader reads what its rank needs"),
+        (loader.dataset.batched(4), {}, "pass its dataset"),
+        (url(server), {"store": near()}, "secret"),
+    ):
+        with pytest.raises(Unusable, match=told):
+            ps.warm(what, on=ps.Ray(), **options)
+
+
 def test_a_prefix_a_catalog_a_dataset_and_a_loader_warm_the_same_objects(server, near):
     store = near()
     catalog = ps.Catalog.scan(url(server), store=store)

@@ -1,4 +1,7 @@
-"""What carries out the parts of a job: this process, or tasks on a Ray cluster. A carrier knows nothing of the work."""
+"""What carries out the parts of a job: this process, or tasks on a Ray cluster. A carrier knows nothing of the work.
+
+``on_each_node`` is for work that belongs to machines, and not to parts.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import PenstockError, Transient, Unreachable, Unusable, needing
 from penstock.jobs.parts.operation import Ended, Means, Part, done, fail
@@ -21,12 +24,14 @@ from penstock.values import whole
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from penstock.jobs.parts.operation import Operation
     from penstock.options import StoreOptions
 
-__all__ = ["Carrier", "Here", "Ray", "carrier"]
+__all__ = ["Carrier", "Here", "Ray", "carrier", "on_each_node"]
+
+R = TypeVar("R")
 
 # Parts in Ray's hands for each that can run: enough that no processor waits, and that an autoscaler sees demand.
 _AHEAD = 2.5
@@ -115,8 +120,6 @@ class _OnRay(Carrier):
     def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
         """Give parts to the cluster, 2 to 3 for each that can run at once."""
         ray = self._ray
-        began = self._connected()
-        given = dict[Any, _Attempt]()
         # Ray's own retries come at once, and on a machine that died a second ago they fail again.
         task = ray.remote(_part).options(
             num_cpus=self._options.cpus_per_part,
@@ -124,10 +127,10 @@ class _OnRay(Carrier):
             scheduling_strategy="SPREAD",
             name=f"penstock.{operation.name}",
         )
-        window = _Window(ray, self._options.cpus_per_part)
-        coming = (_Attempt(part) for part in parts)
-        again = deque[_Attempt]()
-        try:
+        with _connection(ray, self._options.address), _cancelled(ray) as given:
+            window = _Window(ray, self._options.cpus_per_part)
+            coming = (_Attempt(part) for part in parts)
+            again = deque[_Attempt]()
             attempt = next(coming, None)
             while attempt is not None or given or again:
                 while again and again[0].not_before <= monotonic():
@@ -141,27 +144,6 @@ class _OnRay(Carrier):
                         again.append(ended)
                     else:
                         yield ended
-        finally:
-            self._cancel(given)
-            if began:
-                ray.shutdown()
-
-    def _connected(self) -> bool:
-        """Connect to the cluster; return whether this has made the connection."""
-        if self._ray.is_initialized():
-            return False
-        try:
-            # What each dead worker prints would bury the one line that tells of it.
-            self._ray.init(address=self._options.address, logging_level="ERROR", log_to_driver=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise Unreachable(
-                f"cannot reach a Ray cluster at {self._options.address!r}: {error}; start one (ray start --head), or "
-                "pass its address"
-            ) from error
-        if threading.current_thread() is threading.main_thread():
-            # Ray has put a handler of its own below Python's, which would end this process at once.
-            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-        return True
 
     def _ended(self, given: dict[Any, _Attempt], limit_s: float, means: Means) -> Iterator[Ended | _Attempt]:
         """Wait until parts end, and yield them; those whose worker has died as attempts to be made again."""
@@ -180,14 +162,7 @@ class _OnRay(Carrier):
         try:
             ended: Ended = self._ray.get(ref)
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, PenstockError):
-                raise cause from error
-            if isinstance(cause, ImportError):
-                raise Unusable(
-                    f"the workers of the cluster cannot import Penstock: {cause}; install it there"
-                ) from error
-            raise
+            raise _cause(error) from error
         except errors.RayError as error:
             # Until Ray has noticed that a machine is gone, it gives tasks to it.
             gone = isinstance(error, errors.LocalRayletDiedError | errors.NodeDiedError)
@@ -208,16 +183,6 @@ class _OnRay(Carrier):
         fail(record, lost)
         means.records.write(record)
         return Ended(record, lost)
-
-    def _cancel(self, given: dict[Any, _Attempt]) -> None:
-        """Cancel the parts that are in Ray's hands, and give them some seconds to end."""
-        if not given:
-            return
-        refs = [*given]
-        with suppress(Exception):
-            for ref in refs:
-                self._ray.cancel(ref)
-            self._ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_S)
 
 
 class _Attempt:
@@ -259,6 +224,56 @@ class _Window:
         return self._size
 
 
+def on_each_node(on: Ray, name: str, function: Callable[[Any], R], argument: object) -> Generator[R | PenstockError]:
+    """Call a function on each machine of a cluster that has the processors of a part; yield the results as they come.
+
+    A machine that is lost, or takes ``on.retries`` further workers with it, has ``Transient`` in place of a result.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        Unusable: The argument holds a secret; or no machine has so many processors.
+        Unreachable: The cluster cannot be reached.
+        PenstockError: The function has raised it.
+
+    """
+    ray = _library()
+    blob = ray.cloudpickle.dumps((VERSION, function, argument))
+    with needing("on=ps.Ray(…) needs Ray", ray="ray"):
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
+
+    task, named = ray.remote(_call), f"penstock.{name}"
+    with _connection(ray, on.address), _cancelled(ray) as given:
+        for node in ray.nodes():
+            # Head nodes often have none, and nothing trains there.
+            if node["Alive"] and node["Resources"].get("CPU", 0.0) >= on.cpus_per_part:
+                here = task.options(
+                    num_cpus=on.cpus_per_part,
+                    max_retries=on.retries,
+                    scheduling_strategy=At(node["NodeID"], soft=False),
+                    name=named,
+                )
+                given[here.remote(blob)] = node["NodeManagerHostname"]
+        if not given:
+            raise Unusable(f"no machine of the cluster has cpus_per_part={on.cpus_per_part:g} processors")
+        while given:
+            ready, _ = ray.wait([*given], num_returns=1)
+            host = given.pop(ready[0])
+            try:
+                yield ray.get(ready[0])
+            except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
+                raise _cause(error) from error
+            except ray.exceptions.RayError as error:
+                why = str(error).strip().partition("\n")[0]
+                yield Transient(f"machine {host} was lost, or its workers died ({why}); repeat the call", url=name)
+
+
+def _call(blob: bytes) -> Any:  # noqa: ANN401  the function's
+    """Call a function in a worker of the cluster."""
+    version, function, argument = pickle.loads(blob)  # noqa: S301  of its own driver
+    _check_version(version)
+    return function(argument)
+
+
 def _part(blob: bytes, url: str, part: Part) -> Ended:
     """Do a part in a worker of the cluster."""
     operation, records = _opened(blob, url)
@@ -271,10 +286,60 @@ def _part(blob: bytes, url: str, part: Part) -> Ended:
 @lru_cache(maxsize=4)
 def _opened(blob: bytes, url: str) -> tuple[Operation, Records]:
     version, operation = pickle.loads(blob)  # noqa: S301  of the job's own driver
-    if version != VERSION:
-        raise Unusable(f"the workers have Penstock {VERSION}, and the driver has {version}: install the same version")
+    _check_version(version)
     store: StoreOptions | str = operation.store
     return operation, Records(url, store)
+
+
+def _check_version(version: str) -> None:
+    if version != VERSION:
+        raise Unusable(f"the workers have Penstock {VERSION}, and the driver has {version}: install the same version")
+
+
+@contextmanager
+def _connection(ray: Any, address: str) -> Generator[None]:  # noqa: ANN401  the library
+    """Connect to a cluster, unless the program has done so; end what was begun."""
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        # What each dead worker prints would bury the one line that tells of it.
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise Unreachable(
+            f"cannot reach a Ray cluster at {address!r}: {error}; start one (ray start --head), or pass its address"
+        ) from error
+    if threading.current_thread() is threading.main_thread():
+        # Ray has put a handler of its own below Python's, which would end this process at once.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _cancelled(ray: Any) -> Generator[dict[Any, Any]]:  # noqa: ANN401  the library
+    """Yield a dictionary of tasks in Ray's hands; cancel those that are left, and give them some seconds to end."""
+    given: dict[Any, Any] = {}
+    try:
+        yield given
+    finally:
+        if refs := [*given]:
+            with suppress(Exception):
+                for ref in refs:
+                    ray.cancel(ref)
+                ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_S)
+
+
+def _cause(error: Exception) -> Exception:
+    """Return what a task has raised, if it is Penstock's; what to do if the workers lack Penstock; else the error."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, PenstockError):
+        return cause
+    if isinstance(cause, ImportError):
+        return Unusable(f"the workers of the cluster cannot import Penstock: {cause}; install it there")
+    return error
 
 
 def _library() -> Any:  # noqa: ANN401  its module

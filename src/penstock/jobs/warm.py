@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.contracts.fetching import CachedFetching
 from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.jobs.parts.operation import nothing
+from penstock.jobs.parts.records import Share
 from penstock.jobs.selection import select
 from penstock.options import StoreOptions
 from penstock.progress import bar
@@ -21,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.jobs.carriers import Ray
     from penstock.source import Source
 
     Place = str | os.PathLike[str]
 
-__all__ = ["Readable", "WarmFailure", "Warmed", "warm", "warm_into"]
+__all__ = ["Readable", "WarmFailure", "Warmed", "warm", "warm_into", "warm_nodes"]
 
 # Piece of a longer object: the read-ahead stays within its budget.
 _PIECE_BYTES = 16 << 20
@@ -75,6 +79,7 @@ class Warmed:
         missing: Number of reads of missing objects: deleted since the listing, or array chunks that were never written.
         left_out: Number of reads that do not fit into the cache after the previous ones; nothing was read.
         failed: Number of reads that failed.
+        nodes: Number of machines; the other numbers are the sums of theirs.
         failures: The first 100 failures.
 
     """
@@ -85,12 +90,21 @@ class Warmed:
     missing: int = 0
     left_out: int = 0
     failed: int = 0
+    nodes: int = 1
     failures: list[WarmFailure] = field(default_factory=list)
+
+    def add(self, other: Warmed) -> None:
+        """Add the result of another machine."""
+        for name in ("fetched", "fetched_bytes", "present", "missing", "left_out", "failed", "nodes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.failures += other.failures[: _SHOWN - len(self.failures)]
 
 
 def warm(
     what: Place | Catalog | Readable | Iterable[Place],
     *,
+    part: str | None = None,
+    on: Ray | None = None,
     store: StoreOptions | str | None = None,
     progress: bool | None = None,
 ) -> Warmed:
@@ -101,9 +115,15 @@ def warm(
     failure does not stop the other reads. One request for each 1,000 objects of a URL, and one for each read that the
     cache does not have.
 
+    A cache belongs to a machine. With ``on``, each machine of a Ray cluster that has processors warms its own one with
+    all of ``what``. Processes that share a cache in a shared directory share the reads with ``part``. There is no
+    ``job=``: what is in a cache is its record.
+
     Args:
         what: A URL (an object, a prefix or a glob), a list of URLs, a ``Catalog``, or a dataset (all of its samples);
             or a loader or a dataset's ``batched(…)``: the objects of this rank's next epoch, in that order.
+        part: This process's share of the reads, such as ``"3/16"``: the third of sixteen. Default: all.
+        on: Ray cluster whose machines warm their caches; default: this machine.
         store: Options, or the name of a profile, for URLs and catalogs. A dataset has its own.
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
 
@@ -111,8 +131,10 @@ def warm(
         Numbers of reads: from the store, already in the cache, left out, and failed.
 
     Raises:
-        Unusable: The store has no cache; ``store`` is given for a dataset or loader; or ``what`` has another type.
+        Unusable: The store has no cache; ``store`` is given for a dataset or loader; ``what`` has another type; or
+            ``on`` is given with ``part``, with a loader, or with options that hold a secret.
         NotFound: A URL matches no objects.
+        Transient: A machine was lost; the others are done.
 
     Example:
         >>> options = ps.S3Options(cache=ps.CacheOptions(path="cache"))
@@ -122,16 +144,57 @@ def warm(
         60
 
     """
-    done = Warmed()
+    if on is not None:
+        if part is not None:
+            raise Unusable("on= warms the caches of all machines, each with everything: leave out part=")
+        return warm_nodes(what, store, on, progress=progress)
+    done, share = Warmed(), Share.of(part)
     with bar("warming", None, None, shown=progress) as count:
-        warm_into(done, what, store, count)
+        warm_into(done, what, store, count, share)
     return done
 
 
-def warm_into(done: Warmed, what: object, store: StoreOptions | str | None, count: Callable[[int, int], None]) -> None:
+def warm_into(
+    done: Warmed,
+    what: object,
+    store: StoreOptions | str | None,
+    count: Callable[[int, int], None],
+    share: Share | None = None,
+) -> None:
     """Run ``warm`` and add to ``done`` as it proceeds; ``count`` receives 1 and the bytes of each read."""
+    first, step = (0, 1) if share is None else (share.number - 1, share.count)
     for source, spans in _groups(what, store):
-        _Warming(source, done, count).carry_out(spans)
+        _Warming(source, done, count).carry_out(islice(spans, first, None, step))
+
+
+def warm_nodes(what: object, store: StoreOptions | str | None, on: Ray, *, progress: bool | None = None) -> Warmed:
+    """Warm the cache of each machine of a cluster; return the sums. Raises the errors of ``warm``."""
+    from penstock.jobs.carriers import on_each_node
+
+    if isinstance(what, Iterable) and not isinstance(what, str | Catalog | Readable):
+        # Perhaps an iterator.
+        what = [*what]
+    elif not isinstance(what, Catalog) and isinstance(what, Readable) and not hasattr(what, "batched"):
+        raise Unusable(
+            f"a {type(what).__name__} reads what its rank needs, and on= warms other machines: pass its dataset"
+        )
+    done, lost = Warmed(nodes=0), None
+    with bar("warming machines", None, None, shown=progress) as count:
+        for result in on_each_node(on, "warm", _warm_here, (what, store)):
+            if isinstance(result, PenstockError):
+                lost = lost or result
+            else:
+                done.add(result)
+                count(1, result.fetched_bytes)
+    if lost is not None:
+        raise lost
+    return done
+
+
+def _warm_here(given: tuple[object, StoreOptions | str | None]) -> Warmed:
+    done = Warmed()
+    warm_into(done, *given, nothing)
+    return done
 
 
 def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[Source, Iterable[Span]]]:

@@ -51,6 +51,7 @@ def test_a_cache_is_warmed_listed_verified_and_emptied(run, server, tmp_path):
         "missing": 0,
         "left_out": 0,
         "failed": 0,
+        "nodes": 1,
     }
     before = len(server.seen("get"))
     done = run("warm", "s3://cached/a")

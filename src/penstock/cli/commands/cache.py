@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import CacheFolder, JsonOne, JsonUrls, Store, with_options, with_store
-from penstock.cli.output import CODES, code_of, counted, harmless, moment, readable, write
+from penstock.cli.options import CacheFolder, JsonOne, JsonUrls, Store, cluster, with_options, with_store
+from penstock.cli.output import CODES, aside, code_of, counted, harmless, moment, readable, write
 from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable
 from penstock.progress import bar
 
 if TYPE_CHECKING:
+    from penstock.jobs.parts.records import Share
     from penstock.jobs.warm import Warmed
 
 __all__ = ["Row", "app", "as_json", "as_long", "as_url"]
@@ -132,17 +133,34 @@ def as_json(row: Row) -> str:
     return dumps(record)
 
 
+def _warming(
+    *,
+    part: Annotated[str | None, Option("--part", metavar="N/COUNT", help="Only this share of the reads: 3/16.")] = None,
+    ray: Annotated[
+        str | None, Option("--ray", metavar="ADDRESS", help="Warm the cache of each machine of this Ray cluster.")
+    ] = None,
+    json: JsonOne = False,
+) -> tuple["Share", "ps.Ray | None", bool]:
+    from penstock.jobs.parts.records import Share
+
+    on = cluster(ray)
+    if on is not None and part is not None:
+        raise Unusable("--ray warms the caches of all machines, each with everything: leave out --part")
+    return Share.of(part), on, json
+
+
 @cache.command(
     epilog="Examples: PENSTOCK_CACHE=/nvme/cache penstock cache warm s3://bucket/train; "
-    "penstock cache warm --catalog --cache /nvme/cache s3://bucket/train.catalog"
+    "penstock cache warm --catalog --cache /nvme/cache s3://bucket/train.catalog --ray auto"
 )
 @with_store
+@with_options("how", _warming)
 def warm(
     urls: Annotated[list[str], Argument(metavar="URL...", help="Objects, prefixes or globs.")],
     *,
     catalog: Annotated[bool, Option("--catalog", help="URLs are those of saved catalogs.")] = False,
     cache: CacheFolder = None,
-    json: JsonOne = False,
+    how: tuple["Share", "ps.Ray | None", bool],
     store: Store,
 ) -> None:
     """Read objects into the cache, in parallel; those that are there already cost no request.
@@ -151,18 +169,22 @@ def warm(
     An interrupted command is repeated and goes on where it was. What does not fit is left out, with exit code 6.
     """
     # Imported late: it needs numpy, and the help of all commands does not.
-    from penstock.jobs.warm import Warmed, warm_into
+    from penstock.jobs.warm import Warmed, warm_into, warm_nodes
 
     if cache is not None:
         if isinstance(store, str):
             raise Unusable("--cache and --store: a profile has its own cache: name one of the two")
         store = replace(store, cache=replace(store.cache or ps.CacheOptions(), path=cache))
-    done = Warmed()
+    share, on, json = how
+    done = Warmed(nodes=0 if on else 1)
     try:
-        with bar("warming", None, None) as count:
+        with aside(on), bar("warming", None, None) as count:
             for url in urls:
                 what = ps.Catalog.open(url, store=store) if catalog else url
-                warm_into(done, what, store, count)
+                if on is None:
+                    warm_into(done, what, store, count, share)
+                else:
+                    done.add(warm_nodes(what, store, on))
     finally:
         # After Ctrl-C and errors, too.
         _tell(done, as_json=json)
@@ -175,6 +197,7 @@ def _tell(done: "Warmed", *, as_json: bool) -> None:
     for each in done.failures:
         print(f"penstock: {printable(str(each.error))}", file=sys.stderr)
     words = [f"read {counted(done.fetched, 'part')}, {readable(done.fetched_bytes)}"]
+    words[0] += f" on {done.nodes:,} machines" if done.nodes > 1 else ""
     words += [f"{done.present:,} were there"] if done.present else []
     words += [f"{done.missing:,} not in the store"] if done.missing else []
     words += [f"{done.failed:,} failed"] if done.failed else []
