@@ -64,19 +64,19 @@ class _Concat(JoinedDataset):
 
     def portions(self) -> list[int]:
         """Return the ``Member.share`` of each part; in catalog order, one part reads at a time."""
-        return shares(np.diff(self._bounds).tolist()) if self._mixed else super().portions()
+        return shares(self._lengths) if self._mixed else super().portions()
 
     def with_parts(self, classes: tuple[str, ...], parts: Sequence[CatalogDataset]) -> Self:
         """Return this dataset of the same ``parts`` with labels that are numbers in ``classes``."""
         dataset = copy(self)
         dataset.classes = classes
-        dataset.join(parts, np.diff(self._bounds).tolist())
+        dataset.join(parts, self._lengths)
         return dataset
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
         """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
         dataset = copy(self)
-        bounds = self._bounds.tolist()
+        bounds = self._bounds
         dataset.parts = tuple(
             part.ordered(_within(order, bounds[number], bounds[number + 1], bounds[-1]), iterations)
             for number, part in enumerate(self.parts)
@@ -107,7 +107,7 @@ class _Concat(JoinedDataset):
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def _size(self) -> int:
-        return int(self._bounds[-1])
+        return self._bounds[-1]
 
     def __repr__(self) -> str:
         """Return the number of samples and of parts."""
@@ -166,7 +166,7 @@ class ConcatMap(_Concat, Dataset[Any]):
 
     def _sliced(self, rows: range) -> ConcatMap:
         found, step = list[MapDataset](), rows.step
-        for part, start, stop in zip(self.parts, self._bounds.tolist(), self._bounds[1:].tolist(), strict=False):
+        for part, start, stop in zip(self.parts, self._bounds, self._bounds[1:], strict=False):
             low = -(-(start - rows.start) // step) if step > 0 else -(-(stop - 1 - rows.start) // step)
             high = -(-(stop - rows.start) // step) if step > 0 else (start - rows.start) // step + 1
             mine = rows[max(low, 0) : max(high, 0)]

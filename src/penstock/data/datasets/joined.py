@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from functools import cached_property, partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.joint import JointReading, Member
@@ -65,7 +64,8 @@ class JoinedDataset(BatchableDataset):
     def join(self, parts: Sequence[BatchableDataset], lengths: Sequence[int]) -> None:
         """Take ``parts``, of so many samples each."""
         self.parts = tuple(parts)
-        self._bounds = np.concatenate(([0], np.cumsum(np.array(lengths, dtype=np.int64))))
+        self._lengths = lengths
+        self._bounds = [*accumulate(lengths, initial=0)]
         self._joint = JointContents([each.contents for each in parts if each.contents is not None])
 
     @property
@@ -95,14 +95,15 @@ class JoinedDataset(BatchableDataset):
 
     def split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the number of each sample's part, and its number in that."""
-        found = np.array(batch, dtype=np.int64)
-        numbers = np.searchsorted(self._bounds, found, side="right") - 1
-        indices: list[int] = (found - self._bounds[numbers]).tolist()
+        bounds = self._bounds
+        # Not by numpy, which lets go of the interpreter's lock: getting it back may take 0.1 ms.
+        numbers = [bisect_right(bounds, index) - 1 for index in batch]
+        indices = [index - bounds[number] for index, number in zip(batch, numbers, strict=True)]
         if Repeat in map(type, batch):
             indices = [
                 Repeat(index) if type(given) is Repeat else index for index, given in zip(indices, batch, strict=True)
             ]
-        return numbers.tolist(), indices
+        return numbers, indices
 
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``."""

@@ -24,6 +24,7 @@ __all__ = ["MOST_SHARES", "JointReading", "Member", "shares"]
 # lies farther ahead waits, so that looking for it does not draw a whole epoch.
 _AHEAD = 1 << 16
 MOST_SHARES = 16
+_COUNTS = tuple(each.name for each in fields(ReadCounts))
 
 
 class Noted(Protocol):
@@ -56,7 +57,8 @@ class _Feed:
     """The samples of batches by dataset, as far as they are known.
 
     Attributes:
-        turns: For each batch that was drawn and not taken, the number of each sample's dataset.
+        turns: For each batch that was drawn and not taken, the number of each sample's dataset, and the places of each
+            dataset's samples in the batch.
         taken: Number of samples that were taken.
 
     """
@@ -66,7 +68,7 @@ class _Feed:
         self._waiting: list[deque[list[int]]] = [deque() for _ in range(count)]
         self._drawn = 0
         self._ended = False
-        self.turns: deque[list[int]] = deque()
+        self.turns: deque[tuple[list[int], dict[int, list[int]]]] = deque()
         self.taken = 0
 
     def draw(self) -> bool:
@@ -76,12 +78,12 @@ class _Feed:
             self._ended = batch is None
             return False
         numbers, indices = self._split(batch)
-        found: dict[int, list[int]] = {}
-        for number, index in zip(numbers, indices, strict=True):
-            found.setdefault(number, []).append(index)
-        for number, samples in found.items():
-            self._waiting[number].append(samples)
-        self.turns.append(numbers)
+        places: dict[int, list[int]] = {}
+        for slot, number in enumerate(numbers):
+            places.setdefault(number, []).append(slot)
+        for number, slots in places.items():
+            self._waiting[number].append([indices[slot] for slot in slots])
+        self.turns.append((numbers, places))
         self._drawn += len(batch)
         return True
 
@@ -128,10 +130,11 @@ class JointReading(Reading):
             each.reading(self._feed.of(number), workers * each.share) for number, each in enumerate(members)
         ]
         self._begun: set[int] = set()
-        # Of the current batch: the dataset of each sample, -1 once that is taken; the places of each dataset's samples.
+        # Of the current batch: the dataset of each sample, -1 once that is taken; the places of each dataset's samples,
+        # and how many of these are taken.
         self._numbers: list[int] = []
-        self._places: dict[int, deque[int]] = {}
-        self._shares: dict[int, int] = {}  # number of samples of each dataset
+        self._places: dict[int, list[int]] = {}
+        self._done: list[int] = [0] * len(members)
         self._batch, self._slot = -1, 0
         self._counts = ReadCounts()
 
@@ -153,12 +156,14 @@ class JointReading(Reading):
         item = next(self._readings[number])
         if not item.size:
             return item
-        places = self._places[number]
-        slots = tuple([places.popleft() for _ in range(item.length)])
+        _, _, _, url, make, samples, _ = item
+        done = self._done[number]
+        self._done[number] = after = done + item.length
+        slots = tuple(self._places[number][done:after])
         for slot in slots:
             numbers[slot] = -1
         self._feed.taken += len(slots)
-        return item._replace(batch=self._batch, slot=slots[0], size=len(numbers), slots=slots if item.samples else ())
+        return Item(self._batch, slots[0], len(numbers), url, make, samples, slots if samples else ())
 
     def _advance(self) -> None:
         """Go on to the next batch.
@@ -170,20 +175,17 @@ class JointReading(Reading):
         self._count()
         feed = self._feed
         ended = not feed.turns and not feed.draw()
-        if self._noted is not None and self._shares:
+        if self._noted is not None and self._places:
             self._note(self._noted, last=ended)
         if ended:
-            self._shares = {}
+            self._places = {}
             for number in self._begun:
                 # Ends the operation as done; closing would end it as cancelled.
                 next(self._readings[number], None)
             raise StopIteration
-        self._numbers, self._slot = feed.turns.popleft(), 0
+        (self._numbers, self._places), self._slot = feed.turns.popleft(), 0
+        self._done = [0] * len(self._readings)
         self._batch += 1
-        self._places = {}
-        for slot, number in enumerate(self._numbers):
-            self._places.setdefault(number, deque()).append(slot)
-        self._shares = {number: len(places) for number, places in self._places.items()}
         for number in self._places.keys() - self._begun:
             # All datasets of a batch read at the same time.
             self._begun.add(number)
@@ -195,11 +197,12 @@ class JointReading(Reading):
         return next((item for item in found if item is not None), None)
 
     def _count(self) -> None:
-        for each in fields(ReadCounts):
-            setattr(self._counts, each.name, sum(getattr(reading.counts, each.name) for reading in self._readings))
+        found = [reading.counts for reading in self._readings]
+        for name in _COUNTS:
+            setattr(self._counts, name, sum([getattr(counts, name) for counts in found]))
 
     def _note(self, noted: Noted, *, last: bool) -> None:
-        samples = [self._shares.get(number, 0) for number in range(len(self._readings))]
+        samples = [len(self._places.get(number, ())) for number in range(len(self._readings))]
         waited_s = [reading.counts.waiting_s for reading in self._readings]
         noted(samples, [now - before for now, before in zip(waited_s, self._waited_s, strict=True)], last=last)
         self._waited_s = waited_s
