@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself; in a row that is a
 # tuple also from those left of it.
 FLOORS: tuple[tuple[str, ...] | frozenset[str], ...] = (
-    ("errors", "values", "histogram", "version", "tree", "options", "events", "progress", "display"),
+    ("errors", "values", "histogram", "version", "tree", "options", "events", "display", "progress"),
     frozenset({"engine"}),
     frozenset({"stores"}),
     ("source", "copies", "verbs"),
@@ -47,6 +47,7 @@ USERS = {"cli"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
 HOMES = {
+    "IPython": ("progress",),
     "PIL": ("cli.demo", "testing", "compat.streaming"),
     "azure": ("stores.azure.store",),
     "awscrt": ("stores.s3.checksums",),

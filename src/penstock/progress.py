@@ -1,4 +1,4 @@
-"""Progress of long loops on standard error: on terminals only, never in logs; the only module that decides this."""
+"""Progress of long loops, on terminals and in notebooks, never in logs; the only module that decides this."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from html import escape
 from importlib.util import find_spec
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from penstock.display import size
 from penstock.errors import ConfigError, MissingExtra, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from rich.progress import Progress, ProgressColumn, TaskID
+    from IPython.display import DisplayHandle
+    from rich.progress import ProgressColumn
 
     Count = Callable[[int, int], None]
 
@@ -31,12 +34,12 @@ _OFF = ("0", "false", "no", "off")
 
 @contextmanager
 def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None = None) -> Generator[Count]:
-    """Show objects and bytes on standard error while the block runs; yield a counter that any thread may call.
+    """Show objects and bytes while the block runs; yield a counter that any thread may call.
 
-    The line appears after half a second. By default (None) it is shown if standard error is a terminal and rich is
-    installed, in the main thread and process of rank 0 (``RANK``), unless ``PENSTOCK_PROGRESS=0`` is set. True requires
-    rich; without a terminal nothing is shown in either case. A process shows one line at a time: a nested or concurrent
-    loop shows none.
+    The line appears after half a second. By default (None) it is shown below the cell of a notebook, or if standard
+    error is a terminal and rich is installed; in the main thread and process of rank 0 (``RANK``), unless
+    ``PENSTOCK_PROGRESS=0`` is set. True requires rich on a terminal; elsewhere nothing is shown in either case. A
+    process shows one line at a time: a nested or concurrent loop shows none.
 
     Args:
         title: Description of the work.
@@ -98,19 +101,21 @@ def _line(
 
 
 def _wanted(shown: bool | None) -> bool:  # noqa: FBT001  the argument of the functions above
-    if shown is False or not _on_a_terminal():
+    notebook = _in_a_notebook()
+    if shown is False or not (notebook or _on_a_terminal()):
         return False
+    able = notebook or find_spec("rich") is not None
     if shown:
-        if find_spec("rich") is None:
+        if not able:
             raise MissingExtra("a progress bar needs rich: pip install penstock[cli]")
         return True
     return (
         os.environ.get("PENSTOCK_PROGRESS", "").lower() not in _OFF
         and os.environ.get("RANK", "") in ("", "0")
-        and os.environ.get("TERM") != "dumb"
+        and (notebook or os.environ.get("TERM") != "dumb")
         and multiprocessing.parent_process() is None
         and threading.current_thread() is threading.main_thread()
-        and find_spec("rich") is not None
+        and able
     )
 
 
@@ -119,6 +124,15 @@ def _on_a_terminal() -> bool:
         return sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # standard error is closed
         return False
+
+
+def _in_a_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, which has imported IPython."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
 
 
 class _Line:
@@ -134,8 +148,7 @@ class _Line:
         # Reentrant: the garbage collector may end an abandoned line on any thread.
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._screen: _Terminal | _Notebook | None = None
 
     @classmethod
     def free(cls) -> bool:
@@ -164,49 +177,90 @@ class _Line:
             return
         with self._lock:
             _Line.shown = None
-            if self._progress is not None:
+            if self._screen is not None:
                 with suppress(OSError, ValueError):
-                    self._progress.stop()
+                    self._screen.close()
 
     def _draw(self) -> None:
-        if self._progress is None:
-            from rich.console import Console
-            from rich.progress import Progress
+        if self._screen is None:
+            kind = _Notebook if _in_a_notebook() else _Terminal
+            self._screen = kind(printable(self._title), self._objects_total, self._bytes_total, moves=self._moves)
+        self._screen.draw(self._objects, self._bytes)
 
-            self._progress = Progress(
-                *self._columns(),
-                console=Console(stderr=True),
-                transient=True,
-                redirect_stdout=False,
-                auto_refresh=False,
-            )
-            total = self._bytes_total if self._moves else None
-            self._task = self._progress.add_task(printable(self._title), total=total, objects=0)
-            self._progress.start()
-        assert self._task is not None  # noqa: S101  created together with the progress
-        self._progress.update(self._task, completed=self._bytes, objects=self._objects)
+
+class _Terminal:
+    """Line of a terminal, by rich."""
+
+    def __init__(self, title: str, objects: int | None, size_bytes: int | None, *, moves: bool) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._progress = Progress(
+            *_columns(objects, size_bytes, moves=moves),
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task(title, total=size_bytes if moves else None, objects=0)
+        self._progress.start()
+
+    def draw(self, objects: int, size_bytes: int) -> None:
+        """Show the counts."""
+        self._progress.update(self._task, completed=size_bytes, objects=objects)
         self._progress.refresh()
 
-    def _columns(self) -> list[ProgressColumn]:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+    def close(self) -> None:
+        """Erase the line."""
+        self._progress.stop()
 
-        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-        of = "" if self._objects_total is None else f"/{self._objects_total:,}"
-        if not self._moves or self._objects_total != 1:
-            columns.append(TextColumn("{task.fields[objects]:,}" + of))
-        if not self._moves:
-            return [*columns, SpinnerColumn(), TimeElapsedColumn()]
-        columns.append(SpinnerColumn() if self._bytes_total is None else BarColumn())
-        columns += [DownloadColumn(binary_units=True), TransferSpeedColumn()]
-        return columns if self._bytes_total is None else [*columns, TimeRemainingColumn()]
+
+def _columns(objects: int | None, size_bytes: int | None, *, moves: bool) -> list[ProgressColumn]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+    of = "" if objects is None else f"/{objects:,}"
+    if not moves or objects != 1:
+        columns.append(TextColumn("{task.fields[objects]:,}" + of))
+    if not moves:
+        return [*columns, SpinnerColumn(), TimeElapsedColumn()]
+    columns.append(SpinnerColumn() if size_bytes is None else BarColumn())
+    columns += [DownloadColumn(binary_units=True), TransferSpeedColumn()]
+    return columns if size_bytes is None else [*columns, TimeRemainingColumn()]
+
+
+class _Notebook:
+    """Output below the cell of a notebook, replaced in place: many updates leave one output in the file."""
+
+    def __init__(self, title: str, objects: int | None, size_bytes: int | None, *, moves: bool) -> None:
+        from IPython.display import display
+
+        self._title, self._objects, self._bytes, self._moves = title, objects, size_bytes, moves
+        self._began_s = monotonic() - _PATIENCE_S
+        self._handle: DisplayHandle = display({"text/plain": title}, raw=True, display_id=True)
+
+    def draw(self, objects: int, size_bytes: int) -> None:
+        """Show the counts."""
+        of = "" if self._objects is None else f"/{self._objects:,}"
+        words = [self._title, f"{objects:,}{of}"]
+        if self._moves:
+            total = "" if self._bytes is None else f"/{size(self._bytes)}"
+            words += [f"{size(size_bytes)}{total}", f"{size(size_bytes / max(monotonic() - self._began_s, 1e-3))}/s"]
+        text = "  ".join(words)
+        drawn = f'<progress value="{size_bytes}" max="{self._bytes}"></progress> ' if self._bytes else ""
+        self._handle.update({"text/plain": text, "text/html": f"{drawn}<code>{escape(text)}</code>"}, raw=True)
+
+    def close(self) -> None:
+        """Empty the output."""
+        self._handle.update({"text/plain": ""}, raw=True)
 
 
 _current: ContextVar[_Line | None] = ContextVar("penstock-progress", default=None)
