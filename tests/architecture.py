@@ -54,6 +54,7 @@ HOMES = {
     "boto3": ("cli.demo", "testing"),
     "botocore": ("stores.s3.credentials",),
     "certifi": ("stores.http.network",),
+    "cloudpickle": ("data.loading.sendable",),
     "ctypes": (
         *tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")),
         "engine.buffer",
@@ -99,7 +100,7 @@ HOMES = {
 }
 ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's
 ARITHMETIC = {"numpy", "xxhash"}  # what pure files may use
-DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never missed
+DONE_WITHOUT = {"certifi", "cloudpickle"}  # used where it happens to be installed, and never missed
 # Rooms, or single files, that nobody enters without the library, so they may import it at once; all others do it inside
 # a function.
 FACING = {

@@ -90,7 +90,8 @@ def test_the_example_trains_from_a_folder_of_classes_and_continues(cluster, tmp_
 
 @pytest.mark.slow
 def test_elastic_workers_two_then_four_then_three_lose_and_repeat_nothing(settings, tmp_path):
-    settings |= {"workers": [2, 4], "dies": 0, "grows": 8, "shrinks": 14}
+    # The transform is a lambda of the driver's program: worker processes get its code.
+    settings |= {"workers": [2, 4], "dies": 0, "grows": 8, "shrinks": 14, "spawned": True}
     with RayCluster.start() as cluster, ThreadPoolExecutor(1) as pool:
         running = pool.submit(fit, cluster, settings)
         awaited(tmp_path / "grows", running)

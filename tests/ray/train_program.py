@@ -27,7 +27,8 @@ def train(settings):
     folder = Path(settings["folder"])
     rank, world = dist.get_rank(), dist.get_world_size()
     dataset = ps.MapDataset.from_prefix(settings["url"], transform=lambda sample: int(sample.key.rpartition("/")[2]))
-    loader = ps.DataLoader(dataset, GLOBAL_BATCH // world, shuffle=True, collate_fn=list)
+    spawned = {"num_workers": 1, "multiprocessing_context": "spawn"} if settings.get("spawned") else {}
+    loader = ps.DataLoader(dataset, GLOBAL_BATCH // world, shuffle=True, collate_fn=list, **spawned)
     try:
         ray.train.torch.prepare_data_loader(loader)
     except Unusable as error:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
-from penstock.data.loading.loader import check_sendable
+from penstock.data.loading.sendable import travel_by_value
 from penstock.errors import Unusable
 from tests.data.datasets.transforms import number, numbered
 from tests.edges.launch import program
@@ -26,12 +29,14 @@ def dataset(tmp_path_factory):
     "context", ["spawn", "forkserver", pytest.param(multiprocessing.get_context("spawn"), id="context")]
 )
 @pytest.mark.parametrize("name", ["transform", "collate_fn"])
-def test_a_lambda_is_refused_by_its_name_where_workers_are_spawned(dataset, name, context):
+def test_without_cloudpickle_a_lambda_is_refused_where_workers_are_spawned(dataset, name, context, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    monkeypatch.delitem(sys.modules, "ray.cloudpickle", raising=False)
     ours = ps.MapDataset.from_catalog(
         dataset.catalog, transform=(lambda sample: sample) if name == "transform" else number
     )
     collate = (lambda samples: samples) if name == "collate_fn" else None
-    with pytest.raises(Unusable, match=rf"{name}=<function .*lambda.*num_workers=2.*def at the top of a module"):
+    with pytest.raises(Unusable, match=rf"{name}=<function .*lambda.*num_workers=2.*install cloudpickle"):
         ps.DataLoader(ours, 2, num_workers=2, collate_fn=collate, multiprocessing_context=context)
 
 
@@ -48,7 +53,41 @@ class Method(ps.MapDataset):
 
 def test_picklable_transforms_are_accepted(dataset):
     for function in (number, partial(number), None, Method.from_catalog(dataset.catalog).transform):
-        check_sendable({"transform": function}, 2, "spawn")
+        assert not travel_by_value({"transform": function}, 2, "spawn")
+
+
+def test_what_no_pickle_holds_is_refused_with_its_cause(dataset):
+    lock = threading.Lock()
+    with pytest.raises(Unusable, match=r"transform=.* cannot be sent .*pickle '_thread\.lock'"):
+        ps.DataLoader(
+            ps.MapDataset.from_catalog(dataset.catalog, transform=lambda sample: (lock, sample)),
+            2,
+            num_workers=1,
+            multiprocessing_context="spawn",
+        )
+
+
+MAIN = """
+import os
+import sys
+import penstock as ps
+offset = 5
+class Number:
+    def __call__(self, sample):
+        return int(sample.read()) + offset
+def begun(worker):
+    os.environ["BEGUN"] = str(worker + 1)
+made = ps.MapDataset.from_prefix(sys.argv[1], transform=Number())
+collate = lambda samples: sum(samples) * int(os.environ["BEGUN"])
+how = {"multiprocessing_context": "spawn", "worker_init_fn": begun, "num_workers": 1}
+print([*ps.DataLoader(made, 2, collate_fn=collate, **how)])
+"""
+
+
+def test_functions_of_a_main_program_that_is_no_file_reach_spawned_workers(dataset):
+    words = [sys.executable, "-c", MAIN, dataset.catalog.root + dataset.catalog.base]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+    assert ended.stdout == "[11, 15, 19, 23]\n", ended.stderr
 
 
 def killed(_):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import multiprocessing
 import os
-import pickle
 import sys
 from collections import deque
 from dataclasses import replace
-from multiprocessing.context import BaseContext
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 from weakref import ref
@@ -24,6 +21,7 @@ from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import without_subsets
 from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
+from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
 from penstock.data.region import Slot
 from penstock.engine.node.live import Live
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["WAIT_RANGE", "DataLoader", "TraceSlot", "check_sendable", "processors", "ranged", "worker_options"]
+__all__ = ["WAIT_RANGE", "DataLoader", "TraceSlot", "processors", "ranged", "worker_options"]
 
 T = TypeVar("T")
 
@@ -182,7 +180,10 @@ class DataLoader:
         if not self.num_workers:
             return None
         functions = {**self.dataset.transforms, "collate_fn": self._batches.collate_fn}
-        check_sendable(functions, self.num_workers, options.get("multiprocessing_context"))
+        context, initial = options.get("multiprocessing_context"), options.get("worker_init_fn")
+        self._worker_batches.by_value = travel_by_value(functions, self.num_workers, context)
+        if travel_by_value({"worker_init_fn": initial}, self.num_workers, context):
+            options["worker_init_fn"] = ByValue(initial)
         return TorchDataLoader(
             self._worker_batches,
             batch_size=None,
@@ -404,9 +405,20 @@ class _WorkerBatches(TorchIterableDataset[Any]):
     def __init__(self, batches: Batched, on_error: OnError) -> None:
         self.batches = batches
         self.on_error = on_error
+        self.by_value = False  # functions that other processes cannot import travel as values
         self.counters: Counters | None = None  # shared with the loader once that iterates
         self.requests: Requests | None = None  # the same
         self.trace = TraceSlot()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a process that is not forked gets."""
+        return {**vars(self), "batches": ByValue(self.batches)} if self.by_value else vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what another process has sent."""
+        vars(self).update(state)
+        if isinstance(self.batches, ByValue):
+            self.batches = self.batches.value
 
     def __iter__(self) -> Iterator[Delivery]:
         self.trace.enter()
@@ -441,59 +453,6 @@ def _itself(delivery: T) -> T:
 
 def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
     return lambda samples: second(first(samples))
-
-
-_GUARD = 'write what the script does below if __name__ == "__main__":, or pass num_workers=0, which decodes in threads'
-
-
-def check_sendable(functions: Mapping[str, object], workers: int, context: object) -> None:
-    """Raise for functions that cannot be pickled, if ``context`` starts ``workers`` processes without fork.
-
-    Methods are not checked here: pickling a method means pickling its object. ``context`` is the argument
-    ``multiprocessing_context`` of torch's DataLoader.
-
-    Raises:
-        Unusable: A lambda, or a function defined inside another.
-
-    """
-    given = context.get_start_method() if isinstance(context, BaseContext) else context
-    method = given or multiprocessing.get_start_method()
-    for name, function in functions.items() if method != "fork" else ():
-        if function is None or inspect.ismethod(function):
-            continue
-        try:
-            pickle.dumps(function)
-        except (AttributeError, TypeError, pickle.PicklingError) as error:
-            raise Unusable(
-                f"{name}={function!r} cannot be sent to num_workers={workers} processes, which {method!r} starts "
-                f"({error}): define it with def at the top of a module (functools.partial carries arguments), or pass "
-                'num_workers=0, which decodes in threads, or multiprocessing_context="fork"'
-            ) from error
-
-
-def ended_worker(error: Exception, context: BaseContext | None) -> str:
-    """Return a hint for an error of torch about a worker process that ended or did not start; empty for other errors.
-
-    ``context`` is that of the loader, None for the default.
-    """
-    text = str(error)
-    if not isinstance(error, RuntimeError):
-        return ""
-    method = context.get_start_method() if context is not None else multiprocessing.get_start_method()
-    if "bootstrapping phase" in text:
-        return f"workers that {method!r} starts import the script again: {_GUARD}"
-    if not text.startswith("DataLoader worker (pid"):
-        return ""
-    if "Bus error" in text:
-        return "workers pass batches on in shared memory, and /dev/shm is full: make it larger, or lower prefetch="
-    hint = (
-        "a worker process was killed, or ended itself. If the kernel or the container killed it (dmesg names it), "
-        "memory ran out: lower num_workers=, prefetch=, batch_size or ReadOptions(ahead_bytes=…), or pass "
-        "num_workers=0, which decodes in threads of one process"
-    )
-    if method == "fork":
-        return hint
-    return f"{hint}. Workers that {method!r} starts import the script again: {_GUARD}"
 
 
 _MOST_THREADS = 16  # more would mostly wait for the GIL
