@@ -56,7 +56,7 @@ def test_picklable_transforms_are_accepted(dataset):
         assert not travel_by_value({"transform": function}, 2, "spawn")
 
 
-def test_what_no_pickle_holds_is_refused_with_its_cause(dataset):
+def test_a_function_that_no_pickle_holds_is_refused_with_the_cause(dataset):
     lock = threading.Lock()
     with pytest.raises(Unusable, match=r"transform=.* cannot be sent .*pickle '_thread\.lock'"):
         ps.DataLoader(
@@ -84,7 +84,7 @@ print([*ps.DataLoader(made, 2, collate_fn=collate, **how)])
 """
 
 
-def test_functions_of_a_main_program_that_is_no_file_reach_spawned_workers(dataset):
+def test_functions_of_a_main_program_without_a_file_reach_spawned_workers(dataset):
     words = [sys.executable, "-c", MAIN, dataset.catalog.root + dataset.catalog.base]
     ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
     assert ended.stdout == "[11, 15, 19, 23]\n", ended.stderr
