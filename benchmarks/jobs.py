@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import penstock as ps
 from benchmarks.server import FILES, install, serve
 from tests.servers.ray_cluster import RayCluster
 
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 _OBJECT_BYTES = 100 << 10
 _PER_FOLDER = 500
 _NODES = 2
-_KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_REGION": "us-east-1"}
+KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_REGION": "us-east-1"}
 # Copies a tree, or a share of its parts; prints the seconds and CPU seconds of the call, without imports.
 _COPY = """
 import json, os, sys, time
 import penstock as ps
-address, share, source, dest, job, part_objects = sys.argv[1:]
+endpoint, address, share, source, dest, job, part_objects = sys.argv[1:]
 on = None
 if address:
     import ray
@@ -45,29 +46,39 @@ if address:
 print("ready", flush=True)
 sys.stdin.readline()
 began, cpu_s = time.perf_counter(), time.process_time()
-done = ps.copy_tree(source, dest, job=job, part=share or None, on=on, part_objects=int(part_objects))
+how = {"part_objects": int(part_objects), "store": ps.S3Options(endpoint=endpoint)}
+done = ps.copy_tree(source, dest, job=job, part=share or None, on=on, **how)
 print(json.dumps([time.perf_counter() - began, time.process_time() - cpu_s]), flush=True)
 # Ray's workers end with their driver, and are looked at before.
 sys.stdin.readline()
 """
+# Parts that do nothing, and then the last ones again: prints seconds to the first part, both times, and CPU seconds.
 _NOTHING = """
-import json, os, sys, time
+import json, sys, time
+from pathlib import Path
 import penstock as ps
 from penstock.jobs.parts.run import How, Job
 from tests.jobs.parts.nothing import Nothing
 address, folder, parts = sys.argv[1:]
 import ray
-ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-began, cpu_s = time.perf_counter(), time.process_time()
-job = Job(Nothing(int(parts)), folder, How(on=ps.Ray(address=address)))
-carried, first_s = job._carrier.carried, []
-def noted(*given):
-    for ended in carried(*given):
-        first_s.append(time.perf_counter() - began)
-        yield ended
-job._carrier.carried = noted
-job.work()
-print(json.dumps([first_s[0], time.perf_counter() - began, time.process_time() - cpu_s]))
+def worked():
+    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    began, cpu_s = time.perf_counter(), time.process_time()
+    job = Job(Nothing(int(parts)), folder, How(on=ps.Ray(address=address)))
+    carried, first_s = job._carrier.carried, []
+    def noted(*given):
+        for ended in carried(*given):
+            first_s.append(time.perf_counter() - began)
+            yield ended
+    job._carrier.carried = noted
+    job.work()
+    # The next one has new workers, as another driver has.
+    ray.shutdown()
+    return first_s[0], time.process_time() - cpu_s
+first_s, cpu_s = worked()
+for path in sorted(Path(folder, "done").iterdir())[-max(1, int(parts) // 10):]:
+    path.unlink()
+print(json.dumps([first_s, worked()[0], cpu_s]))
 """
 
 
@@ -87,28 +98,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", type=int, default=10_000, help="that do nothing (default %(default)s)")
     options = parser.parse_args(arguments)
     install()
-    found: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         folder = Path(name)
         (folder / "data").mkdir()
-        with serve(folder) as server, RayCluster.start(_NODES, {**_KEYS, "AWS_ENDPOINT_URL": server.plain}) as cluster:
-            _fill(folder / "from", options.objects)
-            for number in range(options.rounds):
-                for side in ("local", "ray"):
-                    address = cluster.address if side == "ray" else ""
-                    found.setdefault(side, []).append(_copied(cluster, folder, address, options.part_objects))
-                    print(f"{number + 1}  {side:<8}{found[side][-1][0]:7.2f} s", flush=True)
-            nothing = _nothing(cluster, folder, options.parts)
+        with serve(folder) as server, RayCluster.start(_NODES, KEYS) as cluster:
+            measure(cluster, server.plain, folder, options)
+
+
+def measure(cluster: RayCluster, endpoint: str, folder: Path, options: argparse.Namespace) -> None:
+    """Measure on a cluster with the keys in its environment; ``folder`` is that of the server at ``endpoint``."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    _fill(folder / "from", options.objects)
+    for number in range(options.rounds):
+        for side in ("local", "ray"):
+            words = [endpoint, cluster.address if side == "ray" else ""]
+            found.setdefault(side, []).append(_copied(cluster, folder, words, options.part_objects))
+            print(f"{number + 1}  {side:<8}{found[side][-1][0]:7.2f} s", flush=True)
+    words = [sys.executable, "-W", "ignore", "-c", _NOTHING, cluster.address, f"{folder}/nothing", str(options.parts)]
+    first_s, again_s, cpu_s = json.loads(_run(words, cluster.env))
     print(f"\n{options.objects:,} objects of 100 KiB, two processes | seconds | CPU seconds | MB/s")
     for side, times in found.items():
-        wall_s, cpu_s = (median(each) for each in zip(*times, strict=True))
-        print(f"{side:<42} | {wall_s:7.2f} | {cpu_s:11.2f} | {options.objects * _OBJECT_BYTES / wall_s / 1e6:7,.0f}")
+        wall_s, spent_s = (median(each) for each in zip(*times, strict=True))
+        rate = options.objects * _OBJECT_BYTES / wall_s / 1e6
+        print(f"{side:<42} | {wall_s:7.2f} | {spent_s:11.2f} | {rate:7,.0f}")
     ratios = [median(a[at] / b[at] for a, b in zip(found["ray"], found["local"], strict=True)) for at in (0, 1)]
     _bar("wall seconds, Ray beside local", ratios[0], 1.15)
     _bar("CPU seconds, Ray beside local", ratios[1], 1.15)
-    first_s, again_s, cpu_ms = nothing
     print(f"{options.parts:,} parts that do nothing: {first_s:.2f} s to the first")
-    _bar("milliseconds of the driver's CPU for each part", cpu_ms, 5.0)
+    _bar("milliseconds of the driver's CPU for each part", 1000 * cpu_s / options.parts, 5.0)
     _bar("seconds to the first new part of a driver that goes on", again_s, 5.0)
 
 
@@ -125,16 +142,17 @@ def _fill(tree: Path, count: int) -> None:
         os.utime(path, (old, old))
 
 
-def _copied(cluster: RayCluster, folder: Path, address: str, part_objects: int) -> tuple[float, float]:
+def _copied(cluster: RayCluster, folder: Path, words: Sequence[str], part_objects: int) -> tuple[float, float]:
     """Copy on one side; return the seconds of the slowest process, and the CPU seconds of all."""
-    places = f"{folder}/from", f"s3://{FILES}/to/", f"{folder}/job", str(part_objects)
+    (endpoint, address), environment = words, cluster.env
+    places = f"{folder}/from", f"s3://{FILES}/to/", f"{folder}/job"
     shares = [""] if address else [f"{number + 1}/{_NODES}" for number in range(_NODES)]
-    environment = cluster.env
     # The plan is made before, for both: a share without parts makes it.
-    _run([sys.executable, "-W", "ignore", "-c", _COPY, "", "1000000/1000000", *places], environment)
+    store = ps.S3Options(endpoint=endpoint, anonymous=True)
+    ps.copy_tree(*places[:2], job=places[2], part="1000000/1000000", part_objects=part_objects, store=store)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _COPY, address, share, *places],
+            [sys.executable, "-W", "ignore", "-c", _COPY, *words, share, *places, str(part_objects)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -163,18 +181,8 @@ def _copied(cluster: RayCluster, folder: Path, address: str, part_objects: int) 
     return max(wall_s for wall_s, _ in told), spent_s
 
 
-def _nothing(cluster: RayCluster, folder: Path, parts: int) -> tuple[float, float, float]:
-    """Return seconds to the first part, and to that of a driver that goes on; milliseconds of CPU for each part."""
-    words = [sys.executable, "-W", "ignore", "-c", _NOTHING, cluster.address, f"{folder}/nothing", str(parts)]
-    first_s, _, cpu_s = json.loads(_run(words, cluster.env))
-    for path in sorted((folder / "nothing" / "done").iterdir())[-max(1, parts // 10) :]:
-        path.unlink()
-    again_s, _, _ = json.loads(_run(words, cluster.env))
-    return first_s, again_s, 1000 * cpu_s / parts
-
-
 def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    done = subprocess.run(words, env=environment, input="\n\n", capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"failed: {done.stderr[-2000:]}")
     return done.stdout.strip().rpartition("\n")[2]

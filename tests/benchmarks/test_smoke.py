@@ -350,16 +350,6 @@ def test_smoke_conditions_cover_every_script_port_and_busy_thread_script():
     assert asked(conditions.CONDITIONS) == asked(here)
 
 
-@pytest.mark.usefixtures("_nginx")
-def test_jobs_are_measured_on_a_cluster_beside_processes():
-    words = ["--objects", "40", "--part-objects", "10", "--rounds", "1", "--parts", "20"]
-    command = [sys.executable, "-m", "benchmarks.jobs", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "CPU seconds, Ray beside local: " in done.stdout
-    assert "seconds to the first new part of a driver that goes on: " in done.stdout
-
-
 def test_no_peer_s_environment_is_made_anew_for_another_peer():
     wanted = {run.requirement for condition in conditions.CONDITIONS for run in condition.runs} - {conditions.OURS}
     wanted |= {requirement for section in SECTIONS for requirement in section.requirements.values()}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,15 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from benchmarks import jobs as benchmark
+from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
 from penstock.jobs.carriers import Here, carrier
 from penstock.jobs.parts.operation import Means, Part
 from penstock.jobs.parts.records import Records
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.conftest import REQUIRE_SERVERS
 from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
 from tests.servers.ray_cluster import RayCluster
@@ -42,6 +46,7 @@ DEADLY = """
 import sys
 import penstock as ps
 from penstock.jobs.parts.run import How, Job
+from tests.conftest import REQUIRE_SERVERS
 from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
 address, folder, deadly, pause_s = sys.argv[1:]
@@ -259,6 +264,18 @@ class TestRefusals:
     def test_numbers_that_make_no_sense(self, options):
         with pytest.raises(Unusable, match=next(iter(options))):
             ps.Ray(**options)
+
+
+def test_the_benchmark_measures_this_cluster_beside_processes(cluster, tmp_path, capsys):
+    if message := load_server.missing():
+        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
+    (tmp_path / "data").mkdir()
+    options = Namespace(objects=40, part_objects=10, rounds=1, parts=20)
+    with load_server.serve(tmp_path) as serving:
+        benchmark.measure(cluster, serving.plain, tmp_path, options)
+    printed = capsys.readouterr().out
+    assert "CPU seconds, Ray beside local: " in printed
+    assert "seconds to the first new part of a driver that goes on: " in printed
 
 
 def failing(error):
