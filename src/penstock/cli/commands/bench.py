@@ -3,7 +3,7 @@
 
 import platform
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option, Typer
 
 from penstock.cli.options import JsonLines, Store, with_options, with_store
-from penstock.cli.output import check_page, code_of, harmless_lines, readable, save_page, write
+from penstock.cli.output import check_page, code_of, harmless_lines, readable, save_page, share_bar, write
+from penstock.cli.screen import Cell, Screen, terminal
 from penstock.errors import PenstockError
 from penstock.version import VERSION
 
@@ -25,6 +26,7 @@ __all__ = ["amount", "app", "bench", "page", "rate"]
 
 app = Typer()
 _SIGNS = {"measured": "✓", "failed": "✗", "skipped": "-"}
+_STYLES = {"measured": "green", "failed": "red", "skipped": "dim"}
 # Sizes in units of the plot; a letter is at most so wide on average, and a rate.
 _WIDTH, _ROW, _LETTER, _SPEED = 860, 26, 8.5, 90
 # Bytes per second with a line in the plot.
@@ -86,19 +88,26 @@ def bench(
         # Before minutes of measuring.
         check_page(html)
     results: list[Result] = []
-    with closing(measure(url, store, how)) as steps:
+    screen, machine = terminal(as_json=as_json), None
+    waiting = nullcontext() if screen is None else screen.waiting(f"… measuring, {how.seconds:g} s a step")
+    with closing(measure(url, store, how)) as steps, waiting:
         for found in steps:
             if isinstance(found, Result):
                 results.append(found)
-                write(_record(found) if as_json else harmless_lines(_line(found)) + "\n")
+                if screen is not None:
+                    _show(screen, found)
+                else:
+                    write(_record(found) if as_json else harmless_lines(_line(found)) + "\n")
                 continue
-            whole = epoch(results)
+            machine, whole = found, epoch(results)
             if as_json:
                 write(dumps({"name": "machine", **asdict(found), "epoch": whole}) + "\n")
-            else:
+            elif screen is None:
                 write(harmless_lines("\n".join(filter(None, [_machine(found), whole]))) + "\n")
             if html is not None:
                 save_page(html, page(url, found, results))
+    if screen is not None and machine is not None:
+        _show_machine(screen, machine, results)
     failed = next((each for each in results if each.outcome == "failed"), None)
     if failed is not None:
         raise SystemExit(code_of(failed.error))
@@ -108,15 +117,51 @@ def _line(result: "Result") -> str:
     sign = _SIGNS[result.outcome]
     if result.outcome != "measured":
         return f"{sign} {result.name:<18} {result.detail}"
+    objects, moved, detail = _measured(result)
+    line = f"{sign} {result.name:<18} {objects:>18} {moved:>12}  {detail}"
+    return f"{line}\n  {'':<18} limited by {result.binds}" if result.binds else line
+
+
+def _measured(result: "Result") -> tuple[str, str, str]:
+    """Return the rate in objects, that in bytes, and the rest, in words."""
     what = {"list": "keys/s", "decode": "samples/s", "decode in threads": "samples/s"}.get(result.name, "objects/s")
     if result.name == "read large":
         what = "ranges/s"
-    rates = f"{amount(result.objects_per_s, what):>18} {rate(result.bytes_per_s):>12}"
     waits = ""
     if result.first_byte_p50_s:
         waits = f"first byte {result.first_byte_p50_s * 1000:.3g} ms (p99 {result.first_byte_p99_s * 1000:.3g}); "
-    line = f"{sign} {result.name:<18} {rates}  {waits}{result.cores:.2f} processors; {result.detail}"
-    return f"{line}\n  {'':<18} limited by {result.binds}" if result.binds else line
+    detail = f"{waits}{result.cores:.2f} processors; {result.detail}"
+    return amount(result.objects_per_s, what), rate(result.bytes_per_s), detail
+
+
+def _show(screen: Screen, result: "Result") -> None:
+    """Print a step on a terminal."""
+    sign, style = _SIGNS[result.outcome], _STYLES[result.outcome]
+    head = Cell(sign, style, 1), Cell(result.name, "bold", 17)
+    if result.outcome != "measured":
+        screen.row(*head, Cell(result.detail, "red" if result.outcome == "failed" else "dim"))
+        return
+    objects, moved, detail = _measured(result)
+    screen.row(*head, Cell(objects, "", 18, right=True), Cell(moved, "bold cyan", 12, right=True), Cell(detail, "dim"))
+    if result.binds:
+        screen.row(Cell("", "", 1), Cell("", "", 17), Cell(f"limited by {result.binds}", "yellow"))
+
+
+def _show_machine(screen: Screen, machine: "Machine", results: "Sequence[Result]") -> None:
+    """Print the rates beside the limits of the machine, as bars, and what follows for an epoch."""
+    from penstock.cli.bench import epoch
+
+    bars = _bars(machine, results)
+    screen.title("Bytes a second, on a logarithmic scale")
+    wide = max((len(each.label) for each in bars), default=1)
+    most = log10(max((each.bytes_per_s for each in bars), default=_TICKS[1]) / _TICKS[0])
+    for each in bars:
+        drawn = share_bar(max(log10(max(each.bytes_per_s / _TICKS[0], 1.0)) / most, 0.02), 40)
+        screen.row(
+            Cell(each.label, "", wide), Cell(drawn, "dim" if each.limit else "cyan", 40), Cell(rate(each.bytes_per_s))
+        )
+    for text in filter(None, ("", _machine(machine), epoch(results))):
+        screen.row(Cell(text))
 
 
 def _machine(machine: "Machine") -> str:
@@ -165,22 +210,26 @@ def page(url: str, machine: "Machine", results: "Sequence[Result]") -> str:
     from penstock.cli.bench import epoch
 
     made = f"{datetime.now(UTC).isoformat(timespec='seconds')}, Penstock {VERSION} on {platform.node()}"
+    rows, plot = "".join(_row(each) for each in results), _plot(_bars(machine, results))
+    memory = f"{machine.memory_bytes / (1 << 30):.3g} GiB of memory"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>penstock bench {escape(url)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>penstock bench</h1><p><code>{escape(url)}</code> from a machine with "
+        f"{machine.cores:.3g} processors and {memory}. {escape(made)}.</p><p>{escape(epoch(results))}</p>{plot}"
+        f"<table><tr><th>step</th><th>a second</th><th>bytes</th><th>first byte p50</th><th>p99</th><th>processors</th>"
+        f"<th>limited by</th></tr>{rows}</table></body></html>\n"
+    )
+
+
+def _bars(machine: "Machine", results: "Sequence[Result]") -> list[_Bar]:
+    """Return the rates of the steps, and those of the machine that limit them."""
     bars = [_Bar(each.name, each.bytes_per_s, limit=False) for each in results if each.bytes_per_s]
     limits = {
         f"network ({machine.network})": machine.network_bytes_per_s,
         "one connection, loopback": machine.socket_bytes_per_s,
         "copying in memory": machine.copy_bytes_per_s,
     }
-    bars += [_Bar(label, speed, limit=True) for label, speed in limits.items() if speed]
-    rows = "".join(_row(each) for each in results)
-    memory = f"{machine.memory_bytes / (1 << 30):.3g} GiB of memory"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>penstock bench {escape(url)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>penstock bench</h1><p><code>{escape(url)}</code> from a machine with "
-        f"{machine.cores:.3g} processors and {memory}. {escape(made)}.</p><p>{escape(epoch(results))}</p>{_plot(bars)}"
-        f"<table><tr><th>step</th><th>a second</th><th>bytes</th><th>first byte p50</th><th>p99</th><th>processors</th>"
-        f"<th>limited by</th></tr>{rows}</table></body></html>\n"
-    )
+    return bars + [_Bar(label, speed, limit=True) for label, speed in limits.items() if speed]
 
 
 def _row(result: "Result") -> str:

@@ -2,12 +2,14 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 from typer import Argument, Typer
 
 from penstock.cli.options import JsonLines
 from penstock.cli.output import counted, write_row
+from penstock.cli.screen import Cell, Screen, terminal
 from penstock.errors import NotFound
 
 __all__ = ["app"]
@@ -36,9 +38,29 @@ def show(
         raise NotFound("no profiles: no penstock.toml found here, above, in ~/.config/penstock or /etc/penstock")
     names = ("name", "value", "origin") if place else ("profile", "url", "origin")
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
+    screen = terminal(as_json=json)
+    if screen is not None:
+        _draw(screen, rows, widths)
+        return
     for row in rows:
         text = f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}".rstrip()
         write_row(dict(zip(names, row, strict=True)), text, as_json=json)
+
+
+def _draw(screen: Screen, rows: Sequence[tuple[str, str, str]], widths: Sequence[int]) -> None:
+    """Print settings in groups: those that somebody has made in colour, defaults dim."""
+    group = ""
+    for name, value, origin in rows:
+        before, group = group, name.partition(".")[0] if "." in name else ""
+        if group != before:
+            screen.title(group)
+        made = origin != "default"
+        width = min(max(widths[1], 1), 40)
+        screen.row(
+            Cell(name.removeprefix(f"{group}."), "" if made else "dim", widths[0]),
+            Cell(value, "bold green" if made else "dim", width),
+            Cell(origin, "cyan" if made else "dim"),
+        )
 
 
 @config.command(epilog="Example: penstock config validate penstock.toml")

@@ -1,6 +1,8 @@
 """``penstock doctor``: step-by-step examination of a store, with remedies."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
+from collections import Counter
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,11 +10,13 @@ from typer import Argument, Option, Typer
 
 from penstock.cli.options import JsonLines, Store, with_store
 from penstock.cli.output import code_of, write_row
+from penstock.cli.screen import Cell, terminal
 
 __all__ = ["app", "doctor"]
 
 app = Typer()
 _SIGNS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
+_STYLES = {"passed": "green", "failed": "red", "warned": "yellow", "skipped": "dim"}
 
 
 @app.command(epilog="Example: penstock doctor s3://bucket/runs/")
@@ -31,15 +35,22 @@ def doctor(
     # Imported late: no other command needs the examination.
     from penstock.cli.doctor import examine
 
-    code = 0
-    for finding in examine(url, store, read_only=read_only):
-        record = asdict(finding)
-        del record["error"]
-        milliseconds = f"{finding.elapsed_s * 1000:>6,.0f} ms"
-        write_row(
-            record, f"{_SIGNS[finding.outcome]} {finding.name:<25} {milliseconds}  {finding.detail}", as_json=json
-        )
-        if finding.outcome == "failed" and not code:
-            code = code_of(finding.error)
+    code, screen, counts = 0, terminal(as_json=json), Counter[str]()
+    with nullcontext() if screen is None else screen.waiting(f"… examining {url}"):
+        for finding in examine(url, store, read_only=read_only):
+            counts[finding.outcome] += 1
+            sign, milliseconds = _SIGNS[finding.outcome], f"{finding.elapsed_s * 1000:,.0f} ms"
+            if screen is None:
+                record = asdict(finding)
+                del record["error"]
+                write_row(record, f"{sign} {finding.name:<25} {milliseconds:>9}  {finding.detail}", as_json=json)
+            else:
+                style = _STYLES[finding.outcome]
+                name, detail = Cell(finding.name, "bold", 24), Cell(finding.detail, style if style == "red" else "")
+                screen.row(Cell(sign, style, 1), name, Cell(milliseconds, "dim", 9, right=True), detail)
+            if finding.outcome == "failed" and not code:
+                code = code_of(finding.error)
+    if screen is not None:
+        screen.title(", ".join(f"{counts[each]} {each}" for each in _SIGNS if counts[each]))
     if code:
         raise SystemExit(code)

@@ -21,6 +21,7 @@ from uuid import uuid4
 import penstock as ps
 from penstock.cli.demo import EPOCHS
 from penstock.cli.demo.train import SEED
+from penstock.cli.screen import Screen
 from penstock.errors import ConfigError, MissingExtra, NotFound, PenstockError
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer, Settings
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
-__all__ = ["COUNT", "Demo", "Pace", "Screen", "Tally", "borrowed", "embedded", "live", "upload"]
+__all__ = ["COUNT", "Demo", "Pace", "Tally", "borrowed", "embedded", "live", "upload"]
 
 _LEAST_ACCURACY = 0.95
 _NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow", "rich": "rich"}
@@ -230,39 +231,6 @@ def live(url: str, epochs: int, doomed: Callable[[], bool]) -> Generator[dict[st
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-
-
-class Screen:
-    """Standard output, through rich: colours and bars on a terminal, plain lines elsewhere."""
-
-    def __init__(self) -> None:
-        """Create the console for standard output."""
-        from rich.console import Console
-
-        self._console = Console(highlight=False, soft_wrap=True)
-
-    def title(self, text: str) -> None:
-        """Print a heading after an empty line."""
-        from rich.text import Text
-
-        self._console.print(Text(f"\n{text}", "bold"))
-
-    def say(self, label: str, text: str) -> None:
-        """Print one line, above the bar if there is one."""
-        from rich.text import Text
-
-        self._console.print(Text.assemble((f"  {label:<12}", "cyan"), text))
-
-    @contextmanager
-    def bar(self, label: str, total: int) -> Iterator[Callable[[float], None]]:
-        """Show a bar until the block ends; yield a function that takes the completed part of ``total``."""
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("  {task.description:<12}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        console = self._console
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task(label, total=total)
-            yield lambda done: progress.update(task, completed=done)
 
 
 @contextmanager
