@@ -70,6 +70,7 @@ REFUSED = {
     "a generator": (lambda c: loader(c, generator=torch.Generator()), Unusable, "seed"),
     "torch's prefetching": (lambda c: loader(c, num_workers=2, prefetch_factor=2), Unusable, "write prefetch=2"),
     "a misspelt argument": (lambda c: loader(c, worker=2), Unusable, "worker is not an argument"),
+    "a misspelt word of the loader": (lambda c: loader(c, shufle=True), Unusable, "did you mean 'shuffle'?"),
     "persistent threads": (lambda c: loader(c, persistent_workers=True), Unusable, "num_workers is 0"),
     "an iterable dataset's order": (
         lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, shuffle=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import multiprocessing
 import os
@@ -28,6 +29,7 @@ from penstock.engine.node.live import Live
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter
+from penstock.options.table import meant
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -523,7 +525,8 @@ def worker_options(options: Mapping[str, Any], num_workers: int) -> dict[str, An
             if value is not default and not (isinstance(value, str | bool) and value == default):
                 raise Unusable(f"{name} is not an argument of this loader{instead.format(value)}")
         elif name not in _FOR_WORKERS:
-            raise Unusable(f"{name} is not an argument of this loader")
+            near = meant(name, (*inspect.signature(DataLoader).parameters, *_FOR_WORKERS))
+            raise Unusable(f"{name} is not an argument of this loader{near}")
         elif not num_workers and value != _FOR_WORKERS[name]:
             raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
     chosen = {name: value for name, value in options.items() if num_workers and name in _FOR_WORKERS}
