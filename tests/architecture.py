@@ -105,7 +105,13 @@ DONE_WITHOUT = {"certifi", "cloudpickle"}  # used where it happens to be install
 # a function.
 FACING = {
     *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr"), ("torch", "data.tokens")),
-    *(("pytest", "testing"), ("hypothesis", "testing"), ("ray", "ray.data"), ("pyarrow", "ray.data")),
+    *(
+        ("pytest", "testing"),
+        ("hypothesis", "testing"),
+        ("ray", "ray.data"),
+        ("ray", "ray.sink"),
+        ("pyarrow", "ray.data"),
+    ),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
     *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning"), ("torch", "checkpoint.run.ranks")),
     *(

@@ -264,16 +264,16 @@ def test_object_that_is_replaced_meanwhile_is_a_change(server, kind):
 
 
 def test_shard_that_was_damaged_on_its_way_is_found_by_reading_it_back(server, monkeypatch):
-    read = module.Packing._compare
+    read = module.Packing.compare
 
     def damaged(self, name, record, _):
         server.put(server.bucket, f"to/{name}", b"y" * record.size)
         read(self, name, record, "")
 
-    monkeypatch.setattr(module.Packing, "_compare", damaged)
+    monkeypatch.setattr(module.Packing, "compare", damaged)
     with pytest.raises(ChecksumMismatch, match=r"overwrite=True.*shard-000000\.tar"):
         packed(server)
-    monkeypatch.setattr(module.Packing, "_compare", read)
+    monkeypatch.setattr(module.Packing, "compare", read)
     with pytest.raises((ChecksumMismatch, AlreadyExists)):
         packed(server)
     assert len(packed(server, overwrite=True)) == 30

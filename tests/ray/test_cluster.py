@@ -121,11 +121,23 @@ import penstock.ray
 ray.init(logging_level="ERROR", log_to_driver=False)
 ray.data.DataContext.get_current().enable_progress_bars = False
 rows = penstock.ray.read(sys.argv[1], override_num_blocks=4)
-print(rows.count(), rows.map(lambda row: {"size": len(row["bytes"])}).sum("size"))
+died = f"{sys.argv[2]}/died"
+def text(row):
+    import os
+    if row["key"].endswith("/050") and not os.path.exists(died):
+        open(died, "w").close()
+        os.kill(os.getpid(), 9)
+    return {"key": row["key"].rpartition("/")[2], "txt": row["bytes"]}
+made = penstock.ray.write(rows.map(text), f"file://{sys.argv[2]}/shards/", samples=25)
+print(len(made))
 """
 
 
-def test_a_dataset_of_ray_data_has_all_samples(cluster, settings, tmp_path):
+def test_a_dataset_becomes_shards_with_each_sample_once_though_a_task_is_killed(cluster, settings, tmp_path):
     catalog = f"file://{tmp_path}/all.catalog"
     ps.Catalog.scan(settings["url"]).save(catalog)
-    assert ran([sys.executable, "-W", "ignore", "-c", READ, catalog], cluster) == f"{SAMPLES} {SAMPLES}"
+    assert ran([sys.executable, "-W", "ignore", "-c", READ, catalog, str(tmp_path)], cluster) == f"{SAMPLES}"
+    assert (tmp_path / "died").exists()
+    made = ps.Catalog.open(tmp_path / "shards" / "index.catalog", root=f"{tmp_path}/shards/")
+    found = sorted((sample.key, bytes(sample["txt"].data)) for sample in ps.MapDataset.from_catalog(made))
+    assert found == [(f"{number:03}", b"x") for number in range(SAMPLES)]

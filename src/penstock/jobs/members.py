@@ -41,6 +41,7 @@ __all__ = [
     "Members",
     "ObjectMembers",
     "Packable",
+    "encoded",
     "is_image",
     "members_of",
     "once",
@@ -368,7 +369,7 @@ class DatasetMembers(Members):
                 # Rows that were packed before, or written by datasets from WebDataset's tar files.
                 key, names = str(sample[KEY] or ""), tuple(name for name in names if name != KEY)
             key = key or f"{number:0{_DIGITS}}"
-            found = ((name, _encoded(sample[name], name, sample.url)) for name in names)
+            found = ((name, encoded(sample[name], name, sample.url)) for name in names)
             return {f"{key}.{name}": data for name, data in found if data is not None}
         if form is None:
             return {sample.key.removeprefix(self.catalog.base): sample.data}
@@ -420,10 +421,10 @@ def once(data: Bytes) -> Iterator[Bytes]:
     yield data
 
 
-def _encoded(value: object, name: str, url: str) -> Bytes | None:
+def encoded(value: object, name: str, url: str) -> Bytes | None:
     """Return the bytes of a field: those it has, UTF-8 of a text, or JSON; None for None."""
-    if value is None:
-        return None
+    if value is None or isinstance(value, bytes):
+        return value
     if isinstance(value, Sample):
         return value.data
     if isinstance(value, str):

@@ -45,7 +45,7 @@ from penstock.values import Span, as_folder, whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from penstock.data.shards.encode import ArchiveEncoder
     from penstock.data.shards.format import ShardFormat
@@ -55,13 +55,14 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
 
-__all__ = ["PackKeywords", "PackOptions", "Packing", "ShardRecord", "pack_here", "packing_of"]
+__all__ = ["Destination", "PackKeywords", "PackOptions", "Packing", "ShardRecord", "pack_here", "packing_of"]
 
 _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
 _TOGETHER_BYTES = 64 << 20  # of a member that is kept until its sum is known; a longer one is read twice
 _DIGITS = 6
-_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}})\.(?:tar|zip|parquet|mds)(\.partial)?")
+# Those that Ray writes (``ray.sink``) have the number of a task, and one within it.
+_OURS = re.compile(rf"shard-(\d{{{_DIGITS}}}(?:-\d{{3,}})?)\.(?:tar|zip|parquet|mds)(\.partial)?")
 _CATALOG, _MANIFEST, _PARTIAL = "index.catalog", "pack.json", ".partial"
 _VERSION = 1
 _CONTENT = {
@@ -418,6 +419,25 @@ class Packing:
             raise there.refusal(name, "something else than this pack's shard is there")
         return None
 
+    def stream(self, named: Callable[[int], str]) -> Generator[tuple[str, ShardRecord]]:
+        """Write all samples over whatever is there, and yield the name and record of each shard, which is compared.
+
+        ``named`` has the name of each shard by its number. No records are kept beside the shards.
+        """
+        there, kind, at = self._there, _CONTENT[self._form.name], 0
+        number = 0
+        with closing(self._coming):
+            self._coming.seek(0)
+            while self._coming.peek() is not None:
+                name, shard = named(number), self._shard()
+                with there.source.open_write(there.base + name, content_type=kind) as writer:
+                    shard.fill(writer, self._coming, at)
+                record = ShardRecord(self.plan, at, shard.size, shard.sha256, shard.offsets, shard.sizes, writer.etag)
+                if self._options.verify:
+                    self.compare(name, record, writer.etag)
+                yield name, record
+                at, number = at + len(shard.offsets), number + 1
+
     def _written(self, name: str, first: int) -> ShardRecord:
         there, shard = self._there, self._shard()
         # Only what was listed may be replaced.
@@ -445,12 +465,13 @@ class Packing:
         if record.compared:
             return record
         if self._options.verify:
-            self._compare(name, record, etag)
+            self.compare(name, record, etag)
         record = ShardRecord(**asdict(record) | {"etag": etag, "compared": self._options.verify})
         self._there.keep(name, record)
         return record
 
-    def _compare(self, name: str, record: ShardRecord, etag: str) -> None:
+    def compare(self, name: str, record: ShardRecord, etag: str) -> None:
+        """Read a shard back. Raises ``ChecksumMismatch``."""
         key, source, sha256 = self._there.base + name, self._there.source, hashlib.sha256()
         starts = range(0, record.size, _PIECE_BYTES)
         spans = (Span(key, start, min(start + _PIECE_BYTES, record.size), etag) for start in starts)
