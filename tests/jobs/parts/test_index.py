@@ -1,5 +1,6 @@
 """An index of shards in parts has the bytes of one that a single process makes, after any stop."""
 
+import json
 import random
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from penstock.data.catalog import shards as module
 from penstock.errors import Damaged, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.data.shards.archives import tar
+from tests.jobs.packed import fill
 
 COUNT = 100
 
@@ -46,6 +48,32 @@ def test_the_catalog_has_the_bytes_of_a_single_process(folder, how):
     assert (folder.parent / "parts.catalog").read_bytes() == alone(folder, **how)
     assert len(catalog) == 3 * COUNT
     assert catalog[0].key == ps.Catalog.open(folder.parent / "alone.catalog", root=f"{folder}/")[0].key
+
+
+@pytest.mark.parametrize("form", ["parquet", "mds"])
+def test_catalogs_of_rows_have_the_bytes_of_a_single_process(tmp_path, form):
+    ps.pack(fill(tmp_path / "data"), tmp_path / "data-packed", format=form, samples=4)
+    for name in ("job", None):
+        to = tmp_path / f"{name}.catalog"
+        ps.index(f"{tmp_path}/data-packed/", to, format=form, job=name and tmp_path / name)
+    assert (tmp_path / "job.catalog").read_bytes() == (tmp_path / "None.catalog").read_bytes()
+    if form == "mds":
+        stated = tmp_path / "data-packed" / "index.json"
+        stated.write_text(stated.read_text().replace('"samples": 4', '"samples": 5', 1))
+        with pytest.raises(Damaged, match="states 5 samples"):
+            ps.index(f"{tmp_path}/data-packed/", tmp_path / "x.catalog", format=form, job=tmp_path / "again")
+
+
+def test_counts_of_wids_are_compared_in_parts(folder):
+    listed = [{"url": f"train-{number:03}.tar", "nsamples": 3} for number in range(COUNT)]
+    wids = folder.parent / "wids.json"
+    wids.write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
+    assert len(indexed(folder, index=f"{wids}")) == 3 * COUNT
+    assert (folder.parent / "parts.catalog").read_bytes() == alone(folder)
+    listed[70]["nsamples"] = 4
+    wids.write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
+    with pytest.raises(Damaged, match=r"says 4 samples.*train-070\.tar"):
+        ps.index(f"{folder}/", folder.parent / "x", format="tar", index=f"{wids}", job=folder.parent / "again")
 
 
 def test_shares_make_the_catalog_together(folder):
@@ -120,7 +148,6 @@ class TestRefusals:
             ({"job": job, "format": "tar", "include": "*"}, "pass a glob"),
             ({"job": job, "format": "tar", "restart": True}, "restart= is for"),
             ({"job": job, "format": "tar", "labels": len}, "texts and lists"),
-            ({"job": job, "format": "tar", "index": "wids.json"}, "without job="),
             ({"part": "1/2", "format": "tar"}, "pass job="),
             ({"on": ps.Ray(), "format": "tar"}, "pass job="),
         ):

@@ -19,8 +19,9 @@ from penstock.data.catalog.journal import ShardJournal, Walked
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import load
 from penstock.data.catalog.shards import KeptWalks, Shard, Shards, find_shards, index_shards, walked
+from penstock.data.catalog.stated import INDEX, named_files, read_stated
 from penstock.data.shards.registry import format_of
-from penstock.errors import Unusable, public_url
+from penstock.errors import Changed, Unusable, public_url
 from penstock.jobs.parts.operation import Operation, Planned, nothing
 from penstock.jobs.parts.run import How, Job
 from penstock.options import StoreOptions
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     import os
 
     from penstock.data.catalog.index import IndexKeywords
+    from penstock.data.shards.mds_index import Stated
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
     from penstock.jobs.parts.operation import Means, Part
     from penstock.jobs.parts.records import JobPlan, PartRecord, Records
+    from penstock.source import Source
 
 __all__ = ["index", "resume"]
 
@@ -162,8 +165,6 @@ def _operation(
         text = json.dumps(given)
     except TypeError as error:
         raise Unusable(f"the records of a job hold texts and lists of them only: {error}") from None
-    if str(given.get("index", "")).endswith(".json"):
-        raise Unusable("index= of a job names a kind of side indexes: compare with the JSON of wids without job=")
     if "labels" in given:
         check_rule(given["labels"])
     return _Index(parse(url).url, parse(to).url, text, StoreOptions() if store is None else store)
@@ -208,12 +209,17 @@ class _Index(Operation):
         how = json.loads(self.how)
         shards = find_shards(self.url, how["format"], {name: how.get(name) for name in _ARGUMENTS}, self.store)
         shards = shards.sided(how.get("index"), self.store, labels="labels" in how)
-        if shards.stated is not None:
-            raise Unusable("an index.json states the samples of these shards, which one process reads: leave out job=")
-        shared = {"root": shards.source.root, "base": shards.base, "format": shards.format.described()}
-        shared["side"] = shards.side
+        shared: dict[str, Any] = {"root": shards.source.root, "base": shards.base, "format": shards.format.described()}
+        shared |= {"side": shards.side, "stated": shards.stated is not None}
         groups = [shards.found[first : first + _SHARDS] for first in range(0, len(shards.found), _SHARDS)]
-        parts = [({**shared, "shards": each}, len(each), sum(shard.size for shard in each)) for each in groups]
+        parts = [
+            (
+                {**shared, "shards": each, "counts": _counts_of(shards, each)},
+                len(each),
+                sum(shard.size for shard in each),
+            )
+            for each in groups
+        ]
         return Planned(parts, len(shards.found), sum(each[-1] for each in parts))
 
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
@@ -223,6 +229,7 @@ class _Index(Operation):
         record.counts = dict.fromkeys(self.counts, 0)
         for number, extents in walked(shards, range(len(shards.found))):
             shard = shards.found[number]
+            shards.check_count(shard, len(extents.offsets))
             # Keys of samples are kept only for labels.
             walks.add(shard, extents if "labels" in json.loads(self.how) else extents._replace(keys=()))
             means.count(1, shard.size)
@@ -248,4 +255,28 @@ class _Index(Operation):
         first = pieces[0]
         source, _ = open_source(first["root"], self.store)
         found = [Shard(*each) for piece in pieces for each in piece["shards"]]
-        return Shards(source, first["base"], found, format_of(first["format"]), first["side"])
+        counts = None
+        if first["counts"] is not None:
+            counts = {name: count for piece in pieces for name, count in piece["counts"].items()}
+        stated = _stated(source, first["base"], found) if first["stated"] else None
+        return Shards(source, first["base"], found, format_of(first["format"]), first["side"], counts, stated)
+
+
+def _counts_of(shards: Shards, group: list[Shard]) -> dict[str, int] | None:
+    """Return what a wids JSON file says of some shards; None without one."""
+    if shards.counts is None:
+        return None
+    names = (each.key.rpartition("/")[2] for each in group)
+    return {name: shards.counts[name] for name in names if name in shards.counts}
+
+
+def _stated(source: Source, base: str, found: list[Shard]) -> dict[str, Stated]:
+    """Return what the index.json of MDS shards states of some of them."""
+    stated = read_stated(source, base + INDEX) or []
+    known: dict[str, Stated] = {}
+    for packed in (False, True):
+        known |= zip(named_files(base, stated, packed=packed), stated, strict=True)
+    if missing := next((each.key for each in found if each.key not in known), None):
+        what = f"{INDEX} does not name this shard any more: delete the records, and begin anew"
+        raise Changed(what, url=source.url(missing))
+    return {each.key: known[each.key] for each in found}
