@@ -11,18 +11,22 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 import penstock as ps
 from benchmarks import jobs as benchmark
 from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
+from penstock.interop.zarr import Store
 from penstock.jobs.carriers import Here, carrier
 from penstock.jobs.parts.operation import Means, Part
 from penstock.jobs.parts.records import Records
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.conftest import REQUIRE_SERVERS
+from tests.data.shards.archives import tar
 from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
 from tests.servers.ray_cluster import RayCluster
@@ -46,6 +50,7 @@ DEADLY = """
 import sys
 import penstock as ps
 from penstock.jobs.parts.run import How, Job
+from tests.data.shards.archives import tar
 from tests.conftest import REQUIRE_SERVERS
 from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
@@ -58,13 +63,29 @@ except ps.PenstockError as error:
     print(type(error).__name__, error)
 """
 
-COPY = """
+# Each in some 24 parts; ``how`` has the options of the store and, on the cluster, the job.
+CALLS = {
+    "copy_tree": "ps.copy_tree(source, dest, part_objects=10, **how).complete",
+    "verify": "ps.verify(source, part_objects=10, **how).digest",
+    "index": 'len(ps.index(source, dest + "x.catalog", format="tar", **how))',
+    "pack": "len(ps.pack(source, dest, samples=10, **how))",
+    "zarr_copy": 'copy(source + "z", dest + "z", chunks=(1, 8), memory_bytes=2000, **how).complete',
+}
+WORK = """
 import sys
 import penstock as ps
+from penstock.interop.zarr import copy, parts
+from penstock.jobs.parts import index
+# Of the plan, which the driver makes.
+index._SHARDS, parts._PART_REGIONS = 10, 5
+"""
+ON_RAY = """
 address, source, dest, job, endpoint = sys.argv[1:]
-store = ps.S3Options(endpoint=endpoint) if endpoint else None
-done = ps.copy_tree(source, dest, job=job, part_objects=10, on=ps.Ray(address=address), store=store)
-print(done.complete, done.copied + done.unchanged)
+how = {"store": ps.S3Options(endpoint=endpoint), "job": job, "on": ps.Ray(address=address)}
+"""
+ALONE = """
+source, dest, job, endpoint = sys.argv[1:]
+how = {"store": ps.S3Options(endpoint=endpoint)} | ({"job": job} if job else {})
 """
 
 
@@ -177,69 +198,109 @@ def test_an_interrupted_driver_ends_soon_and_says_how_to_go_on(cluster, tmp_path
         time.sleep(0.05)
 
 
-class TestKills:
-    """A copy between prefixes of a bucket that fails 5 % of requests, while a process of each kind is killed."""
+@pytest.fixture
+def server():
+    with FaultServer.start(Settings(latency_ms=20)) as running:
+        running.make("bucket")
+        running.put("bucket", "outside", b"x")
+        yield running
 
-    @pytest.fixture
-    def server(self):
-        with FaultServer.start(Settings(latency_ms=20)) as running:
-            running.make("bucket")
-            for number in range(COUNT):
-                running.put("bucket", f"from/{number % 7}/{number:04}", b"%d" % number * 50)
-            running.put("bucket", "outside", b"x")
-            running.fail(FAULTS["503"], when=Match(times=None, rate=0.05, seed=1))
-            yield running
 
-    @pytest.mark.parametrize("history", range(20) if soak else [0])
-    def test_each_history_of_kills_ends_as_one_process_does(self, cluster, server, history, seed):
-        draw = random.Random(f"{seed} {history}")
-        source = {key: data for key, data in server.objects("bucket").items() if key.startswith("from/")}
-        words = "s3://bucket/from/", "s3://bucket/to/", "s3://bucket/jobs/1/", server.store.endpoint
-        kinds = ["worker", "raylet", "driver"]
-        draw.shuffle(kinds)
-        before, killed, process = {}, [], driver(cluster, COPY, *words)
-        for kind in kinds:
-            wanted = min(len(before) + draw.randrange(2, 6), PARTS - 2)
-            while len(before := recorded(server)) < wanted and process.poll() is None:
-                time.sleep(0.02)
-            if self.kill(kind, cluster, process, draw):
-                killed.append(kind)
-            if kind == "driver":
-                process.communicate()
-                process = driver(cluster, COPY, *words)
-        assert told(process) == f"True {COUNT}"
-        after = recorded(server)
-        assert len(after) == PARTS
-        assert killed
-        # A worker that outlives its driver may record a part that the next one has given out.
-        assert len(before.items() - after.items()) <= IN_FLIGHT
+def below(server, prefix):
+    return {key.removeprefix(prefix): data for key, data in server.objects("bucket").items() if key.startswith(prefix)}
 
-        objects = server.objects("bucket")
-        assert {
-            key.replace("to/", "from/", 1): data for key, data in objects.items() if key.startswith("to/")
-        } == source
-        assert {key for key in objects if not key.startswith(("from/", "to/", "jobs/1/"))} == {"outside"}
-        assert server.uploads("bucket") == []
-        # A part that was done is not done again, but for those that were in flight.
-        written = Counter(each.key for each in server.seen("put") if each.key.startswith("to/") and each.status == 200)
-        assert len({key for key, times in written.items() if times > 1}) <= len(killed) * IN_FLIGHT * PART
 
-    def kill(self, kind, cluster, process, draw):
-        """Kill a process of a kind; return whether there was one."""
+def filled(server, what):
+    """Put what an operation works on."""
+    if what == "zarr_copy":
+        array = zarr.create_array(
+            Store("s3://bucket/from/z", store=server.store), shape=(COUNT, 8), chunks=(2, 8), dtype="f4"
+        )
+        array[:] = np.arange(COUNT * 8).reshape(COUNT, 8)
+    for number in range(COUNT if what != "zarr_copy" else 0):
+        data = tar([(f"{number}.txt", b"x" * number)]) if what == "index" else b"%d" % number * 50
+        server.put("bucket", f"from/{number % 7}/{number:04}.{'tar' if what == 'index' else 'bin'}", data)
+
+
+def alone(server, cluster, what):
+    """Do an operation in one process; return what it prints and writes."""
+    words = "s3://bucket/from/", "s3://bucket/alone/", "s3://bucket/jobs/0/" if what == "copy_tree" else ""
+    program = [sys.executable, "-c", WORK + ALONE + f"print({CALLS[what]})", *words, server.store.endpoint]
+    ended = subprocess.run(program, env=cluster.env, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip(), below(server, "alone/")
+
+
+# A request of each object that is not made again, for those operations that have one.
+ONCE = {"copy_tree": ("put", "to/"), "verify": ("get", "from/"), "pack": ("put", "to/shard")}
+
+
+@pytest.mark.parametrize(
+    ("what", "history"),
+    [
+        pytest.param(what, history, marks=() if what == "copy_tree" and not soak else pytest.mark.slow)
+        for what in CALLS
+        for history in range(20 if soak else 1)
+    ],
+)
+def test_a_history_of_kills_ends_as_one_process_does(cluster, server, what, history, seed):
+    """Of a worker, a machine and the driver, in a bucket that fails 5 % of requests."""
+    filled(server, what)
+    source, expected = below(server, "from/"), alone(server, cluster, what)
+    server.fail(FAULTS["503"], when=Match(times=None, rate=0.05, seed=1))
+    draw, requests = random.Random(f"{seed} {what} {history}"), len(server.seen())
+    program = WORK + ON_RAY + f"print({CALLS[what]})"
+    words = "s3://bucket/from/", "s3://bucket/to/", "s3://bucket/jobs/1/", server.store.endpoint
+    kinds = ["worker", "raylet", "driver"]
+    draw.shuffle(kinds)
+    before, killed, process = {}, [], driver(cluster, program, *words)
+    for kind in kinds:
+        wanted = min(len(before) + draw.randrange(2, 6), PARTS - 2)
+        while len(before := below(server, "jobs/1/done/")) < wanted and process.poll() is None:
+            time.sleep(0.02)
+        if kill(kind, cluster, process, what, draw):
+            killed.append(kind)
         if kind == "driver":
-            process.kill()
-            return True
-        pids = cluster.workers("penstock.copy_tree") if kind == "worker" else cluster.raylets()[1:]
-        if not pids:
-            return False
-        os.kill(draw.choice(pids), signal.SIGKILL)
-        if kind == "raylet":
-            cluster.add_node()
+            process.communicate()
+            process = driver(cluster, program, *words)
+    printed = told(process)
+    after = below(server, "jobs/1/done/")
+    assert len(after) == PARTS
+    assert killed
+    # A worker that outlives its driver may record a part that the next one has given out.
+    assert len(before.items() - after.items()) <= IN_FLIGHT
+
+    made = below(server, "to/")
+    if what == "pack":
+        # They name the place of the shards.
+        assert made.pop("index.catalog")
+        del expected[1]["index.catalog"]
+    assert (printed, made) == expected
+    assert below(server, "from/") == source
+    outside = {key for key in server.objects("bucket") if not key.startswith(("from/", "to/", "alone/", "jobs/"))}
+    assert outside == {"outside"}
+    assert server.uploads("bucket") == []
+    # A part that was done is not done again, but for those that were in flight.
+    verb, prefix = ONCE.get(what, ("none", ""))
+    seen = (each for each in server.seen()[requests:] if each.verb == verb and each.status in (200, 206))
+    # Of a shard of ps.pack, a record beside it is written twice.
+    times = Counter(each.key for each in seen if each.key.startswith(prefix) and not each.key.endswith(".partial"))
+    most = len(killed) * IN_FLIGHT * (1 if what == "pack" else PART)
+    assert len([key for key, count in times.items() if count > 1]) <= most
+
+
+def kill(kind, cluster, process, what, draw):
+    """Kill a process of a kind; return whether there was one."""
+    if kind == "driver":
+        process.kill()
         return True
-
-
-def recorded(server):
-    return {key: data for key, data in server.objects("bucket").items() if key.startswith("jobs/1/done/")}
+    pids = cluster.workers(f"penstock.{what}") if kind == "worker" else cluster.raylets()[1:]
+    if not pids:
+        return False
+    os.kill(draw.choice(pids), signal.SIGKILL)
+    if kind == "raylet":
+        cluster.add_node()
+    return True
 
 
 class TestRefusals:
