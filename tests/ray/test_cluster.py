@@ -76,6 +76,8 @@ def test_a_killed_worker_costs_no_sample_and_repeats_none(cluster, settings, tmp
         keys = [key for (at, _), batch in found.items() if at == epoch for key in batch]
         assert sorted(keys) == [*range(SAMPLES)]
     assert ps.CheckpointManager(url).restore(number) == {"step": number}
+    # Ray wrote its checkpoints through the file system that it was given.
+    assert [*(tmp_path / "ray" / "training").rglob("penstock.json")]
 
 
 def test_the_example_trains_from_a_folder_of_classes_and_continues(cluster, tmp_path):

@@ -18,6 +18,7 @@ from ray.train.torch import TorchTrainer
 import penstock as ps
 import penstock.ray
 from penstock.errors import Unusable
+from penstock.interop import arrow
 
 GLOBAL_BATCH, EPOCHS, EVERY = 12, 2, 3
 
@@ -69,12 +70,17 @@ if __name__ == "__main__":
         scaling = ScalingConfig(num_workers=tuple(workers), elastic_resize_monitor_interval_s=1)
     else:
         scaling = ScalingConfig(num_workers=workers)
+    # As docs/ray.md says: Ray's own checkpoints lie in a store of Penstock.
+    files, path = arrow.from_url(f"file://{settings['folder']}/ray/")
     trainer = TorchTrainer(
         train,
         train_loop_config=settings,
         scaling_config=scaling,
         run_config=RunConfig(
-            name="training", storage_path=f"{settings['folder']}/ray", failure_config=FailureConfig(max_failures=2)
+            name="training",
+            storage_path=path,
+            storage_filesystem=files,
+            failure_config=FailureConfig(max_failures=2),
         ),
     )
     result = trainer.fit()
