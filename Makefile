@@ -4,6 +4,7 @@
 #   make lint | bench | clean
 #   make package       sdist and wheel in dist/, checked, and the wheel in a bare environment of each Python that is here
 #   make platforms     tests of the core and Zarr on other Pythons, and with the lowest versions of libraries
+#   make docs          the site in build/docs, with notebooks run, links checked, and pages looked at in Chromium
 #   make api           accept a change of the public names and signatures (tests/public_api.txt)
 #   make soak [PENSTOCK_SEED=…]                the random tests with more examples and kills, and the slow ones
 PYTHON ?= python3
@@ -12,7 +13,7 @@ PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test lint package platforms api bench soak clean
+.PHONY: demo test lint package platforms docs api bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -32,6 +33,9 @@ package: .venv/dev.stamp
 
 platforms: .venv/dev.stamp
 	@$(PY) -m tests.pythons.platforms
+
+docs: .venv/dev.stamp .venv/docs.stamp
+	@$(PY) -m docs.site
 
 api: .venv/dev.stamp
 	@$(PY) -m tests.public_api

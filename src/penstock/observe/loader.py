@@ -233,14 +233,12 @@ class Scalars:
     Makes no request, and does not wait for workers. An exception of TensorBoard's writer or of the run is logged, and
     the loop goes on.
 
-    | name | what |
-    |---|---|
-    | ``utilisation`` | share of time that the loop computed, 0 to 1 |
-    | ``waiting_s`` | seconds that the loop waited for batches |
-    | ``batches_per_s``, ``samples_per_s`` | batches and samples that the loop received |
-    | ``bytes_per_s`` | bytes of objects, including objects read ahead |
-    | ``requests``, ``retries``, ``errors``, ``skipped`` | counts |
-    | ``cached`` | reads that needed no request |
+    - ``utilisation``: share of time that the loop computed, 0 to 1
+    - ``waiting_s``: seconds that the loop waited for batches
+    - ``batches_per_s``, ``samples_per_s``: batches and samples that the loop received
+    - ``bytes_per_s``: bytes of objects, including objects read ahead
+    - ``requests``, ``retries``, ``errors``, ``skipped``: counts
+    - ``cached``: reads that needed no request
 
     Args:
         loader: A ``penstock.DataLoader``.

@@ -96,8 +96,8 @@ class DataLoader:
             ``IterableDataset`` its ``shuffle``, ``seed`` and ``place`` directly instead.
         seed: Seed of the order; default 0.
         num_workers: Processes that read, transform and collate; 0: threads of this process.
-        collate_fn: Function from a list of samples to a batch; default: torch's own, and the plain list for bare
-            ``Sample``s.
+        collate_fn: Function from a list of samples to a batch; default: torch's own, and the plain list for samples
+            that are bare ``Sample`` objects.
         tail: Controls the incomplete last batch: ``"short"``, ``"pad"`` or ``"drop"`` (see
             ``IterableDataset.batched``).
         drop_last: The same as ``tail="drop"``.

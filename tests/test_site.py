@@ -1,0 +1,96 @@
+"""The documentation site: each page has a place, links lead to places, and the checks of ``make docs`` find faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+
+import pytest
+
+import penstock
+from docs.site import browser, links, pages, reference
+
+WHERE = {"docs/train.md": "train.md", "design/0047.md": "design/0047.md", "examples/ddp.py": "examples/ddp.py.md"}
+
+
+def test_every_page_of_the_manual_is_in_one_group_of_the_sidebar():
+    assert pages.unlisted() == []
+
+
+def test_page_in_no_group_or_in_two_is_refused(monkeypatch):
+    groups = pages.navigation()
+    monkeypatch.setattr(pages, "navigation", lambda: [*groups[1:], groups[1], pages.Group("X", ["docs/none.md"])])
+    odd = pages.unlisted()
+    assert "docs/train.md is in no group of docs/site/navigation.toml" in odd
+    assert "docs/none.md in docs/site/navigation.toml is no page" in odd
+    assert "docs/recipes.md is listed twice" in odd
+
+
+def test_links_out_of_the_manual_lead_to_places_on_the_site():
+    text = "[a](../design/0047.md#b) [c](../examples/ddp.py) [d](#e) [f](https://g/h.md)\n```\n[i](../nowhere)\n```\n"
+    led = pages.relinked(text, "docs/train.md", WHERE)
+    assert led == text.replace("../design/0047.md", "design/0047.md").replace(
+        "../examples/ddp.py", "examples/ddp.py.md"
+    )
+    assert pages.relinked("[a](../docs/train.md)", "design/0047.md", WHERE) == "[a](../train.md)"
+    with pytest.raises(LookupError, match=r"docs/train.md: the link to \.\./src/x\.py leads to a file"):
+        pages.relinked("[a](../src/x.py)", "docs/train.md", WHERE)
+
+
+def test_every_public_name_of_the_top_namespace_has_a_section(monkeypatch):
+    assert all(map(reference.section, penstock._HOMES))
+    monkeypatch.setitem(penstock._HOMES, "sync", "elsewhere.sync")
+    with pytest.raises(LookupError, match=r"ps\.sync comes from elsewhere\.sync"):
+        reference.section("sync")
+
+
+def test_summary_is_the_first_sentence_without_code_and_links():
+    text = "<!-- x: y -->\n# A page\n\n```python\nx = 1  # no\n```\n\nA [link](b.md) and\n`ps.c`. More.\n\nMore:\n"
+    assert (pages.title(text), pages.summary(text)) == ("A page", "A link and `ps.c`.")
+
+
+def test_notebook_becomes_markdown_beside_its_page():
+    text = '{"cells": [{"cell_type": "markdown", "source": ["# A\\n", "b"]}, {"cell_type": "code", "source": ["c"]}]}'
+    assert pages.readable("n/a.ipynb", text) == ("n/a.md", "# A\nb\n\n```python\nc\n```\n")
+
+
+def test_links_to_absent_files_and_anchors_are_found(tmp_path, capsys):
+    html = tmp_path / "1.0"
+    (html / "sub").mkdir(parents=True)
+    (html / "a.html").write_text('<h1 id="x"><a href="#x"></a><a href="#y"></a><a href="https://e/"></a>', "utf-8")
+    (html / "sub" / "b.html").write_text(
+        '<a href="../a.html#x"></a><a href="../a.html#z"></a><img src="c.png">', "utf-8"
+    )
+    found = [each.partition(": the link to ")[2] for each in links.faults(html)]
+    assert found == ["#y leads nowhere", "../a.html#z leads nowhere", "c.png leads nowhere"]
+    assert (tmp_path / "external-links.txt").read_text("utf-8") == "https://e/\n"
+    assert "1 external links" in capsys.readouterr().out
+
+
+def test_public_name_without_an_entry_is_found(tmp_path):
+    entries = b"penstock.open py:function 1 reference/penstock.html#$ -\nhome.Mine.read py:method 1 $ -\n"
+    (tmp_path / "objects.inv").write_bytes(b"# 1\n# 2\n# 3\n# 4\n" + zlib.compress(entries))
+    record = "class penstock.Mix(Base)\npenstock.open(\n    url: str,\n)\npenstock.Path.read()\npenstock.Path.size\n"
+    found = links.absent(tmp_path, record, aliases={"penstock.Path": "home.Mine"})
+    assert found == ["penstock.Mix has no entry in the reference"]
+
+
+def test_browser_finds_overflow_faint_text_and_errors(tmp_path):
+    if not any(map(shutil.which, browser.NAMES)) and os.environ.get("PENSTOCK_REQUIRE_SERVERS") != "1":
+        pytest.skip("no Chromium: apt-get install chromium-headless-shell")
+    (tmp_path / "a.html").write_text(
+        "<!doctype html><style>:root { color-scheme: light dark } p { color: #777 }</style><p>text</p>"
+        '<div style="width: 500px">wide</div><script>console.error("logged"); missing()</script>',
+        "utf-8",
+    )
+    (tmp_path / "b.html").write_text("<!doctype html><p>text</p>", "utf-8")
+    found = browser.faults(tmp_path)
+    assert [each for each in found if each.startswith("b.html")] == []
+    assert sum("360 px: wider than the window by" in each for each in found) == 2
+    assert not any("1440 px: wider" in each for each in found)
+    assert {each.split(",")[0] for each in found if "contrast 4." in each} == {"a.html: light", "a.html: dark"}
+    assert sorted(each for each in found if "console" in each) == [
+        "a.html: console: Uncaught",
+        "a.html: console: ['logged']",
+    ]
