@@ -11,6 +11,7 @@ from itertools import chain, islice, zip_longest
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import penstock as ps
 from penstock.errors import StateMismatch
@@ -57,8 +58,9 @@ def loader_of(folder, weights, world):
 
 
 def train(folder, run, weights, steps, killed_at=None):
-    """Train on one rank; write each batch after its step, and the state now and then. Rank 1 may kill itself."""
+    """Train by DDP; write each batch after its step, and the state now and then. Rank 1 may kill itself."""
     rank, world = dist.get_rank(), dist.get_world_size()
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
     loader = loader_of(folder, weights, world)
     saved = folder / "state"
     if saved.exists():
@@ -68,7 +70,8 @@ def train(folder, run, weights, steps, killed_at=None):
         while step < steps:
             for batch in loader:
                 step += 1
-                dist.all_reduce(torch.ones(1))
+                # Waits for the other ranks' gradients.
+                model(torch.ones(len(batch), 1)).sum().backward()
                 file.write(json.dumps(batch) + "\n")
                 file.flush()
                 if rank == 0 and killed_at and not step % SAVED_EVERY:
@@ -85,7 +88,7 @@ def global_batches(folder, run):
     return [[tuple(each) for part in parts for each in part] for parts in zip_longest(*rows, fillvalue=[])]
 
 
-@pytest.mark.parametrize(("first", "second"), [(2, 4), (4, 2), (4, 3)])
+@pytest.mark.parametrize(("first", "second"), [(2, 4), (4, 3)])
 def test_killed_run_continues_on_other_ranks_with_changed_mixture_and_no_draw_lost(folder, first, second):
     address = f"file://{folder}/store"
     died = ranks(first, address + "1", train, folder, "first", BEFORE, 12, KILLED_AT)
