@@ -1,6 +1,7 @@
 """Parts on a real Ray cluster, whose workers, machines and drivers are killed: the result is that of one process."""
 
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -20,11 +21,13 @@ from benchmarks import jobs as benchmark
 from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
 from penstock.interop.zarr import Store
+from penstock.jobs import carriers
 from penstock.jobs.carriers import Here, carrier
 from penstock.jobs.parts.operation import Means, Part
 from penstock.jobs.parts.records import Records
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from penstock.version import VERSION
 from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import tar
 from tests.jobs.packed import fill
@@ -355,3 +358,11 @@ def test_this_process_does_parts_one_after_the_other(tmp_path):
     assert [each.record.part for each in ended] == [3, 1]
     assert counted == [(1, 10), (1, 10)]
     assert records.numbers() == {1, 3}
+
+
+def test_part_in_a_worker_enters_the_trace_of_its_driver(tmp_path, monkeypatch):
+    entered, trace = [], b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    monkeypatch.setattr(carriers, "enter", entered.append)
+    blob = pickle.dumps((VERSION, Deadly(str(tmp_path))))
+    ended = carriers._part(blob, f"{tmp_path}/job/", Part(0, (0, 1, 10), again=False), trace)
+    assert (entered, ended.record.part, ended.error) == ([trace], 0, None)

@@ -75,7 +75,7 @@ def test_malformed_count_file_adds_nothing_to_the_board(name, text):
     board = Board(name)
     before = counted(board)
     (board.folder / f"{os.getpid()}-x.json").write_text(text)
-    (board.folder / "x.json").write_text(json.dumps({"hosts": {"host": [1] * HOST_WORDS}, "caches": {}}))
+    (board.folder / "x.json").write_text(json.dumps({"hosts": {"host": [1] * HOST_WORDS}, "caches": {}, "jobs": {}}))
     assert counted(board) == before + 1
     board.close()
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.engine.cache.tiers import Cache
 from penstock.errors import ConfigError, Unusable
-from penstock.events import listening
+from penstock.events import JobCounts, count_job, listening
 from penstock.observe import Prometheus, to
 from penstock.observe.board import CACHE_COUNTS
 from penstock.observe.environment import named_sinks
@@ -63,6 +63,14 @@ def test_a_scraper_gets_counts_and_histograms(tmp_path, port):
     assert after["penstock_first_byte_seconds_sum", "file", None] > 0
     with pytest.raises(OSError, match="refused"):
         scraped(port)
+
+
+def test_jobs_are_counted_by_operation(port):
+    count_job("prometheus_test", JobCounts(parts=2, failed_parts=1, size_bytes=7, seconds=1.5))
+    with to(Prometheus(port)), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    for name, value in {"parts": "2.0", "failed_parts": "1.0", "bytes": "7.0", "seconds": "1.5"}.items():
+        assert f'penstock_job_{name}_total{{operation="prometheus_test"}} {value}\n' in text
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -2,9 +2,9 @@
 
 ``subscribe`` adds a listener to this process. Each attempt of a request emits ``RequestStarted`` and ``RequestEnded``;
 each operation, which consists of several requests, emits ``OperationStarted`` and ``OperationEnded``. The other events
-report results: ``RangeRead``, ``Retried``, ``Hedged``, ``Listed``, ``PartSent`` and ``Committed``. Counts and
-histograms of all responses by host (``measured``), and counts of caches (``measured_caches``), are also kept without a
-listener.
+report results: ``RangeRead``, ``Retried``, ``Hedged``, ``Listed``, ``PartSent``, ``Committed`` and ``PartEnded``.
+Counts and histograms of all responses by host (``measured``), and counts of caches (``measured_caches``) and of jobs
+(``measured_jobs``), are also kept without a listener.
 """
 
 from penstock.events.listeners import (
@@ -38,6 +38,7 @@ from penstock.events.records import (
     OperationEnded,
     OperationStarted,
     Outcome,
+    PartEnded,
     PartSent,
     RangeRead,
     RequestEnded,
@@ -48,13 +49,16 @@ from penstock.events.timings import (
     HOST_WORDS,
     CacheCounts,
     HostTimings,
+    JobCounts,
     Slowest,
     SlowRequest,
     Timings,
     count_cache,
+    count_job,
     counted,
     measured,
     measured_caches,
+    measured_jobs,
     slow,
 )
 
@@ -68,10 +72,12 @@ __all__ = [
     "Event",
     "Hedged",
     "HostTimings",
+    "JobCounts",
     "Listed",
     "OperationEnded",
     "OperationStarted",
     "Outcome",
+    "PartEnded",
     "PartSent",
     "RangeRead",
     "RequestEnded",
@@ -90,6 +96,7 @@ __all__ = [
     "context",
     "context_of",
     "count_cache",
+    "count_job",
     "counted",
     "emit",
     "end",
@@ -98,6 +105,7 @@ __all__ = [
     "listening",
     "measured",
     "measured_caches",
+    "measured_jobs",
     "named",
     "operation",
     "slow",

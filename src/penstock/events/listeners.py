@@ -245,9 +245,15 @@ def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]
 
 
 class Scope:
-    """An operation without a listener, which records nothing; base class of operations with one."""
+    """An operation without a listener, which records nothing; base class of operations with one.
+
+    Attributes:
+        id: As in ``OperationStarted``; 0 without a listener.
+
+    """
 
     __slots__ = ()
+    id: int = 0
 
     def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call ``function``; requests that it makes on this thread belong to the operation."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "CacheHit",
@@ -15,6 +18,7 @@ __all__ = [
     "OperationEnded",
     "OperationStarted",
     "Outcome",
+    "PartEnded",
     "PartSent",
     "RangeRead",
     "RequestEnded",
@@ -48,6 +52,7 @@ class OperationStarted(Event):
             memory), ``"list"``, ``"stat"``, ``"delete"``, ``"copy"``, ``"put"``, ``"publish"``, ``"upload"`` (a file
             that is written), ``"uploads"`` (a listing of unfinished uploads) or ``"bulk"`` (many objects of one store,
             copied or deleted). For checkpoints: ``"load"`` (``ps.load``), ``"save"`` and ``"restore"`` (a run's step).
+            For jobs in parts: ``"job"`` and ``"part"``.
 
     Example:
         >>> from penstock.events import OperationStarted, subscribe
@@ -267,6 +272,35 @@ class Committed(Event):
 
     size_bytes: int
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnded(Event):
+    """A part of a job that has ended and is recorded; ``url`` is the folder of the job's records.
+
+    Attributes:
+        parent: ``id`` of the operation ``"part"``; 0 if it began before there was a listener.
+        operation: Name of the job's operation: ``"copy_tree"``, ``"verify"``, ``"index"``, ``"pack"``.
+        part: Number of the part, from 0.
+        counts: Numbers of objects by outcome, and of bytes.
+        cpu_seconds: Seconds of the processors, those of processes that the part started included.
+
+    Example:
+        >>> from penstock.events import PartEnded, subscribe
+        >>> seen = []
+        >>> stop = subscribe(lambda event: isinstance(event, PartEnded) and seen.append(event))
+        >>> done = ps.verify("s3://bucket/train/3/", job="s3://bucket/jobs/1/", part_objects=30)
+        >>> stop()
+        >>> [(each.part, each.counts["verified"]) for each in seen]
+        [(0, 30), (1, 30)]
+
+    """
+
+    parent: int
+    operation: str
+    part: int
+    counts: Mapping[str, int]
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,17 @@ __all__ = [
     "CacheCounts",
     "Counted",
     "HostTimings",
+    "JobCounts",
     "SlowRequest",
     "Slowest",
     "Timings",
     "count_cache",
+    "count_job",
     "counted",
     "host_of",
     "measured",
     "measured_caches",
+    "measured_jobs",
     "slow",
 ]
 
@@ -88,7 +91,50 @@ def measured_caches() -> dict[str, CacheCounts]:
     return {directory: reduce(add, [*counts], CacheCounts()) for directory, counts in [*_caches.items()]}
 
 
-os.register_at_fork(after_in_child=_caches.clear)  # the counts are the parent's
+@dataclass(slots=True)
+class JobCounts:
+    """Counts of the parts of jobs that this process has given to a carrier; any thread may read them.
+
+    Attributes:
+        parts: Parts that have ended.
+        failed_parts: Parts in which objects failed.
+        objects: Planned objects of the parts.
+        failed_objects: Objects that failed.
+        size_bytes: Bytes that were moved or read.
+        seconds: Seconds of the parts, added up.
+        cpu_seconds: Seconds of the processors, added up.
+
+    """
+
+    parts: int = 0
+    failed_parts: int = 0
+    objects: int = 0
+    failed_objects: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def __add__(self, other: JobCounts) -> Self:
+        """Return the sum of both counts."""
+        return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+_jobs: dict[str, JobCounts] = {}
+
+
+def count_job(operation: str, counts: JobCounts) -> None:
+    """Add the counts of a part to those of its operation."""
+    _jobs[operation] = _jobs.get(operation, JobCounts()) + counts
+
+
+def measured_jobs() -> dict[str, JobCounts]:
+    """Return this process's counts, by operation."""
+    return {**_jobs}
+
+
+# The counts are the parent's.
+os.register_at_fork(after_in_child=_caches.clear)
+os.register_at_fork(after_in_child=_jobs.clear)
 
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import PenstockError, Transient, Unreachable, Unusable, needing
+from penstock.events import context, enter
 from penstock.jobs.parts.operation import Ended, Means, Part, done, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.values import whole
@@ -132,12 +133,13 @@ class _OnRay(Carrier):
             coming = (_Attempt(part) for part in parts)
             again = deque[_Attempt]()
             attempt = next(coming, None)
+            trace = context()
             while attempt is not None or given or again:
                 while again and again[0].not_before <= monotonic():
                     retried = again.popleft()
-                    given[task.remote(self._blob, means.records.url, retried.part)] = retried
+                    given[task.remote(self._blob, means.records.url, retried.part, trace)] = retried
                 while attempt is not None and len(given) + len(again) < window.size():
-                    given[task.remote(self._blob, means.records.url, attempt.part)] = attempt
+                    given[task.remote(self._blob, means.records.url, attempt.part, trace)] = attempt
                     attempt = next(coming, None)
                 for ended in self._ended(given, _LOOK_S if not again else _PAUSE_S, means):
                     if isinstance(ended, _Attempt):
@@ -274,8 +276,9 @@ def _call(blob: bytes) -> Any:  # noqa: ANN401  the function's
     return function(argument)
 
 
-def _part(blob: bytes, url: str, part: Part) -> Ended:
-    """Do a part in a worker of the cluster."""
+def _part(blob: bytes, url: str, part: Part, trace: bytes) -> Ended:
+    """Do a part in a worker of the cluster; its spans belong to the trace of the driver."""
+    enter(trace)
     operation, records = _opened(blob, url)
     # The worker of an earlier attempt, or of a driver that was killed, may have done it meanwhile.
     if (record := records.record(part.number)) is not None:

@@ -17,11 +17,11 @@ from dataclasses import astuple
 from itertools import accumulate
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from penstock.engine.waiting import Wakeup
 from penstock.errors import printable
-from penstock.events import HOST_WORDS, CacheCounts, HostTimings, measured, measured_caches
+from penstock.events import HOST_WORDS, CacheCounts, HostTimings, JobCounts, measured, measured_caches, measured_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,7 @@ __all__ = [
     "CACHE_COUNTS",
     "COUNTS",
     "DISTRIBUTIONS",
+    "JOB_COUNTS",
     "Board",
     "Metric",
     "Notice",
@@ -41,7 +42,7 @@ __all__ = [
     "cumulated",
 ]
 
-T = TypeVar("T", HostTimings, CacheCounts)
+T = TypeVar("T", HostTimings, CacheCounts, JobCounts)
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -54,15 +55,19 @@ class Tally(NamedTuple):
     Attributes:
         hosts: Counts of requests, by host.
         caches: Counts of caches, by directory.
+        jobs: Counts of jobs, by operation.
 
     """
 
     hosts: dict[str, HostTimings]
     caches: dict[str, CacheCounts]
+    jobs: dict[str, JobCounts]
 
     def plus(self, other: Tally) -> Self:
         """Return the sum of both counts."""
-        return type(self)(_added(self.hosts, other.hosts), _added(self.caches, other.caches))
+        return type(self)(
+            _added(self.hosts, other.hosts), _added(self.caches, other.caches), _added(self.jobs, other.jobs)
+        )
 
 
 class Board:
@@ -75,7 +80,7 @@ class Board:
         """Make the folder, accessible only to this user."""
         self.folder = folder_of(name)
         self.folder.mkdir(0o700)
-        self._ended = Tally({}, {})
+        self._ended = Tally({}, {}, {})
         self._lock = threading.Lock()  # of concurrent calls of ``gather``
 
     def gather(self) -> Tally:
@@ -132,7 +137,7 @@ def counted() -> Tally:
     for name, host in measured().items():
         hosts = _added(hosts, {"file" if name.startswith("/") or not name else name: host})
     # The name of a directory may hold bytes that no exposition or OTLP message can encode.
-    return Tally(hosts, {printable(name): cache for name, cache in measured_caches().items()})
+    return Tally(hosts, {printable(name): cache for name, cache in measured_caches().items()}, measured_jobs())
 
 
 def folder_of(name: str) -> Path:
@@ -147,9 +152,10 @@ def _added(one: dict[str, T], other: dict[str, T]) -> dict[str, T]:
     return sums
 
 
-def _plain(tally: Tally) -> dict[str, dict[str, list[int]]]:
+def _plain(tally: Tally) -> dict[str, dict[str, list[Any]]]:
     hosts = {name: [*host.words] for name, host in tally.hosts.items()}
-    return {"hosts": hosts, "caches": {name: [*astuple(cache)] for name, cache in tally.caches.items()}}
+    caches, jobs = ({name: [*astuple(counts)] for name, counts in each.items()} for each in (tally.caches, tally.jobs))
+    return {"hosts": hosts, "caches": caches, "jobs": jobs}
 
 
 def _read(path: Path) -> Tally:
@@ -158,9 +164,10 @@ def _read(path: Path) -> Tally:
         hosts = {
             name: HostTimings(array("q", words)) for name, words in table["hosts"].items() if len(words) == HOST_WORDS
         }
-        return Tally(hosts, {name: CacheCounts(*map(int, each)) for name, each in table["caches"].items()})
+        caches = {name: CacheCounts(*map(int, each)) for name, each in table["caches"].items()}
+        return Tally(hosts, caches, {name: JobCounts(*each) for name, each in table["jobs"].items()})
     except (OSError, ValueError, TypeError, AttributeError, LookupError):
-        return Tally({}, {})
+        return Tally({}, {}, {})
 
 
 def _lives(name: str) -> bool:
@@ -173,7 +180,7 @@ def _lives(name: str) -> bool:
 
 
 class Metric(NamedTuple, Generic[K, V]):
-    """A metric of each host or of each cache: a counter, which only grows, or a histogram.
+    """A metric of each host, cache or operation of jobs: a counter, which only grows, or a histogram.
 
     Attributes:
         name: Name in snake_case.
@@ -209,6 +216,15 @@ CACHE_COUNTS: Final[tuple[Metric[CacheCounts, float], ...]] = (
     Metric("cache_stored_bytes", "By", "Bytes written into a cache.", lambda cache: cache.stored_bytes),
     Metric("cache_refused", "{entry}", "Entries that a cache did not take in.", lambda cache: cache.refused),
     Metric("cache_damaged", "{entry}", "Entries that were damaged, and removed.", lambda cache: cache.damaged),
+)
+JOB_COUNTS: Final[tuple[Metric[JobCounts, float], ...]] = (
+    Metric("job_parts", "{part}", "Parts of jobs that ended.", lambda job: job.parts),
+    Metric("job_failed_parts", "{part}", "Parts of jobs in which objects failed.", lambda job: job.failed_parts),
+    Metric("job_objects", "{object}", "Objects of the parts that ended.", lambda job: job.objects),
+    Metric("job_failed_objects", "{object}", "Objects of jobs that failed.", lambda job: job.failed_objects),
+    Metric("job_bytes", "By", "Bytes that jobs moved or read.", lambda job: job.size_bytes),
+    Metric("job_seconds", "s", "Seconds of the parts, added up.", lambda job: job.seconds),
+    Metric("job_cpu_seconds", "s", "Seconds of processors in the parts, added up.", lambda job: job.cpu_seconds),
 )
 DISTRIBUTIONS: Final[tuple[Metric[HostTimings, Histogram], ...]] = (
     Metric("first_byte_seconds", "s", "Seconds from a read to its first byte.", lambda host: host.first_byte),

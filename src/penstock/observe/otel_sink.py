@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from penstock.errors import MissingExtra, Unusable, printable
-from penstock.events import OperationEnded, OperationStarted, RequestEnded, RequestStarted, Retried, context_of
-from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, counted
+from penstock.events import (
+    OperationEnded,
+    OperationStarted,
+    PartEnded,
+    RequestEnded,
+    RequestStarted,
+    Retried,
+    context_of,
+)
+from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, counted
 from penstock.observe.sink import filled
 from penstock.version import VERSION
 
@@ -279,6 +287,11 @@ def observe(meter: Meter, namespace: str, attributes: Mapping[str, str] | None =
         meter.create_observable_counter(
             name, [_count(of, state, f"{namespace}.cache", attrgetter("caches"))], unit=of.unit, description=of.help
         )
+    for one in JOB_COUNTS:
+        name, label = f"{namespace}.{one.name}", f"{namespace}.job.operation"
+        meter.create_observable_counter(
+            name, [_count(one, state, label, attrgetter("jobs"))], unit=one.unit, description=one.help
+        )
     for each in DISTRIBUTIONS:
         name = f"{namespace}.{each.name}"
         meter.create_observable_gauge(name, [_quantiles(each, state)], unit=each.unit, description=each.help)
@@ -364,6 +377,8 @@ class Spans:
                     self._begin(record, event)
                 case OperationEnded():
                     self._finish(record, event)
+                case PartEnded():
+                    self._part(event)
                 case RequestStarted():
                     while len(self._begun) >= _KEPT:
                         del self._begun[next(iter(self._begun))]
@@ -397,6 +412,14 @@ class Spans:
         if span is not None:
             self._settle(span, event)
             span.end(record.at_ns)
+
+    def _part(self, event: PartEnded) -> None:
+        """Add the counts of a part to its span, which ends next."""
+        span = self._open.get(event.parent)
+        if span is not None:
+            job = f"{self._names}.job"
+            numbers = {f"{job}.{name}": number for name, number in event.counts.items()}
+            span.set_attributes({f"{job}.operation": event.operation, f"{job}.part": event.part, **numbers})
 
     def _request(self, record: Record, event: RequestEnded) -> None:
         from opentelemetry.trace import SpanKind

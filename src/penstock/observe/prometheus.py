@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import MissingExtra, Unusable
-from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, Board, Notice, cumulated
+from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, Board, Notice, cumulated
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _Collector:
             return
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-        hosts, caches = self._board.gather()
+        hosts, caches, jobs = self._board.gather()
         for count in COUNTS:
             family = CounterMetricFamily(f"penstock_{count.name}", count.help, labels=["host"])
             for name, host in hosts.items():
@@ -119,6 +119,11 @@ class _Collector:
             family = CounterMetricFamily(f"penstock_{of.name}", of.help, labels=["cache"])
             for name, cache in caches.items():
                 family.add_metric([name], of.value(cache))
+            yield family
+        for one in JOB_COUNTS if jobs else ():
+            family = CounterMetricFamily(f"penstock_{one.name}", one.help, labels=["operation"])
+            for name, job in jobs.items():
+                family.add_metric([name], one.value(job))
             yield family
         for each in DISTRIBUTIONS:
             shown = HistogramMetricFamily(f"penstock_{each.name}", each.help, labels=["host"])

@@ -1,5 +1,6 @@
 """The loop of a job: shares, failures, the last step, and how it ends when it is interrupted."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -7,10 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from penstock.errors import Damaged, NoSpace, NotFound, Unusable
+from penstock.events import JobCounts, measured_jobs
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.verify import verify
+from penstock.observe import JsonLines, OpenTelemetry, to
 from penstock.options import StoreOptions
 from tests.jobs.parts.deadly import Deadly
 
@@ -97,3 +106,58 @@ def test_records_in_a_tree_are_refused(tmp_path):
         with pytest.raises(Unusable, match="outside the trees"):
             check_apart(records, tree)
     assert not Path(f"{tmp_path}/a").exists()
+
+
+def test_spans_of_parts_lie_in_the_job_and_counts_become_metrics(tmp_path):
+    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    for number in range(6):
+        (tmp_path / "tree").mkdir(exist_ok=True)
+        (tmp_path / "tree" / f"{number}").write_bytes(b"12345")
+    before = measured_jobs().get("verify", JobCounts())
+    with to(OpenTelemetry(setup=lambda: (tracers, meters)), JsonLines(tmp_path / "events.jsonl")):
+        verify(f"{tmp_path}/tree/", job=f"{tmp_path}/job", part_objects=2)
+        points = {
+            metric.name: {
+                point.attributes.get("penstock.job.operation"): point.value for point in metric.data.data_points
+            }
+            for metric in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        }
+    found = spans.get_finished_spans()
+    (job,) = (each for each in found if each.name == "penstock.job")
+    parts = [each for each in found if each.name == "penstock.part"]
+    assert {each.parent.span_id for each in parts} == {job.context.span_id}
+    assert [each.attributes["penstock.job.part"] for each in parts] == [0, 1, 2]
+    assert {each.attributes["penstock.job.operation"] for each in parts} == {"verify"}
+    assert [(each.attributes["penstock.job.verified"]) for each in parts] == [2, 2, 2]
+    above = {each.context.span_id: each.parent.span_id for each in found if each.parent}
+    bodies = [
+        each for each in found if each.name == "penstock.request read" and "/tree/" in each.attributes["url.full"]
+    ]
+    assert len(bodies) == 6
+    for body in bodies:
+        line = [body.context.span_id]
+        while line[-1] in above:
+            line.append(above[line[-1]])
+        assert line[-2] in {each.context.span_id for each in parts}
+        assert line[-1] == job.context.span_id
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["counts"]["verified"] for line in lines if line["event"] == "PartEnded"] == [2, 2, 2]
+    done = measured_jobs()["verify"]
+    assert (done.parts - before.parts, done.objects - before.objects, done.failed_parts - before.failed_parts) == (
+        3,
+        6,
+        0,
+    )
+    assert points["penstock.job_parts"]["verify"] == done.parts
+    assert points["penstock.job_bytes"]["verify"] == done.size_bytes == before.size_bytes + 30
+
+
+def test_failed_parts_are_counted(tmp_path):
+    before = measured_jobs().get("deadly", JobCounts())
+    with pytest.raises(Damaged):
+        done(tmp_path, deadly=(0, 3))
+    (found,) = [measured_jobs()[name] for name in measured_jobs() if name == Failing.name]
+    assert (found.parts - before.parts, found.failed_parts - before.failed_parts) == (5, 2)

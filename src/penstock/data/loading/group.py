@@ -154,7 +154,7 @@ class GroupReport:
         ax.set_xlabel("seconds")
         ax.set_ylabel("rank")
         ax.set_title(f"Rank {self.slowest.rank} waited longest: {seconds(self.slowest.waiting_s)}")
-        ax.legend(loc="best")
+        ax.legend(loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=2)
         return ax
 
     def _table(self) -> str:

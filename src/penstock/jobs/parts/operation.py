@@ -10,6 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from penstock.errors import NoSpace, PenstockError, public_url
+from penstock.events import PartEnded, emit, listening
+from penstock.events import operation as traced
 from penstock.jobs.parts.records import PartRecord
 
 if TYPE_CHECKING:
@@ -144,6 +146,18 @@ def done(operation: Operation, part: Part, means: Means) -> Ended:
         PenstockError: The record cannot be written.
 
     """
+    records = means.records
+    scope = traced("part", str, records.url)
+    with scope:
+        ended = _done(operation, part, means)
+        if listening():
+            record = ended.record
+            numbers = operation.name, record.part, {**record.counts}, record.cpu_seconds
+            emit(PartEnded(public_url(records.url), scope.id, *numbers))
+        return ended
+
+
+def _done(operation: Operation, part: Part, means: Means) -> Ended:
     record = PartRecord(part.number, began=datetime.now(UTC).isoformat(timespec="seconds"))
     began_s, cpu_s = monotonic(), _cpu_s()
     try:

@@ -12,6 +12,8 @@ from logging import getLogger
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import PenstockError, Unusable
+from penstock.events import JobCounts, count_job
+from penstock.events import operation as traced
 from penstock.jobs.carriers import carrier
 from penstock.jobs.parts.operation import Means, Part, ignore
 from penstock.jobs.parts.records import JobPlan, Records, Share
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.jobs.carriers import Ray
     from penstock.jobs.outcome import Outcome
     from penstock.jobs.parts.operation import Operation
+    from penstock.jobs.parts.records import PartRecord
     from penstock.progress import Count
 
 __all__ = ["How", "Job", "Sums", "check_apart"]
@@ -111,6 +114,10 @@ class Job:
             PenstockError: The first failure, after all other parts.
 
         """
+        with traced("job", str, self.records.url):
+            return self._work()
+
+    def _work(self) -> Sums:
         mine = [number for number in range(len(self.plan.parts)) if self._share.has(number)]
         there, failed = (self.records.numbers(failed=each) for each in (False, True))
         sizes = {number: self.plan.parts[number][-2:] for number in mine}
@@ -132,6 +139,7 @@ class Job:
                 for record, error in ended:
                     # Objects that were there already, or were added or removed since.
                     counted.part(*sizes[record.part])
+                    count_job(self.operation.name, _measured(record, sizes[record.part][0]))
                     first = first or error
                     lost = 0 if error is None or set(record.counts) != {"failed"} else lost + 1
                     if lost == _LOST:
@@ -176,6 +184,11 @@ class Job:
                 self.records.url,
             )
             raise
+
+
+def _measured(record: PartRecord, objects: int) -> JobCounts:
+    moved = sum(number for name, number in record.counts.items() if name.endswith("bytes"))
+    return JobCounts(1, record.failed > 0, objects, record.failed, moved, record.seconds, record.cpu_seconds)
 
 
 def _add(sums: Sums, counts: Mapping[str, int], seconds: float) -> None:
