@@ -169,11 +169,11 @@ def test_plots_go_into_the_axes_that_are_given():
 
 
 def test_a_mixture_draws_wanted_and_delivered_shares():
-    sources = (SourceShare("$a_{b}", 0.25, 30, 0.0), SourceShare("b", 0.75, 90, 0.0))
+    sources = (SourceShare("$\\x{b}$", 0.25, 30, 0.0), SourceShare("b", 0.75, 90, 0.0))
     ax = replace(REPORT, sources=sources).plot_sources()
     ax.figure.canvas.draw()
     assert [bar.get_height() for bar in ax.patches] == [25.0, 75.0, 25.0, 75.0]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["$a_{b}", "b"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["$\\x{b}$", "b"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["wanted", "delivered"]
     with pytest.raises(Unusable, match="this report has no sources"):
         REPORT.plot_sources()
