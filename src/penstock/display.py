@@ -29,8 +29,8 @@ _PICTURES: Final = {
 _PICTURE_BYTES: Final = 512 << 10  # a notebook keeps what it shows
 # Notebooks align cells to the right unless a cell has a style of its own.
 _STYLES: Final = {
-    "l": "text-align:left;overflow-wrap:anywhere",
-    "r": "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums",
+    "l": "padding:0 1em .15em 0;text-align:left;overflow-wrap:anywhere",
+    "r": "padding:0 1em .15em 0;text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums",
 }
 
 
@@ -64,7 +64,8 @@ def _row(tag: str, row: Sequence[object], styles: Sequence[str]) -> str:
 
 def panel(title: str, *parts: str) -> str:
     """Return a value for a notebook: its title, and parts that are HTML already."""
-    return f"<div><p><strong>{safe(title)}</strong></p>{''.join(parts)}</div>"
+    apart = "".join(f'<div style="margin-bottom:.6em">{part}</div>' for part in parts)
+    return f"<div><p><strong>{safe(title)}</strong></p>{apart}</div>"
 
 
 def picture(data: bytes | memoryview) -> str:
