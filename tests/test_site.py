@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import zlib
+from itertools import pairwise
 
 import pytest
 
 import penstock
-from docs.site import browser, links, pages, reference
+from docs.site import browser, links, pages, pictures, reference
 
 WHERE = {"docs/train.md": "train.md", "design/0047.md": "design/0047.md", "examples/ddp.py": "examples/ddp.py.md"}
 
@@ -27,6 +29,14 @@ def test_page_in_no_group_or_in_two_is_refused(monkeypatch):
     assert "docs/recipes.md is listed twice" in odd
 
 
+@pytest.mark.parametrize("page", [page for group in pages.navigation() for page in group.pages if page.endswith(".md")])
+def test_no_heading_skips_a_level(page):
+    text = pages.FENCED.sub("", (pages.ROOT / page).read_text("utf-8"))
+    levels = [len(each) for each in re.findall(r"^(#+) ", text, re.MULTILINE)]
+    assert levels[0] == 1, "the first heading is the title"
+    assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []
+
+
 def test_links_out_of_the_manual_lead_to_places_on_the_site():
     text = "[a](../design/0047.md#b) [c](../examples/ddp.py) [d](#e) [f](https://g/h.md)\n```\n[i](../nowhere)\n```\n"
     led = pages.relinked(text, "docs/train.md", WHERE)
@@ -34,8 +44,16 @@ def test_links_out_of_the_manual_lead_to_places_on_the_site():
         "../examples/ddp.py", "examples/ddp.py.md"
     )
     assert pages.relinked("[a](../docs/train.md)", "design/0047.md", WHERE) == "[a](../train.md)"
-    with pytest.raises(LookupError, match=r"docs/train.md: the link to \.\./src/x\.py leads to a file"):
-        pages.relinked("[a](../src/x.py)", "docs/train.md", WHERE)
+    where = dict(WHERE)
+    assert pages.relinked("[a](../LICENSE)", "docs/train.md", where) == "[a](LICENSE.md)"
+    assert where["LICENSE"] == "LICENSE.md"
+    with pytest.raises(LookupError, match=r"docs/train.md: the link to \.\./src/x\.py leads to no text file"):
+        pages.relinked("[a](../src/x.py)", "docs/train.md", where)
+
+
+def test_every_link_of_every_page_leads_to_a_place_on_the_site():
+    found = pages.texts()
+    assert {"index.md", "train.md", "design/README.md", "examples/ddp.py.md"} <= found.keys()
 
 
 def test_every_public_name_of_the_top_namespace_has_a_section(monkeypatch):
@@ -94,3 +112,33 @@ def test_browser_finds_overflow_faint_text_and_errors(tmp_path):
         "a.html: console: Uncaught",
         "a.html: console: ['logged']",
     ]
+
+
+@pytest.mark.parametrize("name", sorted(pictures.PICTURES))
+def test_committed_picture_is_what_the_program_draws(name):
+    drawn = str(pictures.PICTURES[name]())
+    committed = (pictures.FOLDER / f"{name}.svg").read_text("utf-8")
+    assert committed == drawn, "run python -m docs.site.pictures"
+
+
+def test_order_picture_shows_a_resume_that_keeps_the_global_batches():
+    two, four = ([sum(step, []) for step in pictures.batches(world)] for world in (2, 4))
+    assert two == four
+    assert sorted(sum(two, [])) == list(range(16))
+
+
+@pytest.mark.parametrize("scheme", pictures.PALETTES)
+def test_text_of_pictures_contrasts_with_each_ground(scheme):
+    def light(colour):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
+        return 0.05 + 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    palette = pictures.PALETTES[scheme]
+    grounds = {name: each for name, each in palette.items() if name not in (*pictures.INKS, "line")}
+    for ink in pictures.INKS:
+        for name, ground in grounds.items():
+            pair = sorted((light(palette[ink]), light(ground)))
+            assert pair[1] / pair[0] >= 4.5, (ink, name)
+    pair = sorted((light(palette["line"]), light(palette["page"])))
+    assert pair[1] / pair[0] >= 3

@@ -16,6 +16,7 @@ FENCED = re.compile(r"(^ *```.*?^ *```[ \t]*$)", re.MULTILINE | re.DOTALL)
 # Outside docs/: what its pages lead to. README.md is the landing page.
 OTHERS = ("*.md", "benchmarks/**/RESULTS.md", "design/*.md")
 PROGRAMS = {".py": "python", ".sh": "bash"}
+TEXTS = {**PROGRAMS, ".txt": "text", ".toml": "toml", ".yml": "yaml", "": "text"}
 PICTURES = ("docs/pictures/*.svg", "benchmarks/**/*.svg")
 EXAMPLES = "examples/index.md"
 
@@ -57,23 +58,28 @@ def texts() -> dict[str, str]:
     """Return the text of each page by its path on the site, before the reference and the landing page's lists."""
     where = places()
     found = {EXAMPLES: _examples(where)}
+    for source in [*where]:
+        path = ROOT / source
+        if path.suffix == ".md":
+            found[where[source]] = relinked(path.read_text("utf-8"), source, where)
+        elif path.suffix == ".ipynb":
+            found[where[source]] = path.read_text("utf-8")
+    # Now also the files that pages link to.
     for source, target in where.items():
         path = ROOT / source
-        if path.suffix in PROGRAMS:
-            fence = f"```{PROGRAMS[path.suffix]}\n{path.read_text('utf-8')}```\n"
-            found[target] = f"# {path.relative_to(ROOT / 'examples').as_posix()}\n\n{fence}"
-        elif path.suffix == ".md":
-            found[target] = relinked(path.read_text("utf-8"), source, where)
-        elif path.suffix == ".ipynb":
-            found[target] = path.read_text("utf-8")
+        if path.suffix in TEXTS and path.is_file():
+            fence = f"````{TEXTS[path.suffix]}\n{path.read_text('utf-8')}````\n"
+            found[target] = f"# {source.removeprefix('examples/')}\n\n{fence}"
     return found
 
 
 def relinked(text: str, source: str, where: dict[str, str]) -> str:
     """Return a page whose links lead to the places on the site of what they lead to in the repository.
 
+    A file of text that has no place yet gets one in ``where``.
+
     Raises:
-        LookupError: A link leads to a file that is not on the site.
+        LookupError: A link leads to something that cannot be on the site.
     """
 
     def led(match: re.Match[str]) -> str:
@@ -81,8 +87,11 @@ def relinked(text: str, source: str, where: dict[str, str]) -> str:
         if re.match(r"[a-z]+:", path):
             return match[0]
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        file = ROOT / target
+        if target not in where and file.suffix in TEXTS and file.is_file():
+            where[target] = f"{target}.md"
         if target not in where:
-            raise LookupError(f"{source}: the link to {path} leads to a file that is not on the site")
+            raise LookupError(f"{source}: the link to {path} leads to no text file, page or picture of the site")
         relative = os.path.relpath(where[target], posixpath.dirname(where[source]) or ".")
         return f"{before}{relative}{after}"
 
