@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -42,6 +44,25 @@ def test_collation_is_torchs_or_yours_and_none_for_bare_samples(folder):
         assert next(iter(dataset.batched(3, tuple))) == (0, 1, 2)
     for dataset in both(folder):
         assert [sample.read() for sample in next(iter(dataset.batched(2)))] == [b"0", b"1"]
+
+
+def unwritable(sample: ps.Sample) -> dict[str, np.ndarray]:
+    array = np.array([int(sample.read()), 7], dtype="uint8")
+    array.flags.writeable = False
+    return {"pair": array}
+
+
+def test_arrays_that_cannot_be_written_to_are_collated_without_a_warning(folder):
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            batch = next(iter(ps.DataLoader(ps.MapDataset.from_prefix(folder, transform=unwritable), 3)))
+    finally:
+        torch.set_warn_always(False)
+    assert batch["pair"].tolist() == [[0, 7], [1, 7], [2, 7]]
+    assert batch["pair"].dtype == torch.uint8
+    batch["pair"] += 1  # the batch's own memory
 
 
 def test_batch_size_and_length_are_this_ranks(folder):

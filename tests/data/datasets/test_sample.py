@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from penstock import Sample
+from penstock.data.datasets.sample import FieldSample
 from penstock.values import Span
 
 
@@ -81,3 +82,14 @@ def test_pickled_sample_is_complete_and_rewound_to_the_start():
 
 def test_an_empty_object_is_a_sample_too():
     assert (sample(b"").size, sample(b"").read(), bytes(sample(b"").data)) == (0, b"", b"")
+
+
+def test_fields_of_a_sample_are_a_dict_of_their_values():
+    sample = FieldSample("s3://b/", Span("rows.parquet", 0, 3), ("7", {"x": memoryview(b"abc"), "label": 3}))
+    fields = dict(sample)
+    assert {**sample} == fields
+    assert list(fields) == ["x", "label"]
+    assert fields["x"].read() == b"abc"
+    assert fields["label"] == 3
+    assert "label" in sample
+    assert "y" not in sample

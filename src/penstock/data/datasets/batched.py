@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import numpy as np
 import torch.distributed
 from torch.utils.data import IterableDataset as TorchIterableDataset
-from torch.utils.data import Sampler, default_collate, get_worker_info
+from torch.utils.data import Sampler, get_worker_info
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.iteration import (
@@ -37,9 +39,8 @@ from penstock.errors import StateMismatch, Unusable
 from penstock.values import Place, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from penstock.data.datasets.iteration import Contents, PlaceLike
@@ -437,11 +438,17 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return self.dataset.spans(batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
 
+def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> Any:  # noqa: ANN401  torch's signature
+    """Collate arrays as torch does, without its warning about those that cannot be written to: Parquet's, Pillow's."""
+    writable = [each if each.flags.writeable else each.copy() for each in samples]
+    return default_collate_fn_map[np.ndarray](writable, collate_fn_map=collate_fn_map)
+
+
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
     if isinstance(samples[0], Sample):
         return samples
     try:
-        return default_collate(samples)
+        return collate(samples, collate_fn_map={**default_collate_fn_map, np.ndarray: _arrays})
     except (RuntimeError, TypeError) as error:
         error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
         raise

@@ -301,6 +301,20 @@ class FieldSample(Sample):
         """The names of the fields, in the order of the shard, or of ``fields=``."""
         return (*self._values,)
 
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the fields, so that ``dict(sample)`` and ``{**sample}`` are the fields with their values.
+
+        Example:
+            >>> dict(ps.MapDataset.from_shards("s3://bucket/shards/")[0])["cls"].read()
+            b'0'
+
+        """
+        return self.fields
+
+    def __contains__(self, field: object) -> bool:
+        """Return whether the sample has this field."""
+        return field in self._values
+
     def __getitem__(self, field: str) -> Any:  # noqa: ANN401  as the format of the shard has it
         """Return the value of a field: a ``Sample`` for bytes, or any other value that the shard's format has.
 
