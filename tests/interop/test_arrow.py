@@ -170,3 +170,15 @@ def test_a_long_footer_is_read_once_and_known(server, columns):
     spans = [tuple(map(int, each[6:].split("-"))) for each in _ranges(server)]
     assert sum(stop - start + 1 for start, stop in spans) == max(footer + 8, 128 << 10)
     assert len(spans) == (2 if columns == 150 else 1)
+
+
+def test_a_footer_is_read_once_of_each_version(server, parquet):
+    layouts = Recent(9)
+    for _ in range(2):
+        with _opened(server, parquet, layouts) as file:
+            assert pq.read_metadata(pa.PythonFile(file)).num_row_groups == GROUPS
+        assert len(_ranges(server)) == 1
+    replaced = parquet[:1000] + bytes(8) + parquet[1008:]
+    with _opened(server, replaced, layouts) as file:
+        assert pq.read_metadata(pa.PythonFile(file)).num_row_groups == GROUPS
+    assert len(_ranges(server)) == 2

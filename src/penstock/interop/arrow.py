@@ -310,6 +310,8 @@ _WHOLE_BYTES = 1 << 20
 _ASKED_BYTES = 64 << 10
 # Read instead of _ASKED_BYTES, because the footer may be longer.
 _TAIL_BYTES = 128 << 10
+# The longest end of a file that is kept for the next opening.
+_KEPT_BYTES = 256 << 10
 _MAGIC = b"PAR1"
 # Bytes of a Parquet file after its footer: the footer's length and the magic number.
 _ENDING = 8
@@ -347,20 +349,22 @@ class RandomFile(io.RawIOBase):
     def __init__(
         self, source: Source, meta: ObjectMeta, layouts: Recent[Layout], *, whole_bytes: int = _WHOLE_BYTES
     ) -> None:
-        """Open the object that ``meta`` describes; ``layouts`` caches the layouts from Parquet footers.
+        """Open the object that ``meta`` describes; ``layouts`` caches Parquet footers and their layouts, by version.
 
-        The cache is shared by files because pyarrow reads the footer through one file and the columns through another.
+        The cache is shared by files because pyarrow reads the footer through one file and the columns through another,
+        which reads the footer again; Ray Data opens a file three times.
         """
         super().__init__()
         self._source = source
         self._meta = meta
         self._at = 0
-        self._tail = b""  # the file's last bytes; for a small file all bytes
         self._tail_bytes = meta.size if meta.size <= whole_bytes else _TAIL_BYTES
         self._inbox = Inbox()
         self._ahead: OrderedDict[tuple[int, int], _Ahead] = OrderedDict()
         self._layouts = layouts
         self._layout = layouts.get(self._version)
+        # The file's last bytes; for a small file all bytes.
+        self._tail = b"" if self._layout is None else self._layout.tail
         self._asked: set[tuple[int, int]] = set()  # ranges requested or read ahead
         self._runs: dict[tuple[int, ...], None] = {}  # requested runs of columns, in order
         self._first = 0  # lowest row group requested
@@ -456,7 +460,9 @@ class RandomFile(io.RawIOBase):
 
             # Not a valid Parquet file after all: its reader will report that.
             with suppress(ArrowException, OSError, ValueError):
-                self._layout = Layout(read_metadata(BufferReader(tail)))
+                # Without a version, other bytes of the same size could come later.
+                kept = tail if self._meta.etag and len(tail) <= _KEPT_BYTES else b""
+                self._layout = Layout(read_metadata(BufferReader(tail)), kept)
                 self._layouts.keep(self._version, self._layout)
 
     def _predict(self, start: int, stop: int, *, hit: bool) -> None:
@@ -527,11 +533,16 @@ class _Metadata(Protocol):
 
 
 class Layout:
-    """The column chunks of each row group, in byte order; read from the metadata when needed."""
+    """The column chunks of each row group, in byte order; read from the metadata when needed.
 
-    def __init__(self, metadata: _Metadata) -> None:
+    Attributes:
+        tail: The last bytes of the file, with all of the footer; empty if they are not kept.
+
+    """
+
+    def __init__(self, metadata: _Metadata, tail: bytes = b"") -> None:
         """Take the metadata of a file's footer (``pyarrow.parquet.FileMetaData``)."""
-        self._metadata = metadata
+        self._metadata, self.tail = metadata, tail
         self._count = metadata.num_row_groups
         self._chunks: dict[int, list[tuple[int, int, int]]] = {}
         self._runs: dict[tuple[int, int, int], tuple[int, int]] = {}
