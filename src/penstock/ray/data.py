@@ -79,7 +79,19 @@ def read(
 
 
 class CatalogSource(Datasource):
-    """The samples of a catalog, for ``ray.data.read_datasource``: see ``read``."""
+    """The samples of a catalog, for ``ray.data.read_datasource``: see ``read``.
+
+    Args:
+        catalog: The catalog, or the URL of a saved one.
+        store: Options without secrets, or the name of a profile, which every machine has; default: environment and
+            profile.
+
+    Example:
+        >>> import penstock.ray
+        >>> penstock.ray.CatalogSource(ps.Catalog.scan("s3://bucket/train/3/")).get_name()
+        'Penstock'
+
+    """
 
     def __init__(self, catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
         """Open the catalog, if it is a URL."""

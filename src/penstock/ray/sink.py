@@ -112,7 +112,21 @@ def write(
 
 
 class ShardSink(Datasink[Any]):
-    """Shards with their catalog, for ``ray.data.Dataset.write_datasink``: see ``write``."""
+    """Shards with their catalog, for ``ray.data.Dataset.write_datasink``: see ``write``.
+
+    Args:
+        url: Prefix or directory for the shards.
+        format: ``"tar"``, ``"zip"`` or ``"parquet"``.
+        store: Options without secrets, or the name of a profile, which every machine has; default: environment and
+            profile.
+        **how: Further keyword arguments of ``write``.
+
+    Example:
+        >>> import penstock.ray
+        >>> penstock.ray.ShardSink("s3://bucket/shards-of-ray/", samples=1000).get_name()
+        'Penstock'
+
+    """
 
     def __init__(
         self,
@@ -167,7 +181,16 @@ class ShardSink(Datasink[Any]):
         there.delete([*there.found])
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> list[tuple[str, ShardRecord]]:  # noqa: ANN401  Ray's context
-        """Write the rows of a task; return the names and records of its shards."""
+        """Write the rows of a task.
+
+        Args:
+            blocks: The blocks of the task.
+            ctx: Its context, which has its number.
+
+        Returns:
+            The names and records of its shards.
+
+        """
         there = self._there(only=())
         task = f"{ctx.task_idx:06}"
         packing = self._packing(_Rows(blocks, self._rule(), task), there)

@@ -36,6 +36,11 @@ class Reported(NamedTuple):
         url: Folder of the run, for ``ps.CheckpointManager``.
         step: Number of the step.
 
+    Example:
+        >>> from penstock.ray import Reported
+        >>> Reported("s3://bucket/run/", step=3).step
+        3
+
     """
 
     url: str
