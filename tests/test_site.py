@@ -13,6 +13,7 @@ import pytest
 import penstock
 from docs.site import browser, links, pages, pictures, reference
 
+SOURCES = ("README.md", "docs/comparison.md")
 WHERE = {"docs/train.md": "train.md", "design/0047.md": "design/0047.md", "examples/ddp.py": "examples/ddp.py.md"}
 
 
@@ -142,3 +143,15 @@ def test_text_of_pictures_contrasts_with_each_ground(scheme):
             assert pair[1] / pair[0] >= 4.5, (ink, name)
     pair = sorted((light(palette["line"]), light(palette["page"])))
     assert pair[1] / pair[0] >= 3
+
+
+def test_marks_of_the_readme_are_those_of_the_comparison():
+    def marks(path):
+        rows = re.findall(r"^\| ([^|]+?) \| (.+) \|$", (pages.ROOT / path).read_text("utf-8"), re.MULTILINE)
+        return {name: [each.replace("*", "")[0] for each in cells.split(" | ")] for name, cells in rows}
+
+    found, sources = (
+        {name: row for name, row in marks(each).items() if {*row} <= {*"●◐○\N{EN DASH}"}} for each in SOURCES
+    )
+    assert len(found) > 10
+    assert found.items() <= sources.items()
