@@ -32,6 +32,7 @@ from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import tar
 from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
+from tests.servers.made_up import listing
 from tests.servers.ray_cluster import RayCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ray"
@@ -304,6 +305,28 @@ def kill(kind, cluster, process, what, draw):
     if kind == "raylet":
         cluster.add_node()
     return True
+
+
+MEMORY = """
+import resource, sys
+import penstock as ps
+address, endpoint, job = sys.argv[1:]
+store = ps.S3Options(endpoint=endpoint, anonymous=True, region="us-east-1")
+found = ps.verify("s3://bucket/one/", "s3://bucket/two/", store=store, job=job, on=ps.Ray(address=address))
+print(found.objects, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_the_driver_does_not_grow_with_the_number_of_keys(cluster, tmp_path):
+    memory = []
+    for number in (10_000, 1_000_000):
+        with listing(number) as endpoint:
+            objects, mib = told(driver(cluster, MEMORY, endpoint, tmp_path / str(number)), timeout=400).split()
+        assert int(objects) == number
+        memory.append(int(mib))
+    print("MiB of the driver:", *memory)
+    assert memory[1] - memory[0] < 50, memory
 
 
 class TestRefusals:

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
+from benchmarks import ray_data as benchmark
 from tests.servers.ray_cluster import RayCluster
 
 SAMPLES, GLOBAL_BATCH, EPOCHS = 120, 12, 2
@@ -21,7 +23,7 @@ PROGRAM = Path(__file__).with_name("train_program.py")
 
 @pytest.fixture(scope="module")
 def cluster():
-    with RayCluster.start() as running:
+    with RayCluster.start(env=benchmark.KEYS) as running:
         yield running
 
 
@@ -88,6 +90,14 @@ def test_the_example_trains_from_a_folder_of_classes_and_continues(cluster, tmp_
     words = [f"file://{tmp_path}/photos/", "--run", f"file://{tmp_path}/run/", "--epochs", "3", "--save-every", "2"]
     said = ran([sys.executable, "-W", "ignore", str(ROOT / "examples/ray/train.py"), *words], cluster)
     assert said == f"file://{tmp_path}/run/steps/ 6"
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_ray_data_measures_readers_and_checkpoints(cluster, capsys):
+    benchmark.measure(cluster, Namespace(objects=40, files=1, rounds=1, rows=400))
+    printed = capsys.readouterr().out
+    assert "objects/s beside read_binary_files: " in printed
+    assert "bytes of the loader's state: 1" in printed
 
 
 @pytest.mark.slow
