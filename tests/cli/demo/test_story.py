@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
+from penstock.cli.demo import story
 from penstock.cli.demo.story import Pace, Tally
+from penstock.errors import PenstockError
 
 
 def tally_of(*events):
@@ -48,3 +52,21 @@ def test_the_pace_is_the_sum_of_all_epochs_and_processes():
     tally = tally_of(ready(0), {"epoch": 0, "pace": (100, 4.0, 1.0)}, ready(0), {"epoch": 0, "pace": (100, 4.0, 0.0)})
     assert tally.pace == Pace(200, 8.0, 1.0)
     assert str(tally.pace) == "25 objects/s, 12% of the time waiting for data"
+
+
+@pytest.mark.parametrize(("accuracy", "fails"), [(0.94, True), (0.95, False)])
+def test_low_accuracy_is_an_error_after_the_report(monkeypatch, accuracy, fails):
+    told = []
+
+    class Story:
+        def __init__(self, *given):
+            told.append(given[0])
+            self.tally = Tally(accuracy=accuracy)
+            self.fill = self.train = lambda: None
+            self.report = lambda *_: told.append("report")
+
+    monkeypatch.setattr(story, "_Story", Story)
+    monkeypatch.setattr(story, "embedded", lambda _provider: nullcontext("s3://penstock-demo/"))
+    with pytest.raises(PenstockError, match="a test accuracy of 94.0% is below 95%") if fails else nullcontext():
+        story.Demo().run()
+    assert told == ["s3://penstock-demo/", "report"]
