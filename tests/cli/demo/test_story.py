@@ -67,6 +67,6 @@ def test_low_accuracy_is_an_error_after_the_report(monkeypatch, accuracy, fails)
 
     monkeypatch.setattr(story, "_Story", Story)
     monkeypatch.setattr(story, "embedded", lambda _provider: nullcontext("s3://penstock-demo/"))
-    with pytest.raises(PenstockError, match="a test accuracy of 94.0% is below 95%") if fails else nullcontext():
+    with pytest.raises(PenstockError, match=r"a test accuracy of 94\.0% is below 95%") if fails else nullcontext():
         story.Demo().run()
     assert told == ["s3://penstock-demo/", "report"]
