@@ -25,6 +25,7 @@ from penstock.jobs import carriers
 from penstock.jobs.carriers import Here, carrier
 from penstock.jobs.parts.operation import Means, Part
 from penstock.jobs.parts.records import Records
+from penstock.jobs.parts.run import How, Job
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.version import VERSION
@@ -88,8 +89,8 @@ address, source, dest, job, endpoint = sys.argv[1:]
 how = {"store": ps.S3Options(endpoint=endpoint), "job": job, "on": ps.Ray(address=address)}
 """
 ALONE = """
-source, dest, job, endpoint = sys.argv[1:]
-how = {"store": ps.S3Options(endpoint=endpoint)} | ({"job": job} if job else {})
+source, dest, endpoint = sys.argv[1:]
+how = {"store": ps.S3Options(endpoint=endpoint)}
 """
 
 
@@ -118,8 +119,13 @@ def test_parts_run_on_all_nodes_without_torch_and_finish_once(cluster, tmp_path)
     assert len({node for _, node in seen}) == 2
     assert (tmp_path / "finished").read_text() == "5"
     (tmp_path / "finished").unlink()
-    assert told(driver(cluster, DEADLY, tmp_path, "", 0)) == "5"
+    assert continued(tmp_path) == 5
     assert not (tmp_path / "finished").exists()
+
+
+def continued(folder):
+    """Continue a job of the cluster in this process; return how many parts are done."""
+    return Job(Deadly(str(folder)), f"{folder}/job", How()).work().parts_done
 
 
 def test_a_part_that_kills_its_workers_is_set_aside_and_the_others_go_on(cluster, tmp_path):
@@ -129,7 +135,7 @@ def test_a_part_that_kills_its_workers_is_set_aside_and_the_others_go_on(cluster
     records = Records(f"{tmp_path}/job", StoreOptions())
     assert (records.numbers(), records.numbers(failed=True)) == ({0, 1, 3, 4}, {2})
     assert not (tmp_path / "finished").exists()
-    assert told(driver(cluster, DEADLY, tmp_path, "", 0)) == "5"
+    assert continued(tmp_path) == 5
     assert records.numbers(failed=True) == set()
 
 
@@ -157,6 +163,18 @@ def test_each_machine_warms_its_cache_with_everything(cluster, tmp_path):
         # One directory for both: each object is there once.
         store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path / "cache")))
         assert ps.warm("s3://bucket/a/", store=store).present == 20
+
+
+def test_the_benchmark_measures_this_cluster_beside_processes(cluster, tmp_path, capsys):
+    if message := load_server.missing():
+        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
+    (tmp_path / "data").mkdir()
+    options = Namespace(objects=40, part_objects=10, rounds=1, parts=20)
+    with load_server.serve(tmp_path) as serving:
+        benchmark.measure(cluster, serving.plain, tmp_path, options)
+    printed = capsys.readouterr().out
+    assert "CPU seconds, Ray beside local: " in printed
+    assert "seconds to the first new part of a driver that goes on: " in printed
 
 
 def example(cluster, name, *words):
@@ -228,7 +246,7 @@ def filled(server, what):
 
 def alone(server, cluster, what):
     """Do an operation in one process; return what it prints and writes."""
-    words = "s3://bucket/from/", "s3://bucket/alone/", "s3://bucket/jobs/0/" if what == "copy_tree" else ""
+    words = "s3://bucket/from/", "s3://bucket/alone/"
     program = [sys.executable, "-c", WORK + ALONE + f"print({CALLS[what]})", *words, server.store.endpoint]
     ended = subprocess.run(program, env=cluster.env, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -250,7 +268,8 @@ ONCE = {"copy_tree": ("put", "to/"), "verify": ("get", "from/"), "pack": ("put",
 def test_a_history_of_kills_ends_as_one_process_does(cluster, server, what, history, seed):
     """Of a worker, a machine and the driver, in a bucket that fails 5 % of requests."""
     filled(server, what)
-    source, expected = below(server, "from/"), alone(server, cluster, what)
+    source = below(server, "from/")
+    expected = ("True", source) if what == "copy_tree" else alone(server, cluster, what)
     server.fail(FAULTS["503"], when=Match(times=None, rate=0.05, seed=1))
     draw, requests = random.Random(f"{seed} {what} {history}"), len(server.seen())
     program = WORK + ON_RAY + f"print({CALLS[what]})"
@@ -351,18 +370,6 @@ class TestRefusals:
     def test_numbers_that_make_no_sense(self, options):
         with pytest.raises(Unusable, match=next(iter(options))):
             ps.Ray(**options)
-
-
-def test_the_benchmark_measures_this_cluster_beside_processes(cluster, tmp_path, capsys):
-    if message := load_server.missing():
-        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
-    (tmp_path / "data").mkdir()
-    options = Namespace(objects=40, part_objects=10, rounds=1, parts=20)
-    with load_server.serve(tmp_path) as serving:
-        benchmark.measure(cluster, serving.plain, tmp_path, options)
-    printed = capsys.readouterr().out
-    assert "CPU seconds, Ray beside local: " in printed
-    assert "seconds to the first new part of a driver that goes on: " in printed
 
 
 def failing(error):

@@ -57,6 +57,7 @@ def test_picklable_transforms_are_accepted(dataset):
 
 
 def test_a_function_that_no_pickle_holds_is_refused_with_the_cause(dataset):
+    pytest.importorskip("cloudpickle")
     lock = threading.Lock()
     with pytest.raises(Unusable, match=r"transform=.* cannot be sent .*pickle '_thread\.lock'"):
         ps.DataLoader(
@@ -85,6 +86,7 @@ print([*ps.DataLoader(made, 2, collate_fn=collate, **how)])
 
 
 def test_functions_of_a_main_program_without_a_file_reach_spawned_workers(dataset):
+    pytest.importorskip("cloudpickle")
     words = [sys.executable, "-c", MAIN, dataset.catalog.root + dataset.catalog.base]
     ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
     assert ended.stdout == "[11, 15, 19, 23]\n", ended.stderr
