@@ -4,6 +4,7 @@ import collections
 import itertools
 import logging
 import random
+import threading
 import uuid
 
 import numpy as np
@@ -411,7 +412,9 @@ class TestRefusals:
                 ps.Schedule(stages)
 
     def test_functions_that_cannot_be_sent_to_workers(self, places):
-        sources = {"a": ps.MapDataset.from_prefix(places["files"], transform=lambda sample: sample.key)}
+        # No library pickles a lock.
+        lock = threading.Lock()
+        sources = {"a": ps.MapDataset.from_prefix(places["files"], transform=lambda sample: (lock, sample.key))}
         for dataset in (ps.Mix(sources), ps.concat(sources["a"])):
             with pytest.raises(Unusable, match=r"transform of (a|dataset 0)=.*cannot be sent"):
                 ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn")
