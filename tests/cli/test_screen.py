@@ -104,11 +104,11 @@ def test_settings_are_drawn_in_groups_with_their_origins(drawn):
     assert "\x1b[2m10" in text.getvalue(), "a default is dim"
 
 
-def test_doctor_on_a_terminal_ends_with_sums(start, bucket):
+def test_doctor_on_a_terminal_ends_with_sums(start, strict):
     terminal_, side = pty.openpty()
-    start("doctor", bucket.url + "runs/", bucket=bucket, stdout=side)
+    start("doctor", "s3://bucket/runs/", bucket=strict, stdout=side)
     os.close(side)
     shown = CODES.sub("", read_all(terminal_))
     assert re.search(r"✓  settings +\d+ ms  S3", shown)
     assert re.search(r"\d+ passed", shown.splitlines()[-1])
-    assert bucket.store.secret_key not in shown
+    assert strict.store.secret_key not in shown
