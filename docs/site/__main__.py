@@ -15,6 +15,7 @@ from tests.public_api import RECORD
 SITE = pages.ROOT / "build" / "docs"
 WORK = pages.ROOT / "build" / "site"
 HERE = Path(__file__).parent
+API = "API"  # the group of the reference in the sidebar
 
 
 def main() -> int:
@@ -25,7 +26,7 @@ def main() -> int:
     texts = pages.texts()
     listed = {group.title: [pages.places()[each] for each in group.pages] for group in pages.navigation()}
     made = reference.pages()
-    listed["API"] = [*made]
+    listed[API] = [*made]
     texts["index.md"] = _landing(texts["index.md"], listed)
     _stage(texts | made, {page for each in listed.values() for page in each})
     html = SITE / VERSION
@@ -45,7 +46,10 @@ def _landing(text: str, listed: dict[str, list[str]]) -> str:
     """Return the landing page: README.md with the benchmark's picture, and the sidebar's groups."""
     text = text.replace("<!-- numbers -->", "<!-- numbers -->\n![Rates of this version and of others](benchmark.svg)\n")
     for title, targets in listed.items():
-        text += f"\n```{{toctree}}\n:hidden:\n:caption: '{title}'\n\n" + "\n".join(targets) + "\n```\n"
+        entries = [
+            f"{Path(each).stem.removeprefix('penstock.')} <{each}>" if title == API else each for each in targets
+        ]
+        text += f"\n```{{toctree}}\n:hidden:\n:caption: '{title}'\n\n" + "\n".join(entries) + "\n```\n"
     return text
 
 
@@ -54,8 +58,10 @@ def _stage(texts: dict[str, str], listed: set[str]) -> None:
     source = WORK / "source"
     wanted = {}
     for path, text in texts.items():
-        free = path not in listed and path != "index.md"
-        wanted[path] = f"---\norphan: true\n---\n\n{text}" if free else text
+        marks = "orphan: true\n" if path not in listed and path != "index.md" else ""
+        # Maintainers find design notes by their index; a user's search has the manual first.
+        marks += "nosearch: true\n" if path.startswith("design/") else ""
+        wanted[path] = f"---\n{marks}---\n\n{text}" if marks else text
     for path, target in pages.places().items():
         if path.endswith(".svg"):
             wanted[target] = (pages.ROOT / path).read_text("utf-8")
