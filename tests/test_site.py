@@ -81,8 +81,9 @@ def test_links_to_absent_files_and_anchors_are_found(tmp_path, capsys):
     (html / "sub" / "b.html").write_text(
         '<a href="../a.html#x"></a><a href="../a.html#z"></a><img src="c.png">', "utf-8"
     )
-    found = [each.partition(": the link to ")[2] for each in links.faults(html)]
-    assert found == ["#y leads nowhere", "../a.html#z leads nowhere", "c.png leads nowhere"]
+    (html / "sub" / "b.md").write_text("[a](../a.html) [b](b.md) [c](c.svg) [d](https://e/)", "utf-8")
+    found = [each.partition(": the link to ")[2].partition(" ")[0] for each in links.faults(html)]
+    assert found == ["#y", "../a.html#z", "c.png", "c.svg"]
     assert (tmp_path / "external-links.txt").read_text("utf-8") == "https://e/\n"
     assert "1 external links" in capsys.readouterr().out
 

@@ -27,15 +27,17 @@ def main() -> int:
     listed = {group.title: [pages.places()[each] for each in group.pages] for group in pages.navigation()}
     made = reference.pages()
     listed[API] = [*made]
-    texts["index.md"] = _landing(texts["index.md"], listed)
-    _stage(texts | made, {page for each in listed.values() for page in each})
+    landing = _landing(texts["index.md"], listed)
+    pictures = {target: (pages.ROOT / path).read_text("utf-8") for path, target in pages.pictures().items()}
+    pictures["benchmark.svg"] = plot.benchmark()
+    _stage(texts | made | pictures | {"index.md": landing}, {page for each in listed.values() for page in each})
     html = SITE / VERSION
     shutil.rmtree(html, ignore_errors=True)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2", "-b", "html", "-c", str(HERE)]
     command += ["-d", str(WORK / "doctrees"), str(WORK / "source"), str(html)]
     if status := subprocess.run(command, check=False).returncode:
         return status
-    _finish(html, texts | reference.twins(), listed)
+    _finish(html, texts | reference.twins() | pictures, listed)
     faults = [*links.faults(html), *links.absent(html, RECORD.read_text("utf-8"), reference.aliases())]
     faults += browser.faults(html)
     print("\n".join(faults) or f"the site is in {html.relative_to(pages.ROOT)}: open index.html")
@@ -58,14 +60,10 @@ def _stage(texts: dict[str, str], listed: set[str]) -> None:
     source = WORK / "source"
     wanted = {}
     for path, text in texts.items():
-        marks = "orphan: true\n" if path not in listed and path != "index.md" else ""
+        marks = "orphan: true\n" if path.endswith(".md") and path not in {*listed, "index.md"} else ""
         # Maintainers find design notes by their index; a user's search has the manual first.
         marks += "nosearch: true\n" if path.startswith("design/") else ""
         wanted[path] = f"---\n{marks}---\n\n{text}" if marks else text
-    for path, target in pages.places().items():
-        if path.endswith(".svg"):
-            wanted[target] = (pages.ROOT / path).read_text("utf-8")
-    wanted["benchmark.svg"] = plot.benchmark()
     for path, text in wanted.items():
         file = source / path
         if not file.exists() or file.read_text("utf-8") != text:
@@ -79,7 +77,7 @@ def _stage(texts: dict[str, str], listed: set[str]) -> None:
 def _finish(html: Path, texts: dict[str, str], listed: dict[str, list[str]]) -> None:
     """Write what Sphinx does not: Markdown beside each page, llms.txt, the list of versions."""
     written = {path: pages.readable(path, text) for path, text in texts.items()}
-    for path, text in written.values():
+    for path, text in [*written.values(), *texts.items()]:  # notebooks also as they are
         file = html / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")

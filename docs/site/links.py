@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from docs.site.pages import FENCED, LINK
 from tests.public_api import entries
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ def faults(html: Path) -> list[str]:
                 continue  # versions.js, which all versions share
             anchor = unquote(parts.fragment)
             if path not in files or (anchor and path in found and anchor not in found[path].anchors):
+                broken.append(f"{name}: the link to {link} leads nowhere")
+    for path in sorted(html.rglob("*.md")):
+        name = path.relative_to(html).as_posix()
+        for _, link, _ in LINK.findall(FENCED.sub("", path.read_text("utf-8"))):
+            if ":" not in link and not (path.parent / link).exists():
                 broken.append(f"{name}: the link to {link} leads nowhere")
     (html.parent / "external-links.txt").write_text("".join(f"{each}\n" for each in sorted(external)), "utf-8")
     print(f"{len(found)} pages; {len(external)} external links, not fetched, are in build/docs/external-links.txt")

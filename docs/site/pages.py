@@ -45,9 +45,20 @@ def places() -> dict[str, str]:
             found[_named(path)] = f"{_named(path)}.md"
         elif path.is_dir() and path.name != "__pycache__":
             found[_named(path)] = EXAMPLES
-    for pattern in PICTURES:
-        found |= {_named(path): _named(path).removeprefix("docs/") for path in sorted(ROOT.glob(pattern))}
-    return {**found, "examples": EXAMPLES, "design": "design/README.md", "docs": "index.md", "README.md": "index.md"}
+    return {
+        **found,
+        **pictures(),
+        "examples": EXAMPLES,
+        "design": "design/README.md",
+        "docs": "index.md",
+        "README.md": "index.md",
+    }
+
+
+def pictures() -> dict[str, str]:
+    """Return the path on the site of each picture."""
+    found = (_named(path) for pattern in PICTURES for path in sorted(ROOT.glob(pattern)))
+    return {each: each.removeprefix("docs/") for each in found}
 
 
 def _named(path: Path) -> str:
