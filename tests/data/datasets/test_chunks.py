@@ -35,3 +35,22 @@ def test_chunks_of_two_windows_are_read_once_while_chunks_are_decoded_ahead(tmp_
         while (chunk := reading.ahead()) is not None:
             chunk.make()
     assert reading.counts.requests == len(runs_of(dataset.catalog, order).starts) - 1
+
+
+def test_first_batch_is_not_read_beside_the_rest_of_its_window(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))
+    dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
+    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
+    samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
+    needed = len({*runs_of(dataset.catalog, order).of(np.array(samples[:20])).tolist()})
+    reading = dataset.ordered(order).reading((samples[at : at + 20] for at in range(0, 2000, 20)), 1)
+    reading.begin()
+    assert len(reading._ahead._reads) == needed < 21
+    taken = 0
+    while not (item := next(reading)).size or item.batch == 0:
+        item.make()
+        taken += not item.size
+        # Once half of its chunks are there, so that the wire is not idle before the second batch.
+        assert (len(reading._ahead._reads) + taken > needed) == (2 * taken >= needed)
+    assert len(reading._ahead._reads) + taken > 3 * needed
+    reading.close()

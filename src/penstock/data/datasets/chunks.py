@@ -35,6 +35,7 @@ __all__ = ["Bounds", "ChunkReading"]
 
 # Chunks that are known before the first of them is read, so that what locates them can be requested together.
 _LEAD = 64
+_SOONEST = 8  # chunks that are read at once, whatever the first batch needs
 _UNKNOWN: Any = object()
 
 V = TypeVar("V")
@@ -87,6 +88,8 @@ class ChunkReading(Reading, Generic[V]):
         self._ahead = source.lookahead(self._spans(), max(workers, bounds.parts))
         # Chunks are decoded this many samples ahead.
         self._lead = 0
+        self._asked = self._taken = 0  # chunks, until half of those of the first batch are there
+        self._started = False
         self._unmade = 0  # samples handed out and not yet made
         self._over = self._closed = False
 
@@ -198,8 +201,8 @@ class ChunkReading(Reading, Generic[V]):
                 pending.value.abandon()
 
     def _look_ahead(self) -> None:
-        """Extend the schedule, unless enough chunks wait to be read."""
-        if len(self._to_read) < _LEAD:
+        """Extend the schedule, unless enough chunks wait to be read, and not for the first batch."""
+        if len(self._to_read) < _LEAD or not self._started:
             self._extend()
 
     def _extend(self, *, must: bool = False) -> bool:
@@ -222,14 +225,26 @@ class ChunkReading(Reading, Generic[V]):
         """Yield the locations of the next chunks, within the look-ahead of the schedule."""
         while not self._closed:
             self._look_ahead()
-            if not self._to_read:
+            if not self._to_read or not (self._started or self._may_start(self._to_read[0])):
                 yield PAUSE
                 continue
             span = self._located(self._to_read.popleft())
+            self._asked += 1
             if isinstance(span, list):
                 yield from span
             elif isinstance(span, tuple):
                 yield span
+
+    def _may_start(self, pending: _Pending[V]) -> bool:
+        """Return whether to read a chunk: one that the first batch does not need waits until half of its own are there.
+
+        Otherwise the chunks of a whole window would share the wire, and the first batch would come with the last of
+        them.
+        """
+        if pending.position < self._schedule.first or self._asked < _SOONEST:
+            return True
+        self._started = 2 * self._taken >= self._asked
+        return self._started
 
     def _located(self, pending: _Pending[V]) -> Located:
         if pending.span is _UNKNOWN:
@@ -241,6 +256,7 @@ class ChunkReading(Reading, Generic[V]):
 
     def _prepared(self, pending: _Pending[V]) -> Item:
         """Return the item that decodes a chunk."""
+        self._taken += 1
         span = self._located(pending)
         if isinstance(span, PenstockError):
             make: Callable[[], V] = partial(_raise, span)

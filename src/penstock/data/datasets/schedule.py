@@ -63,6 +63,7 @@ class Schedule:
         position: Number of samples whose turn has passed.
         frontier: Number of samples that have been looked at.
         held_bytes: Decoded bytes of the chunks that samples between the two need.
+        first: Samples of the first batch; 0 before it is drawn.
 
     """
 
@@ -97,7 +98,7 @@ class Schedule:
         self._left: dict[int, int] = {}
         # Chunks in order of first use, for the caller to read.
         self.queue: deque[Need] = deque()
-        self.position = self.frontier = self.held_bytes = 0
+        self.position = self.frontier = self.held_bytes = self.first = 0
 
     def extend(self, *, must: bool = False) -> bool:
         """Look at more samples; return False if the limits do not allow more now, or the samples have ended.
@@ -150,6 +151,7 @@ class Schedule:
         # An empty batch: the next one is not known yet.
         while len(drawn) < most and (batch := next(self._batches, None)):
             self._drawn.append(batch)
+            self.first = self.first or len(batch)
             drawn += batch
         self._samples = np.array(drawn, dtype=np.int64)
         if drawn:
