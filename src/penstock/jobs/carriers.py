@@ -168,10 +168,21 @@ class _OnRay(Carrier):
         except errors.RayError as error:
             # Until Ray has noticed that a machine is gone, it gives tasks to it.
             gone = isinstance(error, errors.LocalRayletDiedError | errors.NodeDiedError)
+            if gone and self._is_cut_off():
+                raise Unreachable(
+                    "cannot give out parts: the Ray node that this process belongs to has died; parts that are done "
+                    "are recorded: repeat the same call",
+                    url=means.records.url,
+                ) from error
             if (again := attempt.again(self._options.retries, gone=gone)) is not None:
                 return again
             return self._lost(attempt, str(error).strip().partition("\n")[0], means)
         return ended
+
+    def _is_cut_off(self) -> bool:
+        """Return whether Ray has noticed that the node of this process is dead: every further part would fail."""
+        own = self._ray.get_runtime_context().get_node_id()
+        return any(node["NodeID"] == own and not node["Alive"] for node in self._ray.nodes())
 
     def _lost(self, attempt: _Attempt, why: str, means: Means) -> Ended:
         """Record a part whose workers have died."""
