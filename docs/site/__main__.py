@@ -33,6 +33,10 @@ def main() -> int:
     _stage(texts | made | pictures | {"index.md": landing}, {page for each in listed.values() for page in each})
     html = SITE / VERSION
     shutil.rmtree(html, ignore_errors=True)
+    pickled = WORK / "doctrees" / "environment.pickle"
+    if pickled.exists() and pickled.stat().st_mtime < max(each.stat().st_mtime for each in HERE.glob("*.py")):
+        # Sphinx does not see that its handlers have changed.
+        shutil.rmtree(pickled.parent)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2", "-b", "html", "-c", str(HERE)]
     command += ["-d", str(WORK / "doctrees"), str(WORK / "source"), str(html)]
     if status := subprocess.run(command, check=False).returncode:

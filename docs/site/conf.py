@@ -87,9 +87,18 @@ def _skip_fields(_app: Sphinx, what: str, name: str, value: Any, *_: Any) -> boo
     return None if inspect.isroutine(value) or inspect.isdatadescriptor(value) else True
 
 
+def _keep_colons(_app: Sphinx, what: str, _name: str, _value: Any, _options: Any, lines: list[str]) -> None:
+    """Keep the first line of a property: napoleon takes the words before a colon there as its type."""
+    found = next((each for each in lines if each.startswith(":type: ")), None)
+    if what in {"attribute", "property"} and found is not None:
+        lines.remove(found)
+        lines[0] = f"{found.removeprefix(':type: ')}: {lines[0]}"
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the handlers above, and call attributes what Python calls them."""
     next(each for each in PyObject.doc_field_types if each.name == "variable").label = "Attributes"
     app.connect("doctree-resolved", _link_names)
     app.connect("autodoc-skip-member", _skip_fields)
+    app.connect("autodoc-process-docstring", _keep_colons, priority=600)  # after napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -78,6 +78,8 @@ def _directives(module: str, sections: dict[str, list[str]]) -> Iterator[str]:
             value = getattr(importlib.import_module(module), name)
             kind = "autoclass" if inspect.isclass(value) else "autofunction"
             yield from (f"{heading} {name}", "", "```{eval-rst}", f".. {kind}:: {module}.{name}")
+            if kind == "autoclass" and value.__bases__ != (object,):
+                yield "   :show-inheritance:"
             if value.__name__ != name:
                 # Sphinx calls this an alias and says no more.
                 yield from ("", f".. {kind}:: {value.__module__}.{value.__name__}")
