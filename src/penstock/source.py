@@ -223,6 +223,10 @@ class Source:
         """Return an object's URL."""
         return self.root + key
 
+    def shares(self, other: Source) -> bool:
+        """Return whether reads of both go through one engine, with equal options."""
+        return self._store == other._store and self._layer is other._layer
+
     def address(self, key: str) -> tuple[Hashable, ...]:
         """Return a key that identifies an object independent of its URL, for example of a profile in it; no request."""
         store = self._store

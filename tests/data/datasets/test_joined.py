@@ -4,7 +4,9 @@ import pytest
 
 import penstock as ps
 from penstock.data.datasets.joined import JoinedDataset, JointContents
+from penstock.data.datasets.reading import in_lists
 from penstock.errors import Unusable
+from tests.data.shards.archives import tar
 
 
 @pytest.fixture
@@ -54,3 +56,26 @@ def test_contents_tell_the_parts_and_their_order_apart(parts):
     digests = {JointContents(each).digest for each in ([first, last], [last, first], [first], [first, first])}
     assert len(digests) == 4
     assert len(JointContents([first, last])) == 5
+
+
+def test_objects_of_one_store_are_read_together_and_others_by_themselves(parts, tmp_path):
+    with ps.open("memory://other/x", "wb") as file:
+        file.write(b"y")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "0.tar").write_bytes(tar([("0.bin", b"z"), ("1.bin", b"z")]))
+    shards = ps.MapDataset.from_shards(f"{tmp_path}/d/")
+    others = [ps.MapDataset.from_prefix("memory://other/"), ps.MapDataset.from_prefix(f"{tmp_path}/c/")]
+    dataset = JoinedDataset()
+    dataset.join([parts[0], others[0], shards, others[1], shards.ordered(ps.Lanes(2))], [3, 1, 2, 2, 2])
+    # Of shards that are read by ranges, too: each sample is a request of its own, as an object is.
+    assert [each.numbers for each in dataset.members({})] == [(0, 2, 3), (1,), (4,)]
+    alone = dataset.members({3: dataset.parts[3].reading})
+    assert [each.numbers for each in alone] == [(0, 2), (1,), (3,), (4,)]
+
+
+def test_joint_samples_are_those_of_the_parts_wherever_they_lie(parts):
+    dataset = JoinedDataset()
+    dataset.join([part[:] for part in parts], [3, 0, 2])
+    reading = dataset.reading([[4, 0, 2], [1, 3], [0]], 1)
+    assert [[sample.size for sample in batch] for batch in in_lists(reading)] == [[2, 1, 3], [2, 1], [1]]
+    assert (reading.counts.requests, reading.counts.size_bytes) == (6, 10)

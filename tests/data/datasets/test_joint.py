@@ -66,7 +66,7 @@ def joined(batches, together, **options):
             readings.append(Lists("abc"[number], inner, together[number], **options))
             return readings[-1]
 
-        return Member(reading, 1)
+        return Member(reading, 1, (number,))
 
     def split(batch):
         return [each % count for each in batch], [each // count for each in batch]
@@ -152,7 +152,7 @@ def test_dataset_that_is_not_needed_for_long_draws_no_epoch(monkeypatch):
         held.append(inner)
         return Eager(inner)
 
-    members = [Member(lambda inner, workers: Lists("a", inner), 1), Member(eager, 1)]  # noqa: ARG005
+    members = [Member(lambda inner, workers: Lists("a", inner), 1, (0,)), Member(eager, 1, (1,))]  # noqa: ARG005
     reading = JointReading(members, batches(), lambda batch: ([each % 2 for each in batch], batch), 1)
     for item in itertools.islice((item for item in reading if item.size), 500):
         paused = next(held[0])

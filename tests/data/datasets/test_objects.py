@@ -8,7 +8,7 @@ from time import sleep
 import pytest
 
 import penstock as ps
-from penstock.data.datasets.objects import ObjectReading, lists, singles
+from penstock.data.datasets.objects import MergedReading, ObjectReading, lists, singles
 from penstock.data.datasets.reading import Failed
 from penstock.errors import Cancelled, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
@@ -168,3 +168,13 @@ def test_repeated_samples_are_marked_by_every_reading_method(folder):
     batch = [1, ps.Repeat(1), 2]
     assert next(lists(dataset, [batch], 1)) == list(singles(dataset, batch, 1)) == [False, True, False]
     assert [made for item in ObjectReading(dataset, [batch], 1) for made in each(item)] == [False, True, False]
+
+
+def test_merged_datasets_are_waited_for_apart(tmp_path):
+    quick, slow = (ps.MapDataset.from_prefix(numbered(tmp_path / name, 8), transform=number) for name in ("a", "b"))
+    batches = [[(7, 0), (2, 5), (7, 1)], [], [(2, 0)]]
+    with MergedReading({2: slow, 7: quick}, iter(batches), 1) as reading:
+        made = [value for item in reading for value in each(item)]
+    assert made == [0, 5, 1, 0]
+    assert reading.waited_s.keys() == {2, 7}
+    assert sum(reading.waited_s.values()) == pytest.approx(reading.counts.waiting_s)

@@ -7,18 +7,21 @@ import json
 from bisect import bisect_right
 from functools import cached_property, partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.data.datasets.batched import BatchableDataset
+from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.joint import JointReading, Member
+from penstock.data.datasets.objects import MergedReading
 from penstock.data.order.partition import Repeat
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import Contents
+    from penstock.data.datasets.joint import Read
     from penstock.data.datasets.reading import Reading
     from penstock.source import Source
     from penstock.values import Span
@@ -80,8 +83,32 @@ class JoinedDataset(BatchableDataset):
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches``, each as its own part reads it."""
-        members = [Member(part.reading, share) for part, share in zip(self.parts, self.portions(), strict=True)]
-        return JointReading(members, batches, self.split, workers)
+        return JointReading(self.members({}), batches, self.split, workers)
+
+    def members(self, own: Mapping[int, Read]) -> list[Member]:
+        """Return the members of a joint reading: parts whose samples are objects of one store are read together.
+
+        Args:
+            own: The function that returns the reading of a part, for parts that are read by themselves in any case.
+
+        """
+        groups: list[list[int]] = []
+        stores: list[tuple[Source, list[int]]] = []
+        for number, part in enumerate(self.parts):
+            source = None if number in own else _source(part)
+            group = next((group for store, group in stores if source is not None and store.shares(source)), None)
+            if group is None:
+                groups.append(group := [])
+                stores += [] if source is None else [(source, group)]
+            group.append(number)
+        shares, members = self.portions(), list[Member]()
+        for group in groups:
+            read = own.get(group[0], self.parts[group[0]].reading)
+            if len(group) > 1:
+                read = partial(MergedReading, {number: cast("CatalogDataset", self.parts[number]) for number in group})
+            share = int(1 / sum(1 / shares[number] for number in group))
+            members.append(Member(read, max(1, share), tuple(group)))
+        return members
 
     @property
     def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
@@ -131,3 +158,10 @@ class JoinedDataset(BatchableDataset):
     def _inner(self, batches: Callable[[], Iterable[list[int]]], part: int) -> Iterator[list[int]]:
         for numbers, indices in map(self.split, batches()):
             yield [index for number, index in zip(numbers, indices, strict=True) if number == part]
+
+
+def _source(part: BatchableDataset) -> Source | None:
+    """Return the store of a dataset whose samples are read by one request each; None for others."""
+    if not isinstance(part, CatalogDataset) or part.overrides or part.catalog.fields:
+        return None
+    return None if part._together() is not None else part._source  # noqa: SLF001  it has no other user

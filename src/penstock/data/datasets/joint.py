@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from penstock.data.datasets.objects import MergedReading
 from penstock.data.datasets.reading import Item, Reading
 from penstock.engine.contracts.fetching import ReadCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    # Returns the reading of batches, for a number of processes that share the budget.
+    Read: TypeAlias = "Callable[[Iterable[list[Any]], int], Reading]"
     Split: TypeAlias = "Callable[[list[int]], tuple[list[int], list[int]]]"
 
 __all__ = ["MOST_SHARES", "JointReading", "Member", "shares"]
@@ -35,16 +38,19 @@ class Noted(Protocol):
 
 
 class Member(NamedTuple):
-    """A dataset of a joint reading.
+    """A dataset of a joint reading, or several that are read together.
 
     Attributes:
-        reading: Returns the reading of the dataset's batches, for a number of processes that share the budget.
-        share: The dataset gets 1 / ``share`` of the read-ahead of its store.
+        reading: Returns the reading of its batches, for a number of processes that share the budget. Samples of several
+            datasets are pairs of the number of a dataset and its sample: a ``MergedReading``.
+        share: It gets 1 / ``share`` of the read-ahead of its store.
+        numbers: Numbers of the datasets.
 
     """
 
-    reading: Callable[[Iterable[list[int]], int], Reading]
+    reading: Read
     share: int
+    numbers: tuple[int, ...]
 
 
 def shares(lengths: Sequence[int]) -> list[int]:
@@ -54,21 +60,23 @@ def shares(lengths: Sequence[int]) -> list[int]:
 
 
 class _Feed:
-    """The samples of batches by dataset, as far as they are known.
+    """The samples of batches by member, as far as they are known.
 
     Attributes:
-        turns: For each batch that was drawn and not taken, the number of each sample's dataset, and the places of each
-            dataset's samples in the batch.
+        turns: For each batch that was drawn and not taken: the member of each sample, the places of each member's
+            samples in the batch, and the number of each sample's dataset.
         taken: Number of samples that were taken.
 
     """
 
-    def __init__(self, batches: Iterable[list[int]], split: Split, count: int) -> None:
+    def __init__(self, batches: Iterable[list[int]], split: Split, members: Sequence[Member]) -> None:
         self._batches, self._split = iter(batches), split
-        self._waiting: list[deque[list[int]]] = [deque() for _ in range(count)]
+        self._waiting: list[deque[list[Any]]] = [deque() for _ in members]
+        self._member = {number: at for at, member in enumerate(members) for number in member.numbers}
+        self._merged = [len(member.numbers) > 1 for member in members]
         self._drawn = 0
         self._ended = False
-        self.turns: deque[tuple[list[int], dict[int, list[int]]]] = deque()
+        self.turns: deque[tuple[list[int], dict[int, list[int]], list[int]]] = deque()
         self.taken = 0
 
     def draw(self) -> bool:
@@ -78,18 +86,22 @@ class _Feed:
             self._ended = batch is None
             return False
         numbers, indices = self._split(batch)
+        members = [self._member[number] for number in numbers]
         places: dict[int, list[int]] = {}
-        for slot, number in enumerate(numbers):
-            places.setdefault(number, []).append(slot)
-        for number, slots in places.items():
-            self._waiting[number].append([indices[slot] for slot in slots])
-        self.turns.append((numbers, places))
+        for slot, member in enumerate(members):
+            places.setdefault(member, []).append(slot)
+        for member, slots in places.items():
+            mine: list[Any] = [indices[slot] for slot in slots]
+            if self._merged[member]:
+                mine = [*zip((numbers[slot] for slot in slots), mine, strict=True)]
+            self._waiting[member].append(mine)
+        self.turns.append((members, places, numbers))
         self._drawn += len(batch)
         return True
 
-    def of(self, number: int) -> Iterator[list[int]]:
-        """Yield the samples of one dataset, batch by batch; an empty list where the next are not known yet."""
-        waiting = self._waiting[number]
+    def of(self, member: int) -> Iterator[list[Any]]:
+        """Yield the samples of one member, batch by batch; an empty list where the next are not known yet."""
+        waiting = self._waiting[member]
         while True:
             if waiting:
                 yield waiting.popleft()
@@ -123,17 +135,18 @@ class JointReading(Reading):
                 whether the batch is the last.
 
         """
-        self._noted = noted
-        self._waited_s = [0.0] * len(members)
-        self._feed = _Feed(batches, split, len(members))
+        self._noted, self._members = noted, members
+        self._waited_s = [0.0] * sum(len(each.numbers) for each in members)
+        self._feed = _Feed(batches, split, members)
         self._readings = [
             each.reading(self._feed.of(number), workers * each.share) for number, each in enumerate(members)
         ]
         self._begun: set[int] = set()
-        # Of the current batch: the dataset of each sample, -1 once that is taken; the places of each dataset's samples,
-        # and how many of these are taken.
-        self._numbers: list[int] = []
+        # Of the current batch: the member of each sample, -1 once that is taken; the places of each member's samples,
+        # and how many of these are taken; the number of each sample's dataset.
+        self._turn: list[int] = []
         self._places: dict[int, list[int]] = {}
+        self._numbers: list[int] = []
         self._done: list[int] = [0] * len(members)
         self._batch, self._slot = -1, 0
         self._counts = ReadCounts()
@@ -145,25 +158,25 @@ class JointReading(Reading):
         return self._counts
 
     def __next__(self) -> Item:
-        """Return the next item of the dataset that has the first sample that is still to come."""
-        numbers = self._numbers
-        while self._slot < len(numbers) and numbers[self._slot] < 0:
+        """Return the next item of the member that has the first sample that is still to come."""
+        turn = self._turn
+        while self._slot < len(turn) and turn[self._slot] < 0:
             self._slot += 1
-        if self._slot == len(numbers):
+        if self._slot == len(turn):
             self._advance()
-            numbers = self._numbers
-        number = numbers[self._slot]
-        item = next(self._readings[number])
+            turn = self._turn
+        member = turn[self._slot]
+        item = next(self._readings[member])
         if not item.size:
             return item
         _, _, _, url, make, samples, _ = item
-        done = self._done[number]
-        self._done[number] = after = done + item.length
-        slots = tuple(self._places[number][done:after])
+        done = self._done[member]
+        self._done[member] = after = done + item.length
+        slots = tuple(self._places[member][done:after])
         for slot in slots:
-            numbers[slot] = -1
+            turn[slot] = -1
         self._feed.taken += len(slots)
-        return Item(self._batch, slots[0], len(numbers), url, make, samples, slots if samples else ())
+        return Item(self._batch, slots[0], len(turn), url, make, samples, slots if samples else ())
 
     def _advance(self) -> None:
         """Go on to the next batch.
@@ -183,13 +196,13 @@ class JointReading(Reading):
                 # Ends the operation as done; closing would end it as cancelled.
                 next(self._readings[number], None)
             raise StopIteration
-        (self._numbers, self._places), self._slot = feed.turns.popleft(), 0
+        (self._turn, self._places, self._numbers), self._slot = feed.turns.popleft(), 0
         self._done = [0] * len(self._readings)
         self._batch += 1
-        for number in self._places.keys() - self._begun:
+        for member in self._places.keys() - self._begun:
             # All datasets of a batch read at the same time.
-            self._begun.add(number)
-            self._readings[number].begin()
+            self._begun.add(member)
+            self._readings[member].begin()
 
     def ahead(self) -> Item | None:
         """Return a preparing item of any of the datasets that read already; None without such an item."""
@@ -202,8 +215,15 @@ class JointReading(Reading):
             setattr(self._counts, name, sum([getattr(counts, name) for counts in found]))
 
     def _note(self, noted: Noted, *, last: bool) -> None:
-        samples = [len(self._places.get(number, ())) for number in range(len(self._readings))]
-        waited_s = [reading.counts.waiting_s for reading in self._readings]
+        samples, waited_s = [0] * len(self._waited_s), [0.0] * len(self._waited_s)
+        for number in self._numbers:
+            samples[number] += 1
+        for member, reading in zip(self._members, self._readings, strict=True):
+            if isinstance(reading, MergedReading):
+                for number, seconds in reading.waited_s.items():
+                    waited_s[number] = seconds
+            else:
+                waited_s[member.numbers[0]] = reading.counts.waiting_s
         noted(samples, [now - before for now, before in zip(waited_s, self._waited_s, strict=True)], last=last)
         self._waited_s = waited_s
 

@@ -23,7 +23,7 @@ from penstock.data.datasets.concat import ConcatIterable, ConcatMap, relabelled
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
-from penstock.data.datasets.joint import MOST_SHARES, JointReading, Member
+from penstock.data.datasets.joint import MOST_SHARES, JointReading
 from penstock.data.datasets.map import MapDataset, Part, part_of
 from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
 from penstock.data.datasets.runs import classes_of
@@ -391,11 +391,8 @@ class MixedDataset(JoinedDataset):
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches``, each as its own source reads it."""
-        members = [
-            Member(partial(_lenient, part) if lenient else part.reading, share)
-            for part, share, lenient in zip(self.parts, self._portions, self._lenient, strict=True)
-        ]
-        return JointReading(members, batches, self.split, workers, self.counts.add)
+        own = {number: partial(_lenient, self.parts[number]) for number, lenient in enumerate(self._lenient) if lenient}
+        return JointReading(self.members(own), batches, self.split, workers, self.counts.add)
 
     @property
     def skips(self) -> bool:

@@ -17,7 +17,7 @@ from penstock.errors import Damaged, PenstockError, Unusable
 from penstock.values import PAUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.shards.format import ShardFormat, UnitFormat
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
 
-__all__ = ["PARSING", "ObjectReading", "lists", "made_sample", "singles", "span_url"]
+__all__ = ["PARSING", "MergedReading", "ObjectReading", "lists", "made_sample", "singles", "span_url"]
 
 # Errors of formats that parse bytes which are not what they expect.
 PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error)
@@ -115,7 +115,7 @@ class ObjectReading(Reading):
     def __init__(self, dataset: _Objects, batches: Iterable[list[int]], workers: int) -> None:
         """Prepare to read; the first read begins with the first ``next``."""
         self._dataset = dataset
-        self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
+        self._drawn: deque[tuple[int, int, int, Any, Span]] = deque()
         self._together = Together()
         self._texts: dict[int, tuple[str, str]] = {}  # see Contents.spans
         self._own = _own(dataset, batches) if dataset.overrides else None
@@ -129,10 +129,13 @@ class ObjectReading(Reading):
                 yield PAUSE
                 continue
             number += 1
-            spans = self._dataset.catalog.spans(batch, self._texts)
-            for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
+            for slot, (index, span) in enumerate(self._rows(batch)):
                 self._drawn.append((number, slot, len(batch), index, span))
                 yield span
+
+    def _rows(self, batch: list[Any]) -> Iterable[tuple[Any, Span]]:
+        """Return the samples of a batch, as ``_made`` takes them, each with its span."""
+        return zip(batch, self._dataset.catalog.spans(batch, self._texts), strict=True)
 
     def begin(self) -> None:
         """Send the first requests now."""
@@ -161,17 +164,58 @@ class ObjectReading(Reading):
             return Item(number, slot, size, name, partial(self._together.one, self._made, index, span, read))
         return Item(number, slot, size, name, partial(self._make, samples, spans, reads), len(reads))
 
-    def _make(self, samples: list[int], spans: list[Span], reads: list[ReadOperation]) -> list[Any]:
+    def _make(self, samples: list[Any], spans: list[Span], reads: list[ReadOperation]) -> list[Any]:
         root = self._dataset.catalog.root
         names = dict(zip(samples, spans, strict=True))
         return self._together.make(self._made, lambda index: span_url(root, names[index]), samples, spans, reads)
 
-    def _made(self, index: int, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  the transform decides the type
+    def _made(self, index: Any, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  the transform decides the type
         return self._dataset._sample(index, span, read.take())  # noqa: SLF001  see _Objects
 
     def close(self) -> None:
         """Cancel reads in flight."""
         self._ahead.close()
+
+
+class MergedReading(ObjectReading):
+    """A reading of several datasets of whole objects in one store, whose samples are pairs of a dataset and an index.
+
+    With a reading each, the requests of one dataset would wait behind all those that another one has sent ahead.
+
+    Attributes:
+        waited_s: Seconds that the samples of each dataset were waited for.
+
+    """
+
+    def __init__(self, parts: Mapping[int, _Objects], batches: Iterable[list[Any]], workers: int) -> None:
+        """Read ``batches`` of pairs of a key of ``parts`` and an index of that dataset."""
+        self._parts = parts
+        self._each: dict[int, dict[int, tuple[str, str]]] = {number: {} for number in parts}  # see Contents.spans
+        self.waited_s = dict.fromkeys(parts, 0.0)
+        super().__init__(next(iter(parts.values())), batches, workers)
+
+    def __next__(self) -> Item:
+        """Return the next item; only its first sample may have been waited for."""
+        drawn, counts = self._drawn, self.counts
+        before = counts.waiting_s
+        if not drawn:
+            self._ahead.refill()
+        number = drawn[0][3][0] if drawn else None
+        item = super().__next__()
+        if number is not None:
+            self.waited_s[number] += counts.waiting_s - before
+        return item
+
+    def _rows(self, batch: list[Any]) -> Iterable[tuple[Any, Span]]:
+        rows: dict[int, list[int]] = {}
+        for number, index in batch:
+            rows.setdefault(number, []).append(index)
+        spans = {each: iter(self._parts[each].catalog.spans(mine, self._each[each])) for each, mine in rows.items()}
+        return ((pair, next(spans[pair[0]])) for pair in batch)
+
+    def _made(self, index: Any, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  see the base class
+        number, inner = index
+        return self._parts[number]._sample(inner, span, read.take())  # noqa: SLF001  see _Objects
 
 
 class _Together:
