@@ -402,7 +402,7 @@ CONDITIONS = (
         "shards",
         "plain",
         _MIXTURE,
-        rounds=3,
+        rounds=15,
     ),
     Condition("pairs", "samples of two objects, 100 KiB and 1 KiB", "pairs", "plain", _PAIRS, rounds=3),
     Condition("pairs-late", "the same, 30 ms to the first byte", "pairs", "late", _PAIRS, rounds=3),

@@ -64,7 +64,7 @@ class _Feed:
 
     Attributes:
         turns: For each batch that was drawn and not taken: the member of each sample, the places of each member's
-            samples in the batch, and the number of each sample's dataset.
+            samples in the batch, both empty if there is one member; and the number of each sample's dataset.
         taken: Number of samples that were taken.
 
     """
@@ -86,6 +86,11 @@ class _Feed:
             self._ended = batch is None
             return False
         numbers, indices = self._split(batch)
+        self._drawn += len(batch)
+        if len(self._waiting) == 1:
+            self._waiting[0].append([*zip(numbers, indices, strict=True)] if self._merged[0] else indices)
+            self.turns.append(([], {}, numbers))
+            return True
         members = [self._member[number] for number in numbers]
         places: dict[int, list[int]] = {}
         for slot, member in enumerate(members):
@@ -96,7 +101,6 @@ class _Feed:
                 mine = [*zip((numbers[slot] for slot in slots), mine, strict=True)]
             self._waiting[member].append(mine)
         self.turns.append((members, places, numbers))
-        self._drawn += len(batch)
         return True
 
     def of(self, member: int) -> Iterator[list[Any]]:
@@ -159,6 +163,8 @@ class JointReading(Reading):
 
     def __next__(self) -> Item:
         """Return the next item of the member that has the first sample that is still to come."""
+        if len(self._readings) == 1:
+            return self._passed(self._readings[0])
         turn = self._turn
         while self._slot < len(turn) and turn[self._slot] < 0:
             self._slot += 1
@@ -177,6 +183,22 @@ class JointReading(Reading):
             turn[slot] = -1
         self._feed.taken += len(slots)
         return Item(self._batch, slots[0], len(turn), url, make, samples, slots if samples else ())
+
+    def _passed(self, reading: Reading) -> Item:
+        """Return the next item of the only member, whose batches are these: each item has its place already."""
+        item = next(reading, None)
+        if item is None or (item.size and item.batch != self._batch):
+            self._count()
+            if self._noted is not None and self._numbers:
+                self._note(self._noted, last=item is None)
+            self._numbers = []
+        if item is None:
+            raise StopIteration
+        if item.size:
+            if item.batch != self._batch:
+                self._batch, self._numbers = item.batch, self._feed.turns.popleft()[2]
+            self._feed.taken += item.length
+        return item
 
     def _advance(self) -> None:
         """Go on to the next batch.
