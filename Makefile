@@ -26,6 +26,7 @@ test: .venv/dev.stamp
 lint: .venv/dev.stamp
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
+	@$(PY) -m codespell_lib README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md ARCHITECTURE.md docs design src examples
 	@$(PY) -m mypy
 
 package: .venv/dev.stamp
