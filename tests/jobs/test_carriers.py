@@ -385,6 +385,11 @@ class TestRefusals:
         with pytest.raises(Unusable, match="report= lists what this process copies"):
             ps.copy_tree(tmp_path, tmp_path / "to", job=tmp_path / "job", on=ps.Ray(), report=tmp_path / "x")
 
+    @pytest.mark.parametrize("run", [ps.warm, lambda what, on: ps.verify(what, job=f"{what}-job", on=on)])
+    def test_an_address_in_place_of_a_cluster(self, run, tmp_path):
+        with pytest.raises(Unusable, match="on must be ps"):
+            run(str(tmp_path), on="auto")
+
     @pytest.mark.parametrize(
         "options", [{"cpus_per_part": 0}, {"cpus_per_part": "2"}, {"cpus_per_part": float("nan")}, {"retries": -1}]
     )

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ChecksumMismatch, NotFound, Unusable
-from penstock.ray import CatalogSource, ShardSink
+from penstock.ray import CatalogSource, ShardSink, write
 from tests.jobs.packed import fill, members, shards
 
 ROWS = [{"key": f"a/{number}", "txt": f"t{number}", "cls": number % 3, "raw": bytes([number])} for number in range(10)]
@@ -124,6 +124,8 @@ class TestRefusals:
         ):
             with pytest.raises(Unusable, match=told):
                 ShardSink(tmp_path, **options)
+        with pytest.raises(Unusable, match="dataset of Ray Data, got a list"):
+            write(ROWS, tmp_path)
         store = ps.S3Options(access_key="a", secret_key="not-a-secret")
         with pytest.raises((Unusable, TypeError), match=r"(?i)secret|pickle"):
             pickle.dumps(ShardSink("s3://bucket/a/", store=store))

@@ -47,7 +47,16 @@ __all__ = [
 
 
 @dataclass(slots=True)
-class CacheCounts:
+class _Counts:
+    """Base class of counts: fields that are added one by one."""
+
+    def __add__(self, other: Self) -> Self:
+        """Return the sum of both counts."""
+        return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(slots=True)
+class CacheCounts(_Counts):
     """Counts of this process's use of a cache; any thread may read them.
 
     Attributes:
@@ -70,10 +79,6 @@ class CacheCounts:
     refused: int = 0
     damaged: int = 0
 
-    def __add__(self, other: CacheCounts) -> Self:
-        """Return the sum of both counts."""
-        return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
-
 
 # Counts stay after their cache is gone: sums never decrease.
 _caches: Final[dict[str, list[CacheCounts]]] = {}
@@ -92,7 +97,7 @@ def measured_caches() -> dict[str, CacheCounts]:
 
 
 @dataclass(slots=True)
-class JobCounts:
+class JobCounts(_Counts):
     """Counts of the parts of jobs that this process has given to a carrier; any thread may read them.
 
     Attributes:
@@ -113,10 +118,6 @@ class JobCounts:
     size_bytes: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-
-    def __add__(self, other: JobCounts) -> Self:
-        """Return the sum of both counts."""
-        return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 _jobs: dict[str, JobCounts] = {}

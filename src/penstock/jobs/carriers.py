@@ -104,10 +104,16 @@ def carrier(on: Ray | None, operation: Operation) -> Carrier:
 
     Raises:
         MissingExtra: Ray is not installed.
-        Unusable: The options of the operation's store hold a secret.
+        Unusable: ``on`` is no ``Ray``; or the options of the operation's store hold a secret.
 
     """
-    return Here() if on is None else _OnRay(on, operation)
+    return Here() if on is None else _OnRay(_checked(on), operation)
+
+
+def _checked(on: object) -> Ray:
+    if not isinstance(on, Ray):
+        raise Unusable(f"on must be ps.Ray(…), which takes the address of a cluster, got {on!r}")
+    return on
 
 
 class _OnRay(Carrier):
@@ -244,12 +250,12 @@ def on_each_node(on: Ray, name: str, function: Callable[[Any], R], argument: obj
 
     Raises:
         MissingExtra: Ray is not installed.
-        Unusable: The argument holds a secret; or no machine has so many processors.
+        Unusable: ``on`` is no ``Ray``; the argument holds a secret; or no machine has so many processors.
         Unreachable: The cluster cannot be reached.
         PenstockError: The function has raised it.
 
     """
-    ray = _library()
+    on, ray = _checked(on), _library()
     blob = ray.cloudpickle.dumps((VERSION, function, argument))
     with needing("on=ps.Ray(…) needs Ray", ray="ray"):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At

@@ -27,13 +27,12 @@ from penstock.source import open_source
 from penstock.values import as_folder
 
 with needing("penstock.ray.write needs Ray Data", ray="ray", pyarrow="ray"):
+    import ray.data
     from ray.data.block import BlockAccessor
     from ray.data.datasource import Datasink
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
-
-    import ray.data
 
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
@@ -97,7 +96,8 @@ def write(
         MissingExtra: Ray Data is not installed.
         NotFound: The dataset has no rows.
         AlreadyExists: Shards or a catalog are there, and ``overwrite`` is not set.
-        Unusable: An argument is invalid; a row has no field, or a name that could not be read again.
+        Unusable: ``rows`` is no dataset of Ray Data; an argument is invalid; a row has no field, or a name that could
+            not be read again.
 
     Example:
         >>> import penstock.ray
@@ -106,6 +106,10 @@ def write(
         'Penstock'
 
     """
+    if not isinstance(rows, ray.data.Dataset):
+        raise Unusable(
+            f"rows must be a dataset of Ray Data, got a {type(rows).__name__}; ps.pack writes those of Penstock"
+        )
     sink = ShardSink(url, format=format, store=store, **how)
     rows.write_datasink(sink, concurrency=concurrency)
     return sink.catalog()

@@ -106,8 +106,8 @@ class JoinedDataset(BatchableDataset):
             read = own.get(group[0], self.parts[group[0]].reading)
             if len(group) > 1:
                 read = partial(MergedReading, {number: cast("CatalogDataset", self.parts[number]) for number in group})
-            share = int(1 / sum(1 / shares[number] for number in group))
-            members.append(Member(read, max(1, share), tuple(group)))
+            share = max(1, round(1 / sum(1 / shares[number] for number in group)))
+            members.append(Member(read, share, tuple(group)))
         return members
 
     @property
