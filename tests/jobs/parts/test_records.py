@@ -59,6 +59,29 @@ def test_a_part_that_failed_is_done_once_it_succeeds(records):
     assert [each.counts["copied"] for each in records.read()] == [3, 2]
 
 
+def test_a_record_that_another_process_writes_anew_while_all_are_read_is_read(records):
+    for part in range(3):
+        records.write(PartRecord(part, {"copied": 3}))
+
+    def written_anew(part):
+        records.write(PartRecord(part, {"copied": 0, "unchanged": 3}))
+        return True
+
+    assert [each.counts["unchanged"] for each in records.read(written_anew)] == [3, 3, 3]
+
+
+def test_a_part_that_another_process_does_while_the_failed_are_read_has_not_failed(records):
+    for part in range(3):
+        records.write(PartRecord(part, {"copied": 1, "failed": 1}))
+
+    def done(part):
+        if part == 1:
+            records.write(PartRecord(1, {"copied": 2}), again=True)
+        return True
+
+    assert [each.part for each in records.read(done, failed=True)] == [0, 2]
+
+
 def test_kept_data_comes_back_in_order(records):
     for number in (2, 0, 1):
         records.keep(number, b"%d" % number)

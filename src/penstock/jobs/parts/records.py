@@ -237,7 +237,8 @@ class Records:
     def read(self, chosen: Callable[[int], bool] | None = None, *, failed: bool = False) -> Iterator[PartRecord]:
         """Yield the records of parts that are done, or of those in which objects failed: one request each, in parallel.
 
-        ``chosen`` says of which parts; the default is all.
+        ``chosen`` says of which parts; the default is all. A process that does the same part may write its record anew
+        meanwhile: any version is read.
 
         Raises:
             Damaged: An object is no record.
@@ -246,9 +247,15 @@ class Records:
         found = ((number, meta) for number, meta in self._listed(_FAILED if failed else _DONE))
         metas = [meta for number, meta in found if chosen is None or chosen(number)]
         # Each in its own request, whose answer is kept until it was parsed: memory is that of some parts.
-        spans = (Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in metas)
-        with self._source.lookahead(spans) as bodies:
-            for body, meta in zip(bodies, metas, strict=True):
+        with self._source.lookahead(Span(meta.key, most=meta.size) for meta in metas) as bodies:
+            for meta in metas:
+                try:
+                    body = bodies.advance().take()
+                except NotFound as error:
+                    # Another process has done the part meanwhile, whose record of failures it deletes.
+                    if not failed or error.missing == "bucket":
+                        raise
+                    continue
                 yield _record(bytes(body), self._source.url(meta.key))
 
     def record(self, part: int) -> PartRecord | None:
