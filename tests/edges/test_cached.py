@@ -155,7 +155,7 @@ def test_another_process_finds_it(server, near):
 
 
 def test_arrays_of_two_stores_are_warmed_into_their_caches(server, near, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     for key, data in server.objects("cached").items():
         if key.startswith("flat.zarr/"):
             server.put("second", key, data)

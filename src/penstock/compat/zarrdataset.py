@@ -35,9 +35,9 @@ from penstock.values import whole
 
 with needing("penstock.compat.zarrdataset needs torch", torch="torch"):
     from penstock.data.loading.loader import DataLoader
-    from penstock.data.zarr.arrangement import dims_of
+    from penstock.data.zarr.arrays.opening import opened
     from penstock.data.zarr.dataset import ZarrDataset
-    from penstock.data.zarr.opening import opened
+    from penstock.data.zarr.samples.arrangement import dims_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -473,7 +473,7 @@ def test_an_interpreter_ends_while_it_runs(folder, workers):
 
 
 def test_threads_decode_arriving_chunks_while_batches_wait_for_the_consumer(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     values = np.arange(320, dtype="f4").reshape(40, 8)
     zarr.create_array(str(tmp_path), data=values, chunks=(2, 8), dimension_names=("time", "x"))
     dataset, decoded, every = ps.ZarrDataset(str(tmp_path)), set(), threading.Event()

@@ -309,7 +309,7 @@ def test_random_access_numbers_the_common_coordinates(tmp_path):
 
 
 def test_a_spawned_worker_aligns_as_its_parent_did(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     where, wanted = with_gaps(tmp_path)
     dataset = ps.ZarrDataset(*where, dims="time", align="coordinates")
     for path in where:

@@ -62,7 +62,7 @@ def test_batches_resume(url):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_ranks_read_each_chunk_once_and_have_as_many_batches(tmp_path, monkeypatch, shuffle):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     values = numbered((240, 2, 2))
     write(tmp_path / "a.zarr", values, DIMS, chunks=(4, 2, 2))
     found, requests, counts = [], 0, []

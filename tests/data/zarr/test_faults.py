@@ -43,7 +43,7 @@ def bucket(server, tmp_path_factory):
 
 @pytest.fixture
 def options(server, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     return replace(server.store, retry=ps.RetryOptions(attempts=2))
 
 

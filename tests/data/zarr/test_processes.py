@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def url(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     write(tmp_path / "a.zarr", VALUES, DIMS, **LAYOUTS["sharded"])
     return str(tmp_path / "a.zarr")
 

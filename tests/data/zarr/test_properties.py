@@ -29,7 +29,7 @@ DTYPES = ["f4", ">f8", "i2", "u1"]
 def pooled():
     """Use memory again whatever its size: these arrays are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.data.zarr.pool._LEAST_BYTES", 1)
+        patch.setattr("penstock.data.zarr.chunks.pool._LEAST_BYTES", 1)
         yield
 
 
@@ -111,7 +111,7 @@ def test_samples_match_the_array_and_arrive_once_after_resuming_on_any_ranks(dat
     values = np.arange(1, prod(shape) + 1).reshape(shape).astype(data.draw(st.sampled_from(DTYPES)))
     values[: data.draw(st.integers(0, 12))] = 0  # chunks of fill values are not stored
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.data.zarr.arrangement._KEPT_CHUNKS", data.draw(st.sampled_from((0, 64))))
+        patch.setattr("penstock.data.zarr.samples.arrangement._KEPT_CHUNKS", data.draw(st.sampled_from((0, 64))))
         write(f"{folder}/a", values, DIMS[: len(shape)], **layout)
         assert np.array_equal(zarr.open_array(f"{folder}/a")[...], values)
         wanted = expected(values, sample)

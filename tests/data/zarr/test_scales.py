@@ -45,7 +45,7 @@ def test_patches_of_two_resolutions_are_the_same_area(case, shuffle, world, swap
     factor, coarse, fine, chunks, arguments = case
     halo, rows, columns = arguments["halo"], *arguments["patch"].values()
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.data.zarr.arrangement._KEPT_CHUNKS", 0)
+        patch.setattr("penstock.data.zarr.samples.arrangement._KEPT_CHUNKS", 0)
         values = [numbered((4, *shape), "i4") for shape in (coarse, fine)]
         for name, each, chunk in zip("ab", values, chunks, strict=True):
             write(f"{folder}/{name}", each, ("time", "lat", "lon"), chunks=chunk)
@@ -76,7 +76,7 @@ def test_patches_of_two_resolutions_are_the_same_area(case, shuffle, world, swap
 
 
 def test_each_chunk_of_two_resolutions_is_read_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.arrangement._KEPT_CHUNKS", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_CHUNKS", 0)
     write(tmp_path / "a", numbered((3, 16, 16)), ("time", "lat", "lon"), chunks=(1, 8, 8))
     write(tmp_path / "b", numbered((3, 64, 64)), ("time", "lat", "lon"), chunks=(1, 32, 32))
     dataset = ps.ZarrDataset(

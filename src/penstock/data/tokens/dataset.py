@@ -20,7 +20,7 @@ from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.reading import TokenReading
 from penstock.data.tokens.runs import fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
-from penstock.data.zarr.pool import BATCHES, MemoryPool
+from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable, public_url
 from penstock.values import whole
 

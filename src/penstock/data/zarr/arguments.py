@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.zarr.arrangement import Shape, dims_of
+from penstock.data.zarr.samples.arrangement import Shape, dims_of
 from penstock.errors import Unusable
 from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.data.zarr.arrays import StoredArray
+    from penstock.data.zarr.arrays.stored import StoredArray
 
 __all__ = [
     "check_along",

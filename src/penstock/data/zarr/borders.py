@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.zarr.arrangement import Arrangement, Shape
-    from penstock.data.zarr.arrays import StoredArray
+    from penstock.data.zarr.arrays.stored import StoredArray
+    from penstock.data.zarr.samples.arrangement import Arrangement, Shape
 
     Border: TypeAlias = "int | str | dt.date | np.datetime64"
     Gap: TypeAlias = "int | dt.timedelta | np.timedelta64"

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.alignment import (
+from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, joined, numbered
+from penstock.data.zarr.chunks.contents import Chunks, IndexCache, whole_arrays
+from penstock.data.zarr.format.cf import dates_of, times_of
+from penstock.data.zarr.samples.alignment import (
     Alignment,
     Coordinate,
     Times,
@@ -22,10 +25,7 @@ from penstock.data.zarr.alignment import (
     check_order,
     times_along,
 )
-from penstock.data.zarr.arrangement import dims_of, factor_of
-from penstock.data.zarr.arrays import OwnObjects, StoredArray, joined, numbered
-from penstock.data.zarr.contents import Chunks, IndexCache, whole_arrays
-from penstock.data.zarr.format.cf import dates_of, times_of
+from penstock.data.zarr.samples.arrangement import dims_of, factor_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:

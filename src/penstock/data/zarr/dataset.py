@@ -32,17 +32,17 @@ from penstock.data.zarr.arguments import (
     shape_of,
     with_chosen,
 )
-from penstock.data.zarr.arrangement import arrange, default_dims, dims_of
+from penstock.data.zarr.arrays.opening import opened
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
-from penstock.data.zarr.contents import ZarrContents
+from penstock.data.zarr.chunks.contents import ZarrContents
+from penstock.data.zarr.chunks.map import ZarrMap
+from penstock.data.zarr.chunks.pool import MemoryPool, limits_of, with_blocks
+from penstock.data.zarr.chunks.reading import Stacking, ZarrReading, chunk_spans
 from penstock.data.zarr.coordinates import check_places, compared
-from penstock.data.zarr.map import ZarrMap
 from penstock.data.zarr.measure import plan_of
-from penstock.data.zarr.opening import opened
 from penstock.data.zarr.plan import Setting
-from penstock.data.zarr.pool import MemoryPool, limits_of, with_blocks
-from penstock.data.zarr.reading import Stacking, ZarrReading, chunk_spans
-from penstock.data.zarr.sample_weights import sample_weights
+from penstock.data.zarr.samples.arrangement import arrange, default_dims, dims_of
+from penstock.data.zarr.samples.weights import sample_weights
 from penstock.data.zarr.statistics.gathering import Sides, check_normals, gathered
 from penstock.data.zarr.statistics.record import ZarrStatistics
 from penstock.errors import Unusable
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
-    from penstock.data.zarr.arrangement import Arrangement, Shape
-    from penstock.data.zarr.arrays import Missing, StoredArray
+    from penstock.data.zarr.arrays.stored import Missing, StoredArray
     from penstock.data.zarr.borders import Along, Border, Gap
-    from penstock.data.zarr.extraction import Part
+    from penstock.data.zarr.chunks.pool import Limits
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.plan import ZarrPlan
-    from penstock.data.zarr.pool import Limits
+    from penstock.data.zarr.samples.arrangement import Arrangement, Shape
+    from penstock.data.zarr.samples.extraction import Part
     from penstock.options import StoreOptions
     from penstock.source import Source as Store
     from penstock.values import Place, Span

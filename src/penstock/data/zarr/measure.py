@@ -10,19 +10,19 @@ import numpy as np
 
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.sampling import Cursor
-from penstock.data.zarr.arrangement import dims_of
-from penstock.data.zarr.contents import ShardIndexes
+from penstock.data.zarr.chunks.contents import ShardIndexes
 from penstock.data.zarr.format.layout import index_span
 from penstock.data.zarr.plan import Figures, picture, planned, simulated
+from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Forbidden, NotFound
 from penstock.values import Place
 
 if TYPE_CHECKING:
     from penstock.data.order.sampling import SamplingPlan
-    from penstock.data.zarr.contents import ZarrContents
+    from penstock.data.zarr.chunks.contents import ZarrContents
+    from penstock.data.zarr.chunks.pool import Limits
     from penstock.data.zarr.plan import Picture, Setting, Simulated, ZarrPlan
-    from penstock.data.zarr.pool import Limits
 
 __all__ = ["plan_of"]
 

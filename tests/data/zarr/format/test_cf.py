@@ -20,8 +20,8 @@ from penstock.data.zarr.format.cf import cf_of
 from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import Damaged
 from tests.amounts import examples
-from tests.data.zarr.arrays import same
-from tests.data.zarr.test_documents import V2, V3
+from tests.data.zarr.format.test_documents import V2, V3
+from tests.data.zarr.memory_arrays import same
 
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 FLOATS = ["f2", "f4", "f8"]

@@ -16,8 +16,8 @@ from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import layout_of
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
 from tests.amounts import examples
-from tests.data.zarr.arrays import arrays, chunks_of, named, put, read, same
-from tests.data.zarr.test_documents import V2, V3
+from tests.data.zarr.format.test_documents import V2, V3
+from tests.data.zarr.memory_arrays import arrays, chunks_of, named, put, read, same
 
 CHECKED = {  # by the format: every changed bit is found
     "crc32c": {"zarr_format": 3, "codecs": ["bytes", "crc32c"]},

@@ -20,7 +20,7 @@ from penstock.errors import Damaged, Denied, Forbidden, NotFound, Unsupported
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.values import Span
-from tests.data.zarr.test_documents import V2, V3
+from tests.data.zarr.format.test_documents import V2, V3
 
 
 def bucket(objects):

@@ -18,8 +18,8 @@ from penstock.data.zarr.format.references import References, Target, references_
 from penstock.errors import Damaged, NotFound, PenstockError, Unsupported
 from penstock.source import open_source
 from penstock.values import Span
-from tests.data.zarr.arrays import put, same
-from tests.data.zarr.test_documents import V2, V3
+from tests.data.zarr.format.test_documents import V2, V3
+from tests.data.zarr.memory_arrays import put, same
 
 URL = "s3://bucket/refs.json"
 

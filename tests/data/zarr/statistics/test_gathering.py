@@ -112,7 +112,7 @@ def test_parts_of_a_dataset_have_their_own_statistics_and_normalise_the_others(t
     for dataset in (validation.normalized(found), validation.normalized(tmp_path / "s.json")):
         for kept in (0, 64):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("penstock.data.zarr.arrangement._KEPT_CHUNKS", kept)
+                patch.setattr("penstock.data.zarr.samples.arrangement._KEPT_CHUNKS", kept)
                 for sample, raw in zip(dataset, values[15:], strict=True):
                     assert np.array_equal(sample, (raw - mean) / std)
     again = ps.ZarrDataset(tmp_path / "a", dims="time", output="numpy", normalize=tmp_path / "s.json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.data.zarr.alignment import elements_of
+from penstock.data.zarr.samples.alignment import elements_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.arrangement import dims_of
-from penstock.data.zarr.contents import ShardIndexes, box_of
+from penstock.data.zarr.chunks.contents import ShardIndexes, box_of
+from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments, moments_of
 from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
 from penstock.engine.contracts.fetching import ReadCounts
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.zarr.arrangement import Arrangement
-    from penstock.data.zarr.arrays import StoredArray
-    from penstock.data.zarr.contents import ZarrContents
-    from penstock.data.zarr.pool import Limits, MemoryPool
+    from penstock.data.zarr.arrays.stored import StoredArray
+    from penstock.data.zarr.chunks.contents import ZarrContents
+    from penstock.data.zarr.chunks.pool import Limits, MemoryPool
+    from penstock.data.zarr.samples.arrangement import Arrangement
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.zarr.arrangement import dims_of
-from penstock.data.zarr.arrays import Normal
+from penstock.data.zarr.arrays.stored import Normal
+from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments
 from penstock.display import panel, table
 from penstock.errors import Damaged, Unusable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.zarr.arrays import StoredArray
+    from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.format.layout import Layout
     from penstock.options import StoreOptions
 

@@ -1,0 +1,483 @@
+"""Arrays of a dataset, opened from a URL, a mapping or an open array, each with its store.
+
+Virtual arrays have references, of a document or of a VirtualiZarr dataset in xarray, to objects of other stores.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.data.zarr.arrays.foreign import arrays_of, foreign_objects, is_opened, manifests_of
+from penstock.data.zarr.arrays.series import joined_along, stores_of
+from penstock.data.zarr.arrays.stored import OwnObjects, ReferencedObjects, StoredArray
+from penstock.data.zarr.format.metadata import Arrays, open_arrays, with_names
+from penstock.data.zarr.format.references import METADATA, references_of, references_of_manifests, references_of_records
+from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.errors import Damaged, Denied, NotFound, PenstockError, Unusable
+from penstock.options import StoreOptions
+from penstock.source import open_source
+from penstock.stores.urls import parse
+from penstock.stores.web.options import HTTPOptions
+from penstock.values import Span, as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.data.zarr.arrays.foreign import Manifest
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.format.references import References
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+
+__all__ = ["Opener", "VirtualArrays", "document_at", "of_manifests", "opened", "records_above", "records_at"]
+
+# CF attributes that name other variables.
+_NAMING = ("coordinates", "bounds", "grid_mapping", "ancillary_variables")
+_OPENED_AT_ONCE = 16  # stores
+
+
+class _Manner(NamedTuple):
+    """Options for opening arrays: see ``opened``; ``files`` as in ``open_arrays``."""
+
+    store: StoreOptions | str | None
+    decode_cf: bool | None
+    forbidden_is_missing: bool
+    along: str | None
+    files: tuple[str, ...] = ()
+
+
+def opened(
+    given: object,
+    what: str,
+    store: StoreOptions | str | None,
+    *,
+    decode_cf: bool | None,
+    forbidden_is_missing: bool = False,
+    along: str | None = None,
+) -> dict[str, StoredArray]:
+    """Return the arrays that an argument stands for, by name; an array passed directly has the name "".
+
+    Several stores are opened in parallel after the first one, by one request each where their metadata is consolidated
+    as in the first.
+
+    Args:
+        given: The URL of an array or group, an open array or group, or a mapping from names to these.
+        what: The name of the argument, for errors.
+        store: Options, or the name of a profile.
+        decode_cf: Whether to decode values by the CF attributes; None: only arrays that have such attributes.
+        forbidden_is_missing: Also treat a refusal (403) as a missing object.
+        along: The dimension along which the stores of a list or of a pattern of URLs follow one another; None: such
+            values are refused.
+
+    Raises:
+        Unusable: ``given`` has another type, is a group without arrays, or is an open object whose options differ from
+            ``store``.
+        NotFound: Neither an array nor a group exists.
+        Damaged: The metadata is invalid.
+        Unsupported: The metadata uses an extension that Penstock does not support.
+
+    """
+    return _opened(given, what, _Manner(store, decode_cf, forbidden_is_missing, along))
+
+
+def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
+    if manner.along is not None and (several := stores_of(given, manner.store)) is not None:
+        return _several(several, what, manner, manner.along)
+    if isinstance(given, str | os.PathLike):
+        return _at(given, what, manner)
+    # Before mappings: datasets of xarray are mappings, too.
+    if is_opened(given):
+        return _of_object(given, what, manner)
+    if isinstance(given, Mapping):
+        if not given:
+            raise Unusable(f"{what} must not be an empty mapping: it maps names in a sample to arrays")
+        for name in given:
+            if not name or not isinstance(name, str):
+                raise Unusable(f"{what} must map names to arrays, got {name!r} as a name")
+        return {name: _single(name, each, what, manner) for name, each in given.items()}
+    raise Unusable(
+        f"{what} must be the URL of a Zarr array or group, or a mapping of names to URLs, got a {type(given).__name__}"
+        + ': of several arrays write {"name": URL, …}; along= joins stores' * isinstance(given, list | tuple | set)
+    )
+
+
+def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> dict[str, StoredArray]:
+    """Return the arrays of several stores, each as one array."""
+    alone = manner._replace(along=None)
+    found = [_opened(given[0], f"{what}[0]", alone)]
+    objects = next(iter(found[0].values())).objects
+    alone = alone._replace(files=objects.files if isinstance(objects, OwnObjects) else ())
+    with ThreadPoolExecutor(_OPENED_AT_ONCE, "penstock-opening") as threads:
+        names = (f"{what}[{number}]" for number in range(1, len(given)))
+        found += threads.map(_opened, given[1:], names, repeat(alone))
+    if any(array.chosen for arrays in found for array in arrays.values()):
+        raise Unusable(f"{what} has a selection of xarray, and along= joins whole objects: pass them, and select=")
+    shown = [
+        os.fspath(each) if isinstance(each, str | os.PathLike) else f"{what}[{number}]"
+        for number, each in enumerate(given)
+    ]
+    return joined_along(found, shown, along)
+
+
+def _single(name: object, given: object, what: str, manner: _Manner) -> StoredArray:
+    found = _opened(given, f"{what}[{name!r}]", manner)
+    if [*found] != [""]:
+        raise Unusable(f"{what}[{name!r}] is a group, but a name stands for one array: {', '.join(found)}")
+    return found[""]
+
+
+def _at(url: str | os.PathLike[str], what: str, manner: _Manner) -> dict[str, StoredArray]:
+    store, forbidden = manner.store, manner.forbidden_is_missing
+    document = document_at(url, store)
+    if document is not None:
+        return _virtual(document, what, manner)
+    source, key = open_source(url, store)
+    try:
+        layouts = open_arrays(source, as_folder(key), forbidden_is_missing=forbidden, files=manner.files)
+    except NotFound as error:
+        above = None if error.missing == "bucket" else records_above(url, store)
+        if above is None:
+            raise absent(source, key, url, error) from None
+        return _virtual(above, what, manner)
+    if layouts.record_size is not None:
+        return _virtual(records_at(source, layouts, key, store), what, manner)
+    return {
+        name: StoredArray.of(
+            source,
+            layout,
+            OwnObjects(
+                source,
+                document=layouts.documents[layout.name].removeprefix(source.root),
+                forbidden_is_missing=forbidden,
+                opened=layouts,
+            ),
+            decode_cf=manner.decode_cf,
+        )
+        for name, layout in _sampled(layouts, what).items()
+    }
+
+
+def _virtual(found: VirtualArrays, what: str, manner: _Manner) -> dict[str, StoredArray]:
+    return {
+        name: StoredArray.of(found.source, layout, found.objects(layout), decode_cf=manner.decode_cf)
+        for name, layout in _sampled(found.arrays, what).items()
+    }
+
+
+def _sampled(layouts: Arrays, what: str) -> dict[str, Layout]:
+    """Return the arrays of a sample: a group's arrays without coordinates, an image's finest, or the named array."""
+    if not layouts and not layouts.refused:
+        raise NotFound(f"{what} is a group without arrays", url=layouts.url)
+    if layouts.whole:
+        return {"": layouts[layouts.whole]}
+    chosen = layouts if [*layouts] == [""] else _data(layouts)
+    for name, error in layouts.refused.items():
+        error.add_note(
+            f'of a group, name the arrays that a sample has: {what}={{"name": "{layouts.url.rstrip("/")}/…"}}'
+        )
+        if name not in _coordinates(layouts):
+            raise error
+    if not chosen:
+        raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=layouts.url)
+    return chosen
+
+
+def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
+    """Return the arrays of a zarr or xarray object: by the URL of its store, or through the store if it has no URL."""
+    manifests = manifests_of(given)
+    if manifests:
+        return _virtual(of_manifests(manifests, manner.store), what, manner)
+    found = arrays_of(given)
+    chosen = _sampled(found.arrays, what)
+    if not found.url:
+        through = foreign_objects(found.store)
+        return {
+            name: StoredArray.of(through.source, layout, through, decode_cf=manner.decode_cf)._replace(
+                chosen=found.chosen.get(name, {})
+            )
+            for name, layout in chosen.items()
+        }
+    if found.given is not None and manner.store not in (None, found.given):
+        raise Unusable(
+            f"{what} is open in a Store whose options differ from store=: pass no store=, and open arrays that "
+            "need other options in a Store(url, store=…), too",
+            url=found.url,
+        )
+    if found.own is not None and manner.store in (None, found.given):
+        source, key = found.own, parse(found.url).key
+    else:
+        source, key = open_source(found.url, manner.store)
+    prefix = as_folder(key)
+    moved = {name: replace(layout, key=prefix + layout.key) for name, layout in chosen.items()}
+    if [*moved] == [""]:
+        moved[""] = with_names(source, moved[""])
+    forbidden = manner.forbidden_is_missing or found.forbidden_is_missing
+    return {
+        name: StoredArray.of(
+            source,
+            layout,
+            OwnObjects(source, document=layout.document_key, forbidden_is_missing=forbidden),
+            decode_cf=manner.decode_cf,
+        )._replace(chosen=found.chosen.get(name, {}))
+        for name, layout in moved.items()
+    }
+
+
+def _data(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+    """Return a group's arrays without coordinates (named as their own dimension, or by an attribute of others)."""
+    named = _coordinates(layouts)
+    return {
+        name: layout
+        for name, layout in layouts.items()
+        if dims_of(layout) != (name.rpartition("/")[2],) and name not in named
+    }
+
+
+def _coordinates(layouts: Mapping[str, Layout]) -> set[str]:
+    return {word for layout in layouts.values() for word in _named(layout.attributes)}
+
+
+def _named(attributes: Mapping[str, Any]) -> Iterable[str]:
+    for each in _NAMING:
+        value = attributes.get(each)
+        if isinstance(value, str):
+            yield from value.split()
+
+
+_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+_GLOB = re.compile(r"[*?\[]")
+_LEVELS = 3  # levels of parent groups to look at
+
+
+def absent(source: Source, key: str, given: str | os.PathLike[str], error: NotFound) -> NotFound:
+    """Return the error for a URL without array or group; the message says what to write instead.
+
+    Sends a HEAD for an object of that name, and opens the groups above: up to three times five requests, and a listing
+    where the metadata is not consolidated. Errors of these requests are ignored.
+    """
+    if error.missing == "bucket":
+        return error
+    path, hints = key.strip("/"), list[str]()
+    text = os.fspath(given)
+    folder, _, name = path.rpartition("/")
+    if name in _DOCUMENTS:
+        hints.append(f"pass the URL of the array or group, without {name}")
+    elif _GLOB.search(text):
+        hints.append("a URL is literal: several arrays are a mapping from names to URLs; along= joins stores")
+    else:
+        with suppress(PenstockError):
+            hints.append(_object(source, path))
+        if not any(hints):
+            with suppress(PenstockError):
+                hints.append(_group(source, folder, name))
+    if not any(hints) and "://" not in text and not text.startswith(("/", "./", "../")):
+        hints.append(f"{text!r} has no scheme, so it is a path of this machine: write s3://{text} for a bucket")
+    return NotFound("; ".join([error.message, *filter(None, hints)]), url=error.url)
+
+
+def _object(source: Source, path: str) -> str:
+    [meta] = source.stat_existing([path])
+    if meta is None:
+        return ""
+    return (
+        "an object of that name is there, and no folder: NetCDF, HDF5, GRIB and TIFF files are read by references "
+        "(kerchunk, VirtualiZarr), and a Zarr store in a ZIP file through zarr.open"
+    )
+
+
+def _group(source: Source, folder: str, name: str) -> str:
+    """Return a hint that names the arrays of the innermost group above; "" without such a group."""
+    for _ in range(_LEVELS):
+        with suppress(NotFound):
+            arrays = open_arrays(source, folder)
+            return f"the group {source.url(folder)} has {arrays.named(name)}"
+        if not folder:
+            return ""
+        folder, _, above = folder.rpartition("/")
+        name = f"{above}/{name}"
+    return ""
+
+
+_MOST_BYTES = 2 << 30  # of a document of references
+_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata", ".zattrs")
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opener of the stores that references lead to. Picklable.
+
+    Attributes:
+        store: Options for stores of their provider, or the name of a profile.
+        home: Root of the document's store: only this store receives the secrets of ``HTTPOptions``. None: all stores
+            do.
+
+    """
+
+    store: StoreOptions | str | None
+    home: str | None = None
+
+    def __call__(self, url: str) -> Source:
+        """Return the store of a URL."""
+        source, _ = open_source(url, _fitting(url, self.store))
+        # Also for options of a profile.
+        if self.home not in (None, source.root) and isinstance(source.options, HTTPOptions):
+            public = replace(source.options, token=None, username=None, password=None, headers=None)
+            source, _ = open_source(url, public)
+        return source
+
+
+class VirtualArrays(NamedTuple):
+    """Arrays whose chunks lie in other objects.
+
+    Attributes:
+        arrays: Layouts by name.
+        source: Store of the document; without a document, the first store that references lead to.
+        references: Location of each chunk.
+        sources: Known stores of these objects, by root.
+        opener: Opener of other stores.
+
+    """
+
+    arrays: Arrays
+    source: Source
+    references: References
+    sources: Mapping[str, Source]
+    opener: Opener
+
+    def objects(self, layout: Layout) -> ReferencedObjects:
+        """Return the locations of the objects of an array."""
+        return ReferencedObjects.of(self.references, self.sources, layout, self.opener)
+
+
+def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
+    """Return the arrays of a document of references, or of the array or group that the rest of the URL names in it.
+
+    None if the URL does not name a document (``….json``, with or without ``/`` and a path after it), or the document
+    does not exist. Two requests. ``store`` applies to the document and to the targets of its references, each where it
+    is an option of that provider. A document in a store sends the secrets of ``HTTPOptions`` to its own host only.
+
+    Raises:
+        Damaged: The document is not a valid document of references.
+        Unsupported: It has references that Penstock does not resolve.
+        NotFound: It does not have such an array.
+
+    """
+    location = parse(url)
+    parts = location.key.split("/")
+    at = next((n for n, part in enumerate(parts) if part.endswith(".json") and part not in _METADATA), None)
+    if at is None:
+        return None
+    address = location.at("/".join(parts[: at + 1])).url
+    source, key = open_source(address, _fitting(address, store))
+    [meta] = source.stat_existing([key])
+    if meta is None:
+        return None
+    if meta.size > _MOST_BYTES:
+        raise Damaged(f"a document of references has {meta.size:,} bytes: Penstock reads up to 2 GiB", url=address)
+    found = references_of(source.read(Span(key, 0, meta.size, meta.etag)), address)
+    arrays = _below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
+    opener = Opener(store, None if location.local else location.root)
+    return VirtualArrays(arrays, source, found, _stores(found, opener), opener)
+
+
+def records_at(
+    source: Source, layouts: Arrays, key: str, store: StoreOptions | str | None, path: str = ""
+) -> VirtualArrays:
+    """Return the arrays of references in Parquet, or of the array or group among them that ``path`` names.
+
+    Reads nothing: ``layouts`` are those of the ``.zmetadata`` in the folder ``key`` of ``source``. ``store`` is the
+    same as in ``document_at``.
+
+    Raises:
+        Damaged: The metadata is not that of references.
+        NotFound: The references do not have such an array.
+
+    """
+    found = references_of_records(layouts, source, as_folder(key))
+    opener = Opener(store, None if parse(source.root).local else source.root)
+    return VirtualArrays(_below(layouts, path.strip("/")), source, found, {source.root: source}, opener)
+
+
+def records_above(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
+    """Return the arrays that a URL names below a folder of references in Parquet; None if no parent is such a folder.
+
+    One request for each parent folder, in parallel, and six for the folder that is found. If one request is refused,
+    because only deeper folders may be read, the folders are tried one by one, the deepest first.
+    """
+    source, key = open_source(url, store)
+    parts = key.strip("/").split("/")
+    folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
+    try:
+        metas = source.stat_existing([as_folder(each) + METADATA for each in folders])
+    except Denied:
+        folders.reverse()
+        metas = [_readable(source, as_folder(each) + METADATA) for each in folders]
+    for folder, meta in zip(folders, metas, strict=True):
+        if meta is not None and (layouts := open_arrays(source, folder)).record_size is not None:
+            return records_at(source, layouts, folder, store, key.strip("/")[len(folder) :])
+    return None
+
+
+def _readable(source: Source, key: str) -> ObjectMeta | None:
+    """Return the metadata of an object; None if it does not exist or may not be read."""
+    try:
+        return source.stat_existing([key])[0]
+    except Denied:
+        return None
+
+
+def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
+    """Return the virtual arrays of an xarray dataset; reads nothing.
+
+    Raises:
+        Damaged: A manifest is invalid.
+        Unusable: The manifests do not name any object.
+
+    """
+    found = references_of_manifests(manifests)
+    opener = Opener(store)
+    stores = _stores(found, opener)
+    if not stores:
+        raise Unusable("the manifests of these virtual arrays name no object")
+    return VirtualArrays(found.arrays, next(iter(stores.values())), found, stores, opener)
+
+
+def _stores(references: References, opener: Opener) -> dict[str, Source]:
+    """Return the stores that references lead to."""
+    return {root: opener(url) for root, url in references.roots().items()}
+
+
+def _fitting(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:
+    """Return options if they fit the provider of the URL; a document and its objects may lie in two stores."""
+    if not isinstance(store, StoreOptions) or type(store) is StoreOptions:
+        return store
+    return store if isinstance(store, parse(url).store.options) else None
+
+
+def _below(arrays: Arrays, path: str) -> Arrays:
+    """Return the arrays at or below a path, by their names there."""
+    if not path:
+        return arrays
+    below = Arrays(f"{arrays.url}/{path}")
+    if path in arrays.images:
+        below.images[""] = arrays.images[path].removeprefix(f"{path}/")
+    for name, layout in arrays.items():
+        if name == path or name.startswith(path + "/"):
+            below[name[len(path) + 1 :]] = layout
+    for name, error in arrays.refused.items():
+        if name == path:
+            raise error
+        if name.startswith(path + "/"):
+            below.refused[name[len(path) + 1 :]] = error
+    if not below and not below.refused:
+        words = f"these references have no array or group {path!r}; there are {arrays.named(path)}"
+        raise NotFound(words, url=arrays.url)
+    return below

@@ -1,0 +1,182 @@
+"""Arrays of several stores as one array: one store per year, member or region, along a dimension or a new one.
+
+Nothing is copied: chunks are numbered through all stores, and each is read from its own store, by its own codecs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from penstock.data.zarr.format.layout import Runs
+from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.engine.listing.select import fixed_part, selector
+from penstock.errors import NotFound, Unusable
+from penstock.source import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.data.zarr.arrays.stored import StoredArray
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+
+__all__ = ["joined_along", "stores_of"]
+
+_NUMBERS = re.compile(r"(\d+)")
+# Ratio of difflib: a letter too few or too many in a short name.
+_CLOSE = 0.8
+
+
+def stores_of(given: object, store: StoreOptions | str | None) -> list[Any] | None:
+    """Return the stores that a list or a pattern of URLs stands for, in order; None for another value.
+
+    Matches of a pattern come in the order of their names, and numbers in names by their value. One listing for each
+    folder with wildcards in its names.
+
+    Raises:
+        Unusable: The list is empty, or the pattern has ``**``.
+        NotFound: Nothing matches the pattern.
+
+    """
+    if isinstance(given, list | tuple):
+        if not given:
+            raise Unusable("a list of stores must not be empty")
+        return [*given]
+    if not isinstance(given, str | os.PathLike):
+        return None
+    source, key = open_source(given, store)
+    if not fixed_part(key)[1]:
+        return None
+    if "**" in key:
+        raise Unusable("a pattern of stores has * within the names of folders, and no **", url=source.url(key))
+    found = sorted(_matches(source, key), key=lambda path: [*map(_natural, enumerate(_NUMBERS.split(path)))])
+    if not found:
+        raise NotFound("no store matches this pattern", url=source.url(key))
+    return [source.url(path) for path in found]
+
+
+def _natural(numbered: tuple[int, str]) -> int | str:
+    """Return a part of a name as its sort key: every second one is a number."""
+    place, text = numbered
+    return int(text) if place % 2 else text
+
+
+def _matches(source: Source, key: str) -> list[str]:
+    paths = [""]
+    for part in key.strip("/").split("/"):
+        literal, rest = fixed_part(part)
+        if not rest:
+            paths = [f"{path}{literal}/" for path in paths]
+            continue
+        chosen = selector(part, markers=True)
+        paths = [f"{path}{name}/" for path in paths for name in _names(source, path, literal) if chosen(name, 1)]
+    return [path.rstrip("/") for path in paths]
+
+
+def _names(source: Source, folder: str, start: str) -> Iterator[str]:
+    """Yield the names in a folder that begin with a text."""
+    for page in source.pages(folder + start, delimiter="/"):
+        for path in [*page.prefixes, *(entry.key for entry in page.entries)]:
+            if name := path[len(folder) :].rstrip("/"):
+                yield name
+
+
+def joined_along(
+    stores: Sequence[Mapping[str, StoredArray]], shown: Sequence[str], along: str
+) -> dict[str, StoredArray]:
+    """Return the arrays of several stores as one each, along a dimension; without requests.
+
+    If no array has the dimension, it becomes the first one of all arrays, with an element for each store. Otherwise
+    arrays without it, such as an orography, are those of the first store.
+
+    Args:
+        stores: Arrays by name, of each store.
+        shown: Each store in words, for errors.
+        along: The dimension.
+
+    Raises:
+        Unusable: The stores differ in arrays, dimensions, types, or in lengths or chunks along other dimensions.
+
+    """
+    cannot = f"cannot join stores along {along!r}"
+    first = stores[0]
+    for other, words in zip(stores[1:], shown[1:], strict=True):
+        for there, where, lacks, whose in ((first, shown[0], other, words), (other, words, first, shown[0])):
+            if missing := [name for name in there if name not in lacks]:
+                raise Unusable(
+                    f"{cannot}: {whose} has no array {missing[0]!r}, which {where} has; name the arrays that all have: "
+                    '{"name": [URL, …]}'
+                )
+    stacks = _stacks(cannot, [*first.values()], along)
+    found = {}
+    for name, array in first.items():
+        parts = [each[name] for each in stores]
+        if stacks or along in dims_of(array.layout):
+            found[name] = _one(cannot, parts, along, stacked=stacks)
+        else:
+            _check_same(cannot, parts, "")
+            found[name] = array
+    return found
+
+
+def _stacks(cannot: str, arrays: Sequence[StoredArray], along: str) -> bool:
+    """Return whether the dimension is a new one; raise for a name that is probably a wrong spelling."""
+    known = {name.casefold(): name for array in arrays for name in dims_of(array.layout)}
+    if along in known.values():
+        return False
+    if near := get_close_matches(along.casefold(), known, 1, _CLOSE):
+        raise Unusable(f"{cannot}: did you mean {known[near[0]]!r}? Another name adds a dimension")
+    return True
+
+
+def _one(cannot: str, parts: Sequence[StoredArray], along: str, *, stacked: bool) -> StoredArray:
+    """Return arrays as one; its chunks lie in the runs of the arrays."""
+    first = parts[0].layout
+    if stacked:
+        _check_same(cannot, parts, "")
+        runs = Runs((1,) * len(parts), (1,) * len(parts))
+        layout = replace(
+            first, shape=(len(parts), *first.shape), chunks=(1, *first.chunks), dims=(along, *dims_of(first))
+        )
+        axis = 0
+    else:
+        _check_same(cannot, parts, along)
+        axis = dims_of(first).index(along)
+        runs = Runs(*zip(*((each.layout.shape[axis], each.layout.chunks[axis]) for each in parts), strict=True))
+        layout = replace(
+            first,
+            shape=_with(first.shape, axis, sum(runs.lengths)),
+            chunks=_with(first.chunks, axis, max(runs.sizes)),
+        )
+    layout = replace(layout, shards=None, runs={axis: runs})
+    return parts[0]._replace(layout=layout, stored=tuple(parts), along=axis, stacked=stacked)
+
+
+def _with(sizes: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    return (*sizes[:axis], size, *sizes[axis + 1 :])
+
+
+def _check_same(cannot: str, parts: Sequence[StoredArray], along: str) -> None:
+    """Raise for arrays that differ in more than their lengths and chunks along a dimension."""
+    first, *others = parts
+    wanted = _compared(first, along)
+    for other in others:
+        for (what, one), (_, two) in zip(wanted, _compared(other, along), strict=True):
+            if one != two:
+                how = "; penstock zarr copy --chunks stores one like the other" if what == "chunks" else ""
+                raise Unusable(f"{cannot}: {what} of {first.url} are {one}, and of {other.url} {two}{how}")
+
+
+def _compared(array: StoredArray, along: str) -> list[tuple[str, object]]:
+    """Return what arrays must have in common."""
+    layout: Layout = array.layout
+    dims = dims_of(layout)
+    found: list[tuple[str, object]] = [("dimensions", dims)]
+    for what, sizes in (("lengths", layout.shape), ("chunks", layout.chunks)):
+        found.append((what, {name: size for name, size in zip(dims, sizes, strict=True) if name != along}))
+    return [*found, ("values", str(array.decoded.dtype))]

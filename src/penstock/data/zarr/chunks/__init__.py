@@ -1,0 +1,6 @@
+"""Chunks of arrays, from the order of an epoch to its samples.
+
+1. ``reading`` follows the order of an epoch, and has its chunks read ahead; ``pool`` limits the memory that they take.
+2. ``contents`` locates each chunk, by the index of its shard, and decodes it by the codecs of ``format``, once.
+3. ``reading`` cuts the samples from decoded chunks, and stacks them. ``map``: samples by number.
+"""

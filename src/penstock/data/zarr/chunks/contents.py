@@ -1,0 +1,560 @@
+"""``ZarrContents``: the arrays of a dataset, its samples, and the state that one process keeps of them.
+
+A chunk is located and decoded by its number. The index of a shard is read once, ahead of the chunks that it locates,
+and kept. Small arrays are read as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate
+from math import prod
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.data.zarr.arrays.stored import StoredArray, check_absent, joined, numbered
+from penstock.data.zarr.chunks.pool import MemoryPool
+from penstock.data.zarr.format.codecs import decoder_of
+from penstock.data.zarr.format.layout import bounds, chunk_span, index_span, read_index
+from penstock.data.zarr.samples.arrangement import MOST_AT_ONCE
+from penstock.display import panel, table
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.engine.waiting import Inbox
+from penstock.errors import Cancelled, Forbidden, NotFound, PenstockError, Unusable
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.zarr.arrays.stored import Missing, StoredArray
+    from penstock.data.zarr.format.layout import Layout, Runs
+    from penstock.data.zarr.format.references import Records
+    from penstock.data.zarr.samples.arrangement import Arrangement
+    from penstock.data.zarr.samples.extraction import Part
+    from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.source import Source
+
+    Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and the elements in each
+    Index = NDArray[np.uint64]
+    Shard = tuple[int, str]  # number of the array, key of the shard
+
+__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
+
+_MOST_BYTES = 64 << 20
+_index_lock = Lock()  # for all caches: held only briefly
+os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
+
+
+class IndexCache:
+    """Cache of shard indexes, up to 64 MiB; evicts the oldest. Shared by all readings and threads of a process."""
+
+    def __init__(self) -> None:
+        """Create an empty cache."""
+        self._held: OrderedDict[Shard, Index] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(self, shard: Shard) -> Index | None:
+        """Return the index of a shard; None if it is not cached."""
+        return self._held.get(shard)
+
+    def put(self, shard: Shard, index: Index) -> None:
+        """Add an index."""
+        with _index_lock:
+            if shard in self._held:
+                return
+            self._held[shard] = index
+            self._held_bytes += index.nbytes
+            while self._held_bytes > _MOST_BYTES and len(self._held) > 1:
+                _, oldest = self._held.popitem(last=False)
+                self._held_bytes -= oldest.nbytes
+
+
+class ShardIndexes:
+    """Reader of shard indexes for one reading: all requested indexes are read concurrently.
+
+    A missing shard has no index. An index that could not be read is requested again. For one thread, except ``close``.
+    """
+
+    def __init__(self, arrays: Sequence[StoredArray], source: Source, cache: IndexCache, counts: ReadCounts) -> None:
+        """Read the indexes of ``arrays`` from ``source``; the reads are counted in ``counts``."""
+        self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
+        self._inbox = Inbox()
+        self._reads: dict[Shard, ReadOperation] = {}
+        self._found: dict[Shard, bytes | PenstockError | None] = {}  # those that take no request
+        self._closed = False
+
+    def ask(self, shards: Iterable[Shard]) -> None:
+        """Begin to read the indexes of some shards, unless they are cached or under way."""
+        wanted = [each for each in dict.fromkeys(shards) if not self._knows(each)]
+        if not wanted or self._closed:
+            return
+        fetching = self._source.fetching()
+        spans: dict[Shard, Span] = {}
+        for number, key in wanted:
+            array = self._arrays[number]
+            try:
+                found = array.objects.find(index_span(array.layout, key))
+            except PenstockError as error:
+                self._found[number, key] = error
+                continue
+            if isinstance(found, tuple):
+                spans[number, key] = found
+            else:
+                self._found[number, key] = found
+        reads = fetching.prepare_reads(((span, None) for span in spans.values()), self._inbox)
+        self._reads.update(zip(spans, reads, strict=True))
+        fetching.send_reads(reads)
+
+    def _knows(self, shard: Shard) -> bool:
+        return shard in self._reads or shard in self._found or self._cache.get(shard) is not None
+
+    def get(self, shard: Shard) -> Index | None:
+        """Wait for the index of a shard and return it; None if the shard is missing.
+
+        Raises:
+            PenstockError: The index could not be read, or is damaged.
+
+        """
+        index = self._cache.get(shard)
+        if index is not None:
+            return index
+        self.ask([shard])
+        if self._closed:
+            raise Cancelled("the reading was closed")
+        number, key = shard
+        array = self._arrays[number]
+        data = self._found.pop(shard) if shard in self._found else self._taken(self._reads.pop(shard), array)
+        if data is None:
+            return None
+        if isinstance(data, PenstockError):
+            raise data
+        index = read_index(array.layout, data, array.objects.url(key))
+        self._cache.put(shard, index)
+        return index
+
+    def _taken(self, read: ReadOperation, array: StoredArray) -> bytes | None:
+        self._inbox.wait(read)
+        self._counts.requests += read.attempts
+        self._counts.retries += read.retries
+        try:
+            return read.take()
+        except (NotFound, Forbidden) as error:
+            check_absent(array.objects, error)
+            return None
+
+    def close(self) -> None:
+        """Cancel the reads under way; this wakes all waiting threads."""
+        self._closed = True
+        if self._reads:
+            self._source.fetching().cancel_reads([*self._reads.values()])
+
+
+_KEPT = 4096  # chunks whose positions are cached
+
+
+class Chunks:
+    """Chunks of several arrays, numbered consecutively: those of the first array row by row, then of the next.
+
+    Attributes:
+        arrays: The arrays.
+        parts: The stored arrays: those of an array of several stores come one after the other.
+        bases: Number of the first chunk of each array, and the number of all chunks.
+
+    """
+
+    def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
+        """Number the chunks; nothing is read."""
+        self.arrays, self._missing = tuple(arrays), missing
+        self.parts = tuple(part for array in arrays for part in array.parts)
+        self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]
+        # Called before and after each read.
+        self._at = lru_cache(_KEPT)(partial(_located, self.bases, _grids(arrays)))
+        self._records = [part.objects.records for part in self.parts]
+        self._sharded = any(part.layout.shards is not None for part in self.parts)
+        self._decoders = [decoder_of(part.layout, part.url) for part in self.parts]
+        self._sizes = [
+            prod(part.layout.chunks) * array.decoded.dtype.itemsize for array in arrays for part in array.parts
+        ]
+        self._normals = [array.normal for array in arrays]
+        self._stacked = [array.stacked for array in arrays for _ in array.parts]
+        self._filled: dict[int, NDArray[Any]] = {}
+
+    @cached_property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Type of the decoded values of each array."""
+        return [array.decoded.dtype for array in self.arrays]
+
+    def part_of(self, chunk: int) -> StoredArray:
+        """Return the stored array that has a chunk."""
+        return self.parts[self._at(chunk)[0]]
+
+    def size_of(self, chunk: int) -> int:
+        """Return the decoded size of a chunk in bytes."""
+        return self._sizes[self._at(chunk)[0]]
+
+    def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Yield the shards of some chunks: number of the stored array, and key of the shard."""
+        for chunk in chunks if self._sharded else ():
+            number, layout, place = self._at(chunk)
+            if layout.shards is not None:
+                yield number, layout.object_key(place)
+
+    def prepare(self, chunks: Iterable[int]) -> None:
+        """Read the references of some chunks, all at once, for arrays whose references are read on demand."""
+        if not any(self._records):
+            return
+        keys: dict[int, tuple[Records, list[str]]] = {}  # for all arrays of one document together
+        for chunk in chunks:
+            number, layout, place = self._at(chunk)
+            if (records := self._records[number]) is not None:
+                keys.setdefault(id(records), (records, []))[1].append(layout.object_key(place))
+        for records, some in keys.values():
+            records.prepare(some)
+
+    def span(self, chunk: int, indexes: ShardIndexes) -> Span | bytes | None:
+        """Return the location of a chunk, or its bytes if references contain them; None if it is known to be missing.
+
+        May wait for the index of the shard.
+
+        Raises:
+            PenstockError: The index could not be read; or a reference is invalid.
+
+        """
+        number, layout, place = self._at(chunk)
+        key = layout.object_key(place)
+        span: Span | None = Span(key, most=layout.most_bytes)
+        if layout.shards is not None:
+            index = indexes.get((number, key))
+            span = None if index is None else chunk_span(layout, place, index)
+        return None if span is None else self.parts[number].objects.find(span)
+
+    def decode(self, chunk: int, read: ReadOperation | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
+        """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
+
+        The values lie in memory of ``pool`` if it is given and the codecs can decode into a given array.
+
+        Raises:
+            NotFound: The chunk is missing, and missing chunks are errors.
+            PenstockError: The chunk could not be read, or does not decode.
+
+        """
+        number, layout, place = self._at(chunk)
+        url = self.parts[number].objects.url(layout.object_key(place))
+        try:
+            data = read if read is None or isinstance(read, bytes) else read.take()
+        except (NotFound, Forbidden) as error:
+            self.absent(chunk, error)
+            data = None
+        if data is None:
+            return self._normalized(chunk, self._fill(number, url), own=False)
+        decoder = self._decoders[number]
+        out = pool.empty(layout.chunks, layout.dtype) if pool is not None and decoder.direct else None
+        return self._normalized(chunk, self._meant(number, decoder.decode(data, out, url=url)), own=True)
+
+    def _normalized(self, chunk: int, values: NDArray[Any], *, own: bool) -> NDArray[Any]:
+        array = bisect_right(self.bases, chunk) - 1
+        normal = self._normals[array]
+        if normal is None:
+            return values
+        return normal.apply(values, box_of(self.arrays[array].layout, chunk - self.bases[array]), own=own)
+
+    def absent(self, chunk: int, error: NotFound | Forbidden) -> None:
+        """Accept a chunk as missing, or raise if ``error`` has another meaning: see ``check_absent``."""
+        check_absent(self.part_of(chunk).objects, error)
+
+    def _meant(self, number: int, values: NDArray[Any]) -> NDArray[Any]:
+        meaning = self.parts[number].meaning
+        decoded = values if meaning is None else meaning.apply(values)
+        return decoded[np.newaxis] if self._stacked[number] else decoded
+
+    def _fill(self, number: int, url: str) -> NDArray[Any]:
+        if self._missing == "error":
+            raise NotFound('this chunk of the array was never written; missing="fill" reads its fill value', url=url)
+        filled = self._filled.get(number)
+        if filled is None:
+            filled = self._filled[number] = self._meant(number, self._decoders[number].filled())
+        return filled
+
+
+class _Grid(NamedTuple):
+    """Grid of the chunks of an array.
+
+    Attributes:
+        first: Number of its first stored array among those of all arrays.
+        counts: Number of chunks along each dimension.
+        layouts: Layout of each stored array.
+        along: Dimension along which the stored arrays follow one another, and their chunks along it; None for one.
+        stacked: Whether they lack this dimension.
+
+    """
+
+    first: int
+    counts: tuple[int, ...]
+    layouts: tuple[Layout, ...]
+    along: tuple[int, Runs] | None
+    stacked: bool
+
+
+def _grids(arrays: Sequence[StoredArray]) -> list[_Grid]:
+    found, first = list[_Grid](), 0
+    for array in arrays:
+        along = (array.along, array.layout.runs[array.along]) if array.stored else None
+        layouts = tuple(part.layout for part in array.parts)
+        found.append(_Grid(first, array.layout.grid, layouts, along, array.stacked))
+        first += len(layouts)
+    return found
+
+
+def _located(bases: Sequence[int], grids: Sequence[_Grid], chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
+    """Return the number and layout of the stored array of a chunk, and the chunk's coordinates in its grid."""
+    number = bisect_right(bases, chunk) - 1
+    grid, left, reverse = grids[number], chunk - bases[number], []
+    for count in reversed(grid.counts):
+        left, at = divmod(left, count)
+        reverse.append(at)
+    place = reverse[::-1]
+    if grid.along is None:
+        return grid.first, grid.layouts[0], tuple(place)
+    axis, runs = grid.along
+    part, place[axis] = runs.place(place[axis])
+    if grid.stacked:
+        del place[axis]
+    return grid.first + part, grid.layouts[part], tuple(place)
+
+
+_lock = Lock()  # held only briefly
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+class _Kept:
+    """Values of kept arrays: read once per process, by the first thread that needs them."""
+
+    def __init__(self) -> None:
+        self.process, self.lock = os.getpid(), Lock()
+        self.values: dict[int, NDArray[Any]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without the values."""
+        return _Kept, ()
+
+
+class ZarrContents:
+    """Arrays and the samples cut from them. Picklable; each process decodes and keeps arrays separately.
+
+    Attributes:
+        arrays: The arrays to read.
+        names: Names of the arrays.
+        arrangement: Arrangement of the samples.
+        ahead_parts: Read-ahead takes at most 1 / ``ahead_parts`` of the store's own limit.
+
+    """
+
+    def __init__(
+        self, arrays: Sequence[StoredArray], names: Sequence[str], arrangement: Arrangement, missing: Missing
+    ) -> None:
+        """Number the arrays; nothing is read yet."""
+        self.arrays, self._stores = numbered(arrays)
+        self.names = tuple(names)
+        self.arrangement = arrangement
+        self._missing = missing
+        self._chunks: Chunks | None = None
+        self._pool: MemoryPool | None = None
+        self._kept = _Kept()
+        self.indexes = IndexCache()
+        self.ahead_parts = 1
+
+    @property
+    def source(self) -> Source:
+        """Store of all arrays, or a source that reads from several stores."""
+        return joined(self._stores)
+
+    @property
+    def root(self) -> str:
+        """Root URL of the store of the first array."""
+        return self.arrays[0].source.root
+
+    @property
+    def base(self) -> str:
+        """Key of the first array in its store."""
+        return self.arrays[0].layout.key
+
+    # Cached: every state contains the digest, and a dimension may have millions of elements.
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all that determines the samples and their order: not of values, nor of locations."""
+        layouts = [array.layout for array in self.arrays]
+        space = self.arrangement.space
+        shown = [
+            [name, layout.shape, layout.dtype.str, layout.dims, repr(extraction.cuts)]
+            for name, layout, extraction in zip(self.names, layouts, self.arrangement.extractions, strict=True)
+        ]
+        axes = [[axis.name, repr(axis.positions)] for axis in space.axes]
+        text = json.dumps([1, shown, axes, space.samples, space.digest], default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self.arrangement.space.samples
+
+    def _repr_html_(self) -> str:
+        """Return the arrays, for a notebook."""
+        rows = []
+        for name, array in zip(self.names, self.arrays, strict=True):
+            layout = array.decoded
+            dims = ", ".join(f"{dim or '?'} {length:,}" for dim, length in zip(layout.dims, layout.shape, strict=True))
+            chunks = ", ".join(map(str, layout.chunks))
+            rows.append((name or "array", dims, chunks, layout.dtype, array.objects.url(layout.key)))
+        head = ("array", "dimensions", "chunk", "type", "URL")
+        return panel(f"{len(self):,} samples of {len(rows)} arrays", table(rows, head))
+
+    @property
+    def chunks(self) -> Chunks:
+        """The chunks, by number."""
+        if self._chunks is None:
+            self._chunks = Chunks(self.arrays, self._missing)
+        return self._chunks
+
+    def pool(self, most_bytes: int) -> MemoryPool:
+        """Return the memory pool of decoded chunks, ``most_bytes`` at most; the next epoch reuses the memory."""
+        if self._pool is None or self._pool.most_bytes != most_bytes:
+            self._pool = MemoryPool(most_bytes)
+        return self._pool
+
+    def verify(self) -> None:
+        """Check that arrays with absent objects still exist; see ``OwnObjects``.
+
+        Raises:
+            DatasetChanged: An array does not exist any more.
+
+        """
+        for part in self.chunks.parts:
+            part.objects.verify()
+
+    def name_of(self, position: Sequence[int]) -> str:
+        """Return the URL of the first array with the position of a sample, for reports.
+
+        Of an array of several stores it is that of the store in which the sample begins.
+        """
+        axes = self.arrangement.space.axes
+        place = ", ".join(f"{axis.name}={at}" for axis, at in zip(axes, position, strict=True))
+        parts = self.arrangement.extractions[0].parts(position) if self.arrays[0].stored else []
+        array = self.chunks.part_of(parts[0].chunk) if parts and parts[0].chunk >= 0 else self.arrays[0]
+        return f"{array.url} at {place}"
+
+    def uses(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chunks that samples at these positions need, without those of kept arrays."""
+        pairs = zip(self.arrangement.extractions, self.arrangement.kept, strict=True)
+        found = [extraction.chunks(positions) for extraction, keeps in pairs if not keeps]
+        return np.concatenate(found, axis=1) if found else np.empty((len(positions), 0), dtype=np.int64)
+
+    def parts(self, position: Sequence[int]) -> list[list[Part]]:
+        """Return the parts of each array that the sample at a position takes."""
+        return [extraction.parts(position) for extraction in self.arrangement.extractions]
+
+    def located(self, positions: NDArray[np.int64]) -> list[Located] | None:
+        """Return the one chunk that each sample takes of each array; None if a sample may need several."""
+        found = [extraction.located(positions) for extraction in self.arrangement.extractions]
+        return None if None in found else found  # type: ignore[return-value]  # without None
+
+    def views(self, found: Sequence[Located], values: Mapping[int, NDArray[Any]]) -> list[list[NDArray[Any]]]:
+        """Return, for each array, the view of a chunk that each sample takes."""
+        kept, columns = self.kept, []
+        for number, (chunks, insides) in enumerate(found):
+            held = {chunk: kept[number] if chunk < 0 else values[chunk] for chunk in {*chunks}}
+            views = [held[chunk][inside] for chunk, inside in zip(chunks, insides, strict=True)]
+            scalars = not self.arrangement.extractions[number].shape
+            columns.append([np.asarray(view, self.chunks.dtypes[number]) for view in views] if scalars else views)
+        return columns
+
+    def assembled(
+        self, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]], *, own: bool
+    ) -> list[NDArray[Any]]:
+        """Return the arrays of a sample: views of chunks where possible, copies with ``own``."""
+        kept, dtypes, found = self.kept, self.chunks.dtypes, []
+        for number, (some, extraction) in enumerate(zip(parts, self.arrangement.extractions, strict=True)):
+            if len(some) == 1:
+                chunk, inside, _ = some[0]
+                view = np.asarray((kept[number] if chunk < 0 else values[chunk])[inside], dtypes[number])
+                found.append(view.copy() if own else view)
+                continue
+            out = np.empty(extraction.shape, dtypes[number])
+            for chunk, inside, place in some:
+                out[place] = (kept[number] if chunk < 0 else values[chunk])[inside]
+            found.append(out)
+        return found
+
+    @property
+    def kept(self) -> dict[int, NDArray[Any]]:
+        """Values of kept arrays, by number: read at the first access, once per process."""
+        values = self._kept.values
+        if values is not None:
+            return values
+        with _lock:
+            # After a fork: another thread of the parent may have held the lock.
+            if self._kept.process != os.getpid():
+                self._kept = _Kept()
+            kept = self._kept
+        with kept.lock:
+            if kept.values is None:
+                numbers = [number for number, keeps in enumerate(self.arrangement.kept) if keeps]
+                found = whole_arrays(self.chunks, numbers, self.source, self.indexes, self.ahead_parts)
+                kept.values = dict(zip(numbers, found, strict=True))
+            return kept.values
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without what this process has read and decoded."""
+        return self.__dict__ | {"_chunks": None, "_pool": None, "indexes": IndexCache()}
+
+
+def whole_arrays(
+    chunks: Chunks, numbers: Sequence[int], source: Source, cache: IndexCache, parts: int = 1
+) -> list[NDArray[Any]]:
+    """Return the values of some of the arrays of ``chunks``, by their numbers; all requests are in flight at once.
+
+    Read-ahead takes at most 1 / ``parts`` of the store's own limit.
+
+    Raises:
+        Unusable: An array has too many chunks.
+        PenstockError: A chunk of an array could not be read.
+
+    """
+    arrays = chunks.arrays
+    for number in numbers:
+        if (count := prod(arrays[number].layout.grid)) > MOST_AT_ONCE:
+            raise Unusable(
+                f"the array is read as a whole, and has {count:,} chunks, of at most {MOST_AT_ONCE:,}: store it in "
+                "larger ones (penstock zarr copy --chunks)",
+                url=arrays[number].url,
+            )
+    indexes = ShardIndexes(chunks.parts, source, cache, ReadCounts())
+    some = [chunk for number in numbers for chunk in range(*chunks.bases[number : number + 2])]
+    chunks.prepare(some)
+    indexes.ask(chunks.shards(some))
+    spans = [chunks.span(chunk, indexes) for chunk in some]
+    found, left = [], iter(spans)
+    with source.lookahead((span for span in spans if isinstance(span, tuple)), parts) as ahead:
+        for number in numbers:
+            layout, first = arrays[number].layout, chunks.bases[number]
+            out = np.empty(layout.shape, chunks.dtypes[number])
+            for chunk in range(first, chunks.bases[number + 1]):
+                span = next(left)
+                values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
+                box = box_of(layout, chunk - first)
+                out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
+            found.append(out)
+    return found
+
+
+def box_of(layout: Layout, chunk: int) -> tuple[slice, ...]:
+    """Return the elements of an array that a chunk holds, by the number of the chunk in its grid."""
+    place = map(int, np.unravel_index(chunk, layout.grid))
+    return tuple(slice(*bounds(*each)) for each in zip(layout.lengths, place, layout.shape, strict=True))

@@ -1,0 +1,83 @@
+"""Weights of the samples of arrays, from a weight for each element of some dimensions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.data.order.weighted import by_sample
+from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.samples.arrangement import Arrangement
+    from penstock.data.zarr.samples.extraction import Cut
+
+__all__ = ["sample_weights"]
+
+_AT_ONCE = 1 << 18  # samples
+
+
+def sample_weights(
+    arrangement: Arrangement,
+    layouts: Sequence[Layout],
+    patch: Mapping[str, int],
+    weights: Mapping[str, ArrayLike] | ArrayLike,
+) -> NDArray[np.float64]:
+    """Return the weight of each sample: the product of those along the dimensions.
+
+    Args:
+        arrangement: The samples.
+        layouts: The arrays that they are cut from.
+        patch: Sizes of patches by dimension, whose weight is the mean of their elements without halo. Along other
+            dimensions, a sample has the weight of its index.
+        weights: Weights of the elements by dimension, of all or of those that ``select`` leaves; or of each sample.
+
+    Raises:
+        Unusable: Weights are invalid, of another number of elements, or of a dimension that samples do not lie along.
+
+    """
+    space = arrangement.space
+    if not isinstance(weights, Mapping):
+        return by_sample(weights)
+    names = [axis.name for axis in space.axes]
+    lengths: dict[str, int] = {}
+    for layout in layouts:
+        for name, length in zip(dims_of(layout), layout.shape, strict=True):
+            # Of two resolutions, the coarsest counts.
+            lengths[name] = min(length, lengths.get(name, length))
+    tables: dict[int, NDArray[np.float64]] = {}
+    for name, given in weights.items():
+        if name not in names:
+            raise Unusable(f"weights names {name!r}, and samples lie along {', '.join(names)}")
+        cuts = [cut for each in arrangement.extractions for cut in each.cuts if cut.axis == names.index(name)]
+        tables[names.index(name)] = _table(name, given, cuts, lengths[name], patch.get(name, 1))
+    if not tables:
+        raise Unusable('weights must name a dimension: {"lat": np.cos(np.deg2rad(latitudes))}')
+    found = np.ones(space.samples)
+    for start in range(0, space.samples, _AT_ONCE):
+        some = slice(start, min(start + _AT_ONCE, space.samples))
+        positions = space.positions(np.arange(some.start, some.stop))
+        for number, table in tables.items():
+            found[some] *= table[positions[:, number]]
+    return found
+
+
+def _table(name: str, given: ArrayLike, cuts: Sequence[Cut], length: int, size: int) -> NDArray[np.float64]:
+    """Return the weight of a sample by its position along a dimension."""
+    values, chosen = by_sample(given), next(cut.chosen for cut in cuts if cut.scale == 1)
+    if len(values) == length != len(chosen):
+        values = values[np.asarray(chosen, dtype=np.int64)]
+    if len(values) != len(chosen):
+        raise Unusable(f"there are {len(values)} weights of {name!r}, which has {length} elements")
+    if size == 1:
+        return values
+    running = np.concatenate(([0.0], np.cumsum(values)))
+    return (running[size:] - running[:-size]) / size

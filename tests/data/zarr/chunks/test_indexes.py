@@ -1,0 +1,64 @@
+"""The index of a shard is read once; a missing shard has none; anything else that goes wrong is an error."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.data.zarr.arrays.opening import opened
+from penstock.data.zarr.chunks.contents import IndexCache, ShardIndexes
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.errors import Cancelled, ChecksumMismatch
+from tests.data.zarr.stores import SHARDED, numbered, write
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    write(tmp_path / "a", numbered((21, 6, 8)), **SHARDED)
+    return [opened(str(tmp_path / "a"), "samples", None, decode_cf=None)[""]]
+
+
+def key(arrays, number):
+    return 0, f"{arrays[0].layout.key}c/{number}/0/0"
+
+
+def test_an_index_is_read_once(arrays):
+    cache, counts = IndexCache(), ReadCounts()
+    indexes = ShardIndexes(arrays, arrays[0].source, cache, counts)
+    indexes.ask([key(arrays, 0), key(arrays, 1), key(arrays, 0)])
+    first = indexes.get(key(arrays, 0))
+    assert first.shape == (8, 2)
+    assert indexes.get(key(arrays, 0)) is first
+    assert indexes.get(key(arrays, 1)) is not None
+    assert ShardIndexes(arrays, arrays[0].source, cache, counts).get(key(arrays, 0)) is first
+    assert counts.requests == 2
+
+
+def test_a_missing_shard_has_no_index(arrays):
+    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    assert indexes.get(key(arrays, 9)) is None
+
+
+def test_a_damaged_index_is_an_error(arrays, tmp_path):
+    path = tmp_path / "a" / "c" / "0" / "0" / "0"
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(data)
+    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    with pytest.raises(ChecksumMismatch, match="index"):
+        indexes.get(key(arrays, 0))
+
+
+def test_the_oldest_indexes_go_first(monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.chunks.contents._MOST_BYTES", 2000)
+    cache = IndexCache()
+    for number in range(4):
+        cache.put((0, str(number)), np.zeros((50, 2), np.uint64))
+    assert [cache.get((0, str(number))) is not None for number in range(4)] == [False, False, True, True]
+
+
+def test_a_closed_reading_asks_for_nothing(arrays):
+    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    indexes.close()
+    with pytest.raises(Cancelled):
+        indexes.get(key(arrays, 0))
+    assert ps.Place().world == 1

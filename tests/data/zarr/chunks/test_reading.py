@@ -1,0 +1,277 @@
+"""Chunks come before the samples that need them, once, and go after the last one; errors are the samples' own."""
+
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from penstock import events
+from penstock.data.datasets.reading import Failed, in_lists
+from penstock.data.loading.loader import DataLoader
+from penstock.data.zarr.chunks.contents import ZarrContents
+from penstock.data.zarr.chunks.reading import ZarrReading
+from penstock.data.zarr.dataset import ZarrDataset
+from penstock.errors import Cancelled, Damaged
+from tests.data.zarr.stores import SHARDED, SPATIAL, WHOLE, numbered, write
+
+VALUES = numbered((200, 6, 8))
+DIMS = ("time", "y", "x")
+
+
+def dataset(tmp_path, layout, **arguments):
+    write(tmp_path / "a", VALUES, DIMS, **layout)
+    return ZarrDataset(str(tmp_path / "a"), output="numpy", **arguments)
+
+
+def tens(order):
+    return [order[at : at + 10] for at in range(0, len(order), 10)]
+
+
+@pytest.mark.parametrize(("layout", "reads"), [(WHOLE, 50), (SPATIAL, 67 * 4), (SHARDED, 200 + 25)])
+def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
+    held = 0
+    for item in reading:
+        made = item.make()
+        held = max(held, len(reading._pending))
+        if item.size:
+            np.testing.assert_array_equal(made, VALUES[10 * item.batch + item.slot])
+    assert reading.counts.requests == reads
+    assert not reading._pending
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SHARDED])
+@pytest.mark.parametrize("batches", [20, 10])
+def test_an_operation_is_done_after_the_last_batch_and_cancelled_before(tmp_path, layout, batches, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    found, ended = dataset(tmp_path, layout), []
+    stop = events.subscribe(lambda each: ended.append(each) if isinstance(each, events.OperationEnded) else None)
+    with found.reading(tens(list(range(200))), 1) as reading:
+        for item in reading:
+            item.make()
+            if item.size and (item.batch, item.slot) == (batches - 1, 9) and batches < 20:
+                break
+    stop()
+    assert ended[-1].outcome == ("done" if batches == 20 else "cancelled")
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SHARDED])
+def test_memory_of_an_epochs_chunks_is_used_by_the_next(tmp_path, layout, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.chunks.pool._LEAST_BYTES", 1)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    found = dataset(tmp_path, layout)
+    pool = found.contents.pool(found._limits.chunk_bytes)
+    free = []
+    for _ in range(3):
+        for item in found.reading(tens(list(range(200))), 1):
+            item.make()
+        del item
+        free.append(pool.free_bytes)
+    assert free[0] > 0
+    assert free == free[:1] * 3
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7], ids=["in-turn", "ahead"])
+def test_items_may_be_made_by_any_thread(tmp_path, seed, share):
+    order, coins = np.random.default_rng(1).permutation(200).tolist(), np.random.default_rng(seed)
+    reading = dataset(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1).reading(tens(order), 1)
+    found, lock = {}, threading.Lock()
+
+    def work():
+        while True:
+            with lock:
+                item = (reading.ahead() if coins.random() < share else None) or next(reading, None)
+            if item is None:
+                return
+            made = item.make()
+            if item.size:
+                found[item.batch, item.slot] = made
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    got = np.stack([found[number // 10, number % 10] for number in range(200)])
+    np.testing.assert_array_equal(got, VALUES[order])
+
+
+def test_an_error_is_that_of_the_samples_that_need_the_chunk(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = dataset(tmp_path, WHOLE)
+    path = tmp_path / "a" / "c" / "3" / "0" / "0"
+    path.write_bytes(b"no chunk at all")
+    failed = []
+    for item in data.reading(tens(list(range(200))), 1):
+        try:
+            item.make()
+        except Damaged:
+            assert item.size
+            failed.append(10 * item.batch + item.slot)
+    assert failed == [12, 13, 14, 15]
+
+
+def test_closing_ends_it(tmp_path):
+    reading = dataset(tmp_path, SHARDED).reading(tens(list(range(200))), 1)
+    assert isinstance(reading, ZarrReading)
+    next(reading)
+    reading.close()
+    reading.close()
+    assert next(reading, None) is None
+
+
+def test_closing_wakes_samples_whose_chunks_are_never_decoded(tmp_path):
+    reading = dataset(tmp_path, SHARDED).reading(tens(list(range(200))), 1)
+    sample = next(item for item in reading if item.size)
+    raised = []
+
+    def make():
+        with pytest.raises(Cancelled):
+            sample.make()
+        raised.append(1)
+
+    waiting = threading.Thread(target=make, daemon=True)
+    waiting.start()
+    reading.close()
+    waiting.join(60)
+    assert raised == [1]
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
+def test_chunks_are_decoded_ahead_of_sample_requests(tmp_path, layout, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
+    assert reading.ahead() is None, "nothing is read before the first next"
+    next(reading).make()
+    reads = reading._ahead
+    decoded = 1
+    while reading._to_take:
+        reads._inbox.wait(reads._reads[0])
+        item = reading.ahead()
+        assert item.size == 0
+        item.make()
+        decoded += 1
+    assert reading.ahead() is None
+    assert decoded == len(reading._pending)
+    for item in reading:
+        assert item.size, "every chunk in sight is there"
+        np.testing.assert_array_equal(item.make(), VALUES[10 * item.batch + item.slot])
+    reading.close()
+    assert reading.ahead() is None
+
+
+def batched(tmp_path, layout, batch=10, **arguments):
+    return dataset(tmp_path, layout, **arguments).batched(batch).dataset
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
+@pytest.mark.parametrize("offsets", [0, (0, 1)], ids=["one", "two"])
+def test_samples_of_a_batch_are_made_together(tmp_path, layout, offsets, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = batched(tmp_path, layout, offsets=offsets)
+    order, made = list(range(199)), []
+    reading = data.reading(tens(order), 1)
+    items = [(item, item.make()) for item in reading]
+    for item, some in items:
+        if item.size:
+            assert (item.samples, 10 * item.batch + item.slot) == (len(some), len(made))
+            made += some
+    wanted = VALUES[:199] if offsets == 0 else np.stack([VALUES[:199], VALUES[1:]], axis=1)
+    np.testing.assert_array_equal(np.stack(made), wanted)
+    assert sum(item.size > 0 for item, _ in items[len(items) // 2 :]) <= 11, "an item for each batch, but for the first"
+    assert not reading._pending
+
+
+def test_several_arrays_of_samples_that_are_made_together_keep_their_names(tmp_path):
+    write(tmp_path / "a", VALUES, DIMS, **WHOLE)
+    write(tmp_path / "b", -VALUES[:, 0, 0], DIMS[:1], chunks=(7,))
+    arrays = {"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}
+    for targets in (None, {"t": arrays["b"]}):
+        data = ZarrDataset(arrays, targets, output="numpy", dims="time")
+        for number, batch in enumerate(data.batched(30)):
+            inputs = batch if targets is None else batch[0]
+            assert [*inputs] == ["a", "b"]
+            np.testing.assert_array_equal(inputs["a"], VALUES[30 * number : 30 * number + 30])
+            np.testing.assert_array_equal(inputs["b"], -VALUES[30 * number : 30 * number + 30, 0, 0])
+            if targets:
+                np.testing.assert_array_equal(batch[1]["t"], inputs["b"])
+
+
+def test_an_error_is_that_of_the_samples_that_need_the_chunk_among_those_made_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = batched(tmp_path, WHOLE)
+    (tmp_path / "a" / "c" / "3" / "0" / "0").write_bytes(b"no chunk at all")
+    reading, made = data.reading(tens(list(range(200))), 1), []
+    for item in reading:
+        some = item.make()
+        made += some if item.size else []
+    assert [at for at, each in enumerate(made) if isinstance(each, Failed)] == [12, 13, 14, 15]
+    assert {type(made[at].error) for at in range(12, 16)} == {Damaged}
+    assert "time=13" in made[13].name
+    np.testing.assert_array_equal(np.stack(made[:12] + made[16:]), np.delete(VALUES, range(12, 16), axis=0))
+    assert not reading._pending
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_loader_leaves_out_samples_of_a_damaged_chunk_alone(tmp_path, threads, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = dataset(tmp_path, WHOLE)
+    (tmp_path / "a" / "c" / "3" / "0" / "0").write_bytes(b"no chunk at all")
+    loader = DataLoader(data, 10, on_error="skip", decode_threads=threads)
+    batches = list(loader)
+    np.testing.assert_array_equal(np.concatenate(batches), np.delete(VALUES, range(12, 16), axis=0))
+    assert [len(batch) for batch in batches[:3]] == [10, 6, 10]
+    assert loader.stats().samples == 196
+    assert loader.skipped_count == 4
+    with pytest.raises(Damaged):
+        list(DataLoader(data, 10, decode_threads=threads))
+
+
+def test_samples_that_are_made_together_may_need_more_than_memory_has(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    order = np.random.default_rng(1).permutation(200).tolist()
+    data = batched(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1)
+    made = [each for item in data.reading(tens(order), 1) for each in [item.make()] if item.size]
+    np.testing.assert_array_equal(np.concatenate(made), VALUES[order])
+
+
+def test_an_array_that_is_kept_and_cannot_be_read_yet_costs_the_samples_that_need_it(tmp_path, monkeypatch):
+    write(tmp_path / "a", VALUES, DIMS, **WHOLE)
+    write(tmp_path / "b", VALUES[0] + 1, DIMS[1:], chunks=(6, 8))
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = ZarrDataset({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, output="numpy", dims="time").batched(10)
+    chunk = tmp_path / "b" / "c" / "0" / "0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(b"no chunk at all")
+    read = ZarrContents.name_of
+
+    def named(contents, position):
+        chunk.write_bytes(whole)
+        return read(contents, position)
+
+    monkeypatch.setattr(ZarrContents, "name_of", named)
+    (first, *_), _ = data.deliveries("skip")
+    assert first.samples == 9
+    np.testing.assert_array_equal(first.batch["a"], VALUES[1:10])
+
+
+def test_chunks_of_a_batch_are_let_go_before_those_of_the_next_are_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data, chunks, held = batched(tmp_path, WHOLE, batch=8), [], []
+    decode = data.contents.chunks.decode
+
+    def counted(chunk, read, pool=None):
+        held.append({number for number, each in enumerate(chunks) if each() is not None})
+        values = decode(chunk, read, pool)
+        chunks.append(weakref.ref(values))
+        return values
+
+    monkeypatch.setattr(data.contents.chunks, "decode", counted)
+    lists = in_lists(data.reading([[*range(at, at + 8)] for at in range(0, 200, 8)], 1))
+    next(lists)
+    before = len(held)
+    next(lists)
+    assert before >= 2
+    assert not {0, 1} & held[before]
