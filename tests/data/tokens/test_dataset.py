@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.errors import Changed, Damaged, StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
-from tests.data.tokens.files import cut, megatron
+from tests.data.tokens.files import cut, llmc, megatron
 
 SIZES = [70_001, 0, 39, 128_000, 40]
 LENGTH = 40
@@ -128,25 +128,29 @@ FILES = st.tuples(
 )
 
 
-@given(FILES, st.integers(1, 300), st.integers(1, 400), st.sampled_from(ELASTIC), st.sampled_from([1, 2, 4]), st.data())
+@given(
+    FILES,
+    st.fixed_dictionaries({"length": st.integers(1, 300), "stride": st.integers(1, 400), "across": st.booleans()}),
+    st.sampled_from(ELASTIC),
+    st.sampled_from([1, 2, 4]),
+    st.data(),
+)
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_each_window_comes_once_on_ranks_and_after_a_resumption(  # noqa: PLR0913, PLR0917  drawn
-    tmp_path_factory, files, length, stride, order, ranks, data
-):
+def test_each_window_comes_once_on_ranks_and_after_a_resumption(tmp_path_factory, files, shape, order, ranks, data):
     sizes, dtype = files
     folder, draw = tmp_path_factory.mktemp("drawn"), np.random.default_rng(1)
     info = np.iinfo(dtype)
     arrays = [draw.integers(info.min, info.max, size, dtype, endpoint=True) for size in sizes]
     for number, array in enumerate(arrays):
         array.tofile(folder / f"{number}.bin")
-    expected = windows(arrays, length, stride)
+    expected = windows([np.concatenate(arrays)] if shape["across"] else arrays, shape["length"], shape["stride"])
     if not expected:
         with pytest.raises(Unusable, match="there is no window"):
-            opened(folder, length=length, stride=stride, dtype=dtype)
+            opened(folder, **shape, dtype=dtype)
         return
 
     def loaders(world):
-        dataset = opened(folder, length=length, stride=stride, dtype=dtype)
+        dataset = opened(folder, **shape, dtype=dtype)
         places = [ps.Place(rank, world) for rank in range(world)]
         return [ps.DataLoader(dataset, 4 // world, shuffle=order, seed=3, place=place) for place in places]
 
@@ -163,9 +167,53 @@ def test_each_window_comes_once_on_ranks_and_after_a_resumption(  # noqa: PLR091
     assert len(expected) <= len(seen) <= len(expected) + max(ranks, world) - 1
 
 
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("workers", [0, 2])
+def test_windows_across_files_come_once_and_read_each_byte_once(folder, arrays, order, workers):
+    dataset, joined = opened(folder, across=True), np.concatenate(arrays)
+    expected = windows([joined])
+    assert dataset.left_out == sum(SIZES) % LENGTH
+    assert [each.tolist() for each in dataset] == expected
+    border = SIZES[0] // LENGTH  # of the first file, an empty one, and one shorter than a window
+    assert dataset[border].tolist() == expected[border]
+    assert dataset[border:][0].tolist() == expected[border]
+    assert dataset.url_of(border).endswith("/0.bin")
+    loader = ps.DataLoader(dataset, 64, shuffle=order, num_workers=workers)
+    assert sorted(each for batch in loader for each in batch.tolist()) == sorted(expected)
+    if not workers:
+        assert loader.stats().total.size_bytes == 2 * LENGTH * len(dataset)
+
+
+@pytest.mark.parametrize("order", ["lanes", "full"])
+def test_every_restart_across_files_goes_on_exactly(folder, order):
+    check_restarts(lambda: ps.DataLoader(opened(folder, length=9000, across=True), 4, shuffle=ORDERS[order], seed=5))
+
+
+def test_windows_across_files_begin_behind_headers_and_in_slices_of_any_place(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(llmc(range(100 * number, 100 * number + 7)))
+        np.save(tmp_path / f"{number}.npy", np.arange(100 * number + 50, 100 * number + 55, dtype="u2"))
+    stream = [*range(7), *range(50, 55), *range(100, 107), *range(150, 155), *range(200, 207), *range(250, 255)]
+    dataset = opened(tmp_path, length=10, stride=3, dtype=None, across=True)
+    assert [each.tolist() for each in dataset] == cut(stream, 10, 3)
+    assert [each.tolist() for each in dataset[3:6]] == cut(stream, 10, 3)[3:6]
+    assert repr(dataset) == "<TokenDataset of 9 windows of 10 tokens; 2 of 36 tokens in 6 files are left out>"
+
+
+def test_window_across_a_replaced_file_is_changed(folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    dataset, border = opened(tmp_path, across=True), SIZES[0] // LENGTH
+    np.ones(SIZES[2], "u2").tofile(tmp_path / "2.bin")
+    loader = ps.DataLoader(dataset, 2000, on_error="skip", shuffle=True)
+    assert sum(map(len, loader)) == len(dataset) - 1
+    with pytest.raises(Changed, match=r"2\.bin"):
+        dataset[border]
+
+
 def test_state_of_another_length_or_stride_is_refused(folder):
     state = ps.DataLoader(opened(folder), 8).state_dict()
-    for options in ({"length": 41}, {"stride": 39}):
+    for options in ({"length": 41}, {"stride": 39}, {"across": True}):
         with pytest.raises(StateMismatch):
             ps.DataLoader(opened(folder, **options), 8).load_state_dict(state)
     ps.DataLoader(opened(folder), 8).load_state_dict(state)
@@ -337,6 +385,10 @@ def test_failing_transform_names_the_sample(folder):
         ({"length": None, "stride": 4}, "stride is the distance of windows"),
         ({"length": None}, "no Megatron index|no index of"),
         ({"documents": "yes"}, "documents must be True or False"),
+        ({"across": 1.5}, "across must be True or False"),
+        ({"across": True, "documents": True}, "in which documents have no borders: leave it out, or documents="),
+        ({"across": True, "length": None}, "in which sequences have no borders: leave it out, or pass length="),
+        ({"across": True, "length": 200_000}, "no window of 200000 tokens in 5 files"),
         ({"output": "jax"}, "output must be 'torch' or 'numpy'"),
         ({"transform": 3}, "transform must be a function"),
         ({"length": 200_000}, "no window of 200000 tokens in 5 files"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from copy import copy
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
 import numpy as np
@@ -114,6 +115,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         stride: int | None = None,
         dtype: DTypeLike | None = None,
         documents: bool = False,
+        across: bool = False,
         format: Format | None = None,  # noqa: A002  the field's word
         transform: Callable[[Any], Any] | None = None,
         output: Literal["torch", "numpy"] = "torch",
@@ -121,8 +123,9 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
     ) -> Self:
         """Make a dataset of the tokens in files; nothing is copied or converted.
 
-        Windows run within a file (with ``documents``, within a document), and the tokens after the last whole window
-        are left out: ``left_out`` counts them. By default, each token is in one window. ``stride=length - 1`` lets a
+        Windows run within a file (with ``documents``, within a document; with ``across``, from file to file), and the
+        tokens after the last whole window are left out: ``left_out`` counts them. By default, each token is in one
+        window. ``stride=length - 1`` lets a
         window begin with the last token of the one before it, as in Megatron and llm.c, so that each token is predicted
         once.
 
@@ -140,6 +143,9 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
             dtype: Type of the tokens in files without a header, such as ``"uint16"``; default: as header or index say.
             documents: Whether no window crosses the border of a document of Megatron's ``.idx`` or datatrove's
                 ``.ds.index``; documents shorter than ``length`` are left out.
+            across: Whether the files are one stream of tokens, in the order of ``urls``: a window that begins in a file
+                may end in a later one, and only the tokens after the last window of all are left out. It takes one more
+                request for each border of files.
             format: ``"megatron"``, ``"raw"`` (no header), ``"llmc"`` or ``"npy"``. Default: Megatron if there is an
                 ``.idx`` beside the ``.bin``, otherwise by the first bytes of each file.
             transform: As for the class.
@@ -165,18 +171,24 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
         """
         units: Literal["tokens", "sequences", "documents"] = "tokens"
-        if documents not in (True, False):
-            raise Unusable(f"documents must be True or False, got {documents!r}")
+        for name, value in (("documents", documents), ("across", across)):
+            if value not in (True, False):
+                raise Unusable(f"{name} must be True or False, got {value!r}")
         if length is None and stride is not None:
             raise Unusable("stride is the distance of windows: pass length=, too")
         if documents or length is None:
             units = "documents" if documents else "sequences"
+            if across:
+                raise Unusable(
+                    f"across=True makes one stream of the files, in which {units} have no borders: leave it out, or "
+                    f"{'documents=' if documents else 'pass length='}"
+                )
         size = 0 if length is None else whole(length, "length", 1)
         step = size if stride is None else whole(stride, "stride", 1)
         _check(transform, output)
         manner = Manner.checked(format, dtype, units)
         files = open_files(urls, manner, store)
-        windows = Windows(files, Shape(size, step, units))
+        windows = Windows(files, Shape(size, step, "stream" if across else units))
         if not len(windows):
             raise Unusable(
                 f"there is no window of {size} tokens in {len(files.keys)} files of {windows.tokens} tokens"
@@ -184,6 +196,13 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
                 else f"the indexes of {len(files.keys)} files have no {units}"
             )
         return cls(windows, transform=transform, output=output)
+
+    def __repr__(self) -> str:
+        """Return the number of samples, of files and of the tokens that are left out."""
+        length = self.windows.shape.length
+        samples = f"windows of {length:,} tokens" if length else self.windows.shape.units
+        files = f"{self.tokens:,} tokens in {len(self.windows.keys):,} files"
+        return f"<TokenDataset of {len(self):,} {samples}; {self.left_out:,} of {files} are left out>"
 
     @property
     def tokens(self) -> int:
@@ -234,9 +253,9 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """Read samples with all requests in flight at once."""
         samples = [self._number(index) for index in indices]
         windows = self.windows
-        spans = [windows.span(sample, sample) for sample in samples]
-        bodies = iter(windows.source.read_many([span for span in spans if span.stop != span.start]))
-        datas = [b"" if span.stop == span.start else next(bodies) for span in spans]
+        spans = [windows.piece(sample, sample).spans for sample in samples]
+        bodies = iter(windows.source.read_many([*chain.from_iterable(spans)]))
+        datas = [b"".join([next(bodies) for _ in each]) for each in spans]
         return [
             self._made(sample, np.frombuffer(data, windows.dtype)) for sample, data in zip(samples, datas, strict=True)
         ]
@@ -307,13 +326,13 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return TokenReading(runs, batches, workers, made, together, self._place)
 
     def url_of(self, index: int) -> str:
-        """Return the URL of the file of a sample.
+        """Return the URL of the file in which a sample begins.
 
         Args:
             index: Number of the sample, from 0.
 
         """
-        return self.windows.root + self.windows.span(index, index).key
+        return self.windows.root + self.windows.key_of(index)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store and the spans that are read for samples: runs of neighbours, each at its first use.
@@ -323,8 +342,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
         """
         runs = self._runs or runs_of(self.windows, CatalogOrder())
-        found = iter(runs) if batches is None else runs.used(batches)
-        return self.windows.source, (span for span in found if span.stop != span.start)
+        return self.windows.source, iter(runs) if batches is None else runs.used(batches)
 
     def _made(self, index: int, tokens: NDArray[Any]) -> Any:  # noqa: ANN401  the transform decides the type
         """Return the yielded value of a sample, from a view of its tokens."""

@@ -1,4 +1,4 @@
-"""``TokenReading``: samples of tokens are cut from runs that are each read by one request."""
+"""``TokenReading``: samples of tokens are cut from runs that are each read by one request, or by one of each file."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.data.datasets.iteration import Iterations
     from penstock.data.datasets.schedule import Turn
     from penstock.data.tokens.runs import TokenRuns
+    from penstock.data.tokens.windows import Piece
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
 
@@ -58,38 +59,44 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
         self._places: deque[Places] = deque()  # of scheduled samples: run, first token in it, end
         self._next = 0  # of the first of these
         self._tokens: dict[int, NDArray[Any]] = {}  # of the runs that are held
-        self._known: dict[int, Span] = {}  # of the runs that are held or come next
+        self._known: dict[int, Piece] = {}  # of the runs that are held or come next
         world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
         super().__init__(runs.windows.source, batches, workers, runs.limits(world, lanes))
 
     def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         numbers = self._runs.of(samples)
         found, places = np.unique(numbers, return_inverse=True)
-        firsts = np.array([self._span(number).start for number in found.tolist()], dtype=np.int64)[places]
+        firsts = np.array([self._piece(number).start for number in found.tolist()], dtype=np.int64)[places]
         item = self._runs.windows.dtype.itemsize
         starts, stops = self._runs.windows.places(samples)
         self._places.append((numbers, (starts - firsts) // item, (stops - firsts) // item))
         return numbers[:, np.newaxis]
 
-    def _span(self, run: int) -> Span:
-        span = self._known.get(run)
-        if span is None:
-            span = self._known[run] = self._runs.span(run)
-        return span
+    def _piece(self, run: int) -> Piece:
+        piece = self._known.get(run)
+        if piece is None:
+            piece = self._known[run] = self._runs.piece(run)
+        return piece
 
     def _size_of(self, chunk: int) -> int:
-        span = self._span(chunk)
-        return (span.stop or 0) - span.start
+        return sum([(span.stop or 0) - span.start for span in self._piece(chunk).spans])
 
-    def _locate(self, chunk: int) -> Span | bytes:
-        span = self._span(chunk)
-        # A run of empty documents.
-        return b"" if span.stop == span.start else span
+    def _locate(self, chunk: int) -> Span | list[Span] | bytes:
+        spans = self._piece(chunk).spans
+        if len(spans) > 1:
+            return spans
+        # A run of empty documents has none.
+        return spans[0] if spans else b""
 
     def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> NDArray[Any]:
         if read is None:
             raise Unusable(f"the run {chunk} was not read")
-        data = read if isinstance(read, bytes) else read.take()
+        return self._held(chunk, read if isinstance(read, bytes) else read.take())
+
+    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> NDArray[Any]:
+        return self._held(chunk, b"".join([read.take() for read in reads]))
+
+    def _held(self, chunk: int, data: bytes) -> NDArray[Any]:
         tokens = self._tokens[chunk] = np.frombuffer(data, self._runs.windows.dtype)
         return tokens
 
@@ -110,7 +117,7 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
 
     def _name(self, sample: int) -> str:
         windows = self._runs.windows
-        return windows.root + windows.span(sample, sample).key
+        return windows.root + windows.key_of(sample)
 
     def _make(self, samples: list[int], numbers: list[int], starts: list[int], stops: list[int]) -> list[Any]:
         """Return the samples; a ``Failed`` for each that cannot be read or made."""

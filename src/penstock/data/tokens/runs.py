@@ -1,4 +1,6 @@
-"""Runs of token samples that are read in one request, by arithmetic, and the order that fits them.
+"""Runs of token samples that are read together, by arithmetic, and the order that fits them.
+
+A run is read in one request; in one of each file, if files are one stream and it crosses their borders.
 
 A block of an order is cut to cells of at most 8 MiB, and a run is what a cell and a stretch have in common. The number
 of a run is that of its cell plus that of its stretch: both only grow, so each pair has a sum of its own.
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.order.protocol import Order
-    from penstock.data.tokens.windows import Windows
+    from penstock.data.tokens.windows import Piece, Windows
     from penstock.values import Span
 
 __all__ = ["TokenRuns", "fitted_order", "runs_of"]
@@ -134,10 +136,10 @@ class TokenRuns:
         stretches = np.searchsorted(self.windows.stretches.values, samples, side="right") - 1
         return self._cells(samples) + stretches
 
-    def span(self, run: int) -> Span:
-        """Return the byte range of a run."""
-        windows, (first, stop) = self.windows, self.bounds(run)
-        return windows.span(first, stop - 1)
+    def piece(self, run: int) -> Piece:
+        """Return the bytes of a run."""
+        first, stop = self.bounds(run)
+        return self.windows.piece(first, stop - 1)
 
     def bounds(self, run: int) -> tuple[int, int]:
         """Return the first sample of a run, and the one after its last."""
@@ -148,15 +150,15 @@ class TokenRuns:
         return max(self._first(cell), stretches[stretch]), min(self._first(cell + 1), end)
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield the byte range of each run, in catalog order."""
+        """Yield the byte ranges of each run, in catalog order."""
         sample = 0
         while sample < len(self.windows):
             run = int(self.of(np.array([sample]))[0])
-            yield self.span(run)
+            yield from self.piece(run).spans
             sample = self.bounds(run)[1]
 
     def used(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        """Yield the byte range of each run that samples of ``batches`` need, at its first use.
+        """Yield the byte ranges of each run that samples of ``batches`` need, at its first use.
 
         A run that is needed again after thousands of others comes again.
         """
@@ -165,7 +167,7 @@ class TokenRuns:
             for run in dict.fromkeys(self.of(np.array(batch, dtype=np.int64)).tolist()):
                 if run not in seen:
                     seen[run] = None
-                    yield self.span(run)
+                    yield from self.piece(run).spans
             while len(seen) > _REMEMBERED:
                 del seen[next(iter(seen))]
 

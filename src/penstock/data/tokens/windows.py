@@ -1,7 +1,8 @@
 """Where the samples of token files are, by arithmetic: no table has an entry for each window.
 
-A unit is a piece of a file in which windows run: the whole file, or a document. A stretch is a piece of a file whose
-samples lie close enough to one another to be read in one request. ``runs`` cuts stretches to requests.
+A unit is a piece of a file in which windows run: the whole file, or a document; or it is all files, end to end. A
+stretch is a piece of it whose samples lie close enough to one another to be read together. ``runs`` cuts stretches to
+runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.column import Numbers
     from penstock.source import Source
 
-__all__ = ["Shape", "TokenFiles", "Windows"]
+__all__ = ["Piece", "Shape", "TokenFiles", "Windows"]
 
 # Bytes between two samples that are read and thrown away, at most, and as a multiple of a window's.
 _GAP_BYTES, _GAP_WINDOWS = 64 << 10, 4
@@ -39,13 +40,26 @@ class Shape(NamedTuple):
     Attributes:
         length: Tokens of a window; 0: each unit is a sample.
         stride: Tokens from the beginning of a window to that of the next.
-        units: ``"tokens"`` (each file is a unit), ``"sequences"`` or ``"documents"``.
+        units: ``"tokens"`` (each file is a unit), ``"stream"`` (all files are one), ``"sequences"`` or ``"documents"``.
 
     """
 
     length: int
     stride: int
     units: str
+
+
+class Piece(NamedTuple):
+    """Neighbouring samples, or one, as they are read.
+
+    Attributes:
+        start: First byte in the file; in the stream, if files are one.
+        spans: The bytes, in one file or several; empty: the samples are empty documents.
+
+    """
+
+    start: int
+    spans: list[Span]
 
 
 class TokenFiles(NamedTuple):
@@ -57,7 +71,8 @@ class TokenFiles(NamedTuple):
         keys: Their keys.
         etags: Their ETags.
         dtype: Type of the tokens.
-        units: First byte and number of bytes of each unit of each file, in order and without overlap: int64.
+        units: First byte and number of bytes of each unit of each file, in order and without overlap: int64. For a
+            stream, one unit of each file.
 
     """
 
@@ -97,7 +112,14 @@ class Windows:
         owners = np.cumsum([0, *(len(each) for each, _ in files.units)], dtype=np.int64)
         self._file_bytes = [int(each.sum()) for _, each in files.units]
         self.tokens = sum(self._file_bytes) // item
-        length, stride, _ = shape
+        length, stride, kind = shape
+        # Of a stream: where each file begins in it, and where it ends; and the first byte of tokens in each file.
+        self._joints: tuple[Numbers, Numbers] | None = None
+        if kind == "stream":
+            borders = np.append(0, np.cumsum(sizes))
+            first, last = pack([borders, begins])
+            self._joints = first, last
+            owners, begins, sizes = np.array([0, 1]), borders[:1], borders[-1:]
         self._width, self._step = length * item, stride * item
         self._gap_bytes = min(_GAP_BYTES, _GAP_WINDOWS * self._width)
         self.joined = self._step - self._width <= self._gap_bytes
@@ -174,13 +196,13 @@ class Windows:
         names = [key[len(self.base) :] for key in self.keys]
         text = json.dumps([1, names, self._file_bytes, self.dtype.str, self.shape, self._slice])
         hashed = hashlib.sha256(text.encode())
-        if self.shape.units != "tokens":
+        if self.shape.units not in ("tokens", "stream"):
             for each in filter(None, (self._owners, self._begins, self._firsts, self._ends)):
                 hashed.update(each.values.data)
         return hashed.hexdigest()[:32]
 
     def places(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first byte of each sample in its file, and the end: int64, the shape of ``samples``."""
+        """Return the first byte of each sample in its file or stream, and the end: int64, the shape of ``samples``."""
         begins = self._begins.values
         if self._firsts is None:
             return begins[samples], self._ends.values[samples]  # type: ignore[union-attr]  # one of both is there
@@ -189,11 +211,29 @@ class Windows:
         starts = begins[units] + (samples - firsts[units]) * self._step
         return starts, starts + self._width
 
-    def span(self, first: int, last: int) -> Span:
-        """Return the bytes from sample ``first`` to the end of sample ``last``, which is in the same file."""
+    def piece(self, first: int, last: int) -> Piece:
+        """Return the bytes from sample ``first`` to the end of sample ``last``, which is in the same file or stream."""
         unit, start, _ = self._place(first)
-        file = bisect_right(self._owners.view, unit) - 1
-        return Span(self.keys[file], start, self._place(last)[2], self._etags[file])
+        stop = self._place(last)[2]
+        if self._joints is None:
+            file = self._file(unit, start)
+            return Piece(start, [Span(self.keys[file], start, stop, self._etags[file])] if start < stop else [])
+        borders, heads = (each.view for each in self._joints)
+        spans, at = list[Span](), start
+        while at < stop:
+            file = self._file(unit, at)
+            begin, shift = at, heads[file] - borders[file]
+            at = min(stop, borders[file + 1])
+            spans.append(Span(self.keys[file], begin + shift, at + shift, self._etags[file]))
+        return Piece(start, spans)
+
+    def key_of(self, sample: int) -> str:
+        """Return the key of the file in which a sample begins."""
+        return self.keys[self._file(*self._place(sample)[:2])]
+
+    def _file(self, unit: int, at: int) -> int:
+        """Return the number of the file that has byte ``at`` of a unit."""
+        return bisect_right(*((self._owners.view, unit) if self._joints is None else (self._joints[0].view, at))) - 1
 
     def _place(self, sample: int) -> tuple[int, int, int]:
         """Return the unit of a sample, its first byte and its end."""
