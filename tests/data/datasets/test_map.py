@@ -17,6 +17,13 @@ from tests.data.datasets.transforms import key_and_bytes, number, numbered
 METHODS = ["fork", "spawn", "forkserver"]
 
 
+class Own(ps.MapDataset):
+    """A dataset with its own way of reading."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index)
+
+
 @pytest.fixture
 def folder(tmp_path):
     return numbered(tmp_path / "data", 30)
@@ -27,8 +34,11 @@ def test_indices_as_lists_have_them(folder):
     assert (len(dataset), dataset[0], dataset[29], dataset[-1], dataset[-30]) == (30, 0, 29, 29, 0)
     assert dataset[torch.tensor(4)] == dataset[np.int64(4)] == 4
     for beyond in (30, -31):
-        with pytest.raises(IndexError):
-            dataset[beyond]
+        for read in (dataset, dataset[:], ps.concat(dataset[:10], dataset[10:]), Own(dataset.catalog)[:]):
+            with pytest.raises(IndexError, match=f"sample {beyond} does not exist: there are 30, from 0"):
+                read[beyond]
+        with pytest.raises(IndexError, match=f"index {beyond} in a catalog of 30 objects"):
+            dataset.catalog[beyond]
     with pytest.raises(TypeError):
         dataset["3"]
 

@@ -27,6 +27,7 @@ from penstock.data.catalog.rows import (
     picked,
     positions,
     relocated,
+    row_at,
     united,
 )
 from penstock.data.catalog.saved import Saved, load, save
@@ -467,7 +468,7 @@ class Catalog(Contents):
         if isinstance(index, slice):
             return Catalog(self.root, self.base, self._table, self._rows[index])
         if hasattr(index, "__index__") and not isinstance(index, (bool, np.ndarray)) and not getattr(index, "ndim", 0):
-            return entry_of(self._table, self._rows[index])
+            return entry_of(self._table, row_at(self._rows, index))
         return self._picked(positions(index, len(self)))
 
     def filter(

@@ -43,6 +43,7 @@ __all__ = [
     "positions",
     "relocated",
     "rounded",
+    "row_at",
     "shares",
     "span_of",
     "united",
@@ -80,16 +81,24 @@ class Picked(Sequence[int]):
     def __getitem__(self, index: slice) -> Picked: ...
     def __getitem__(self, index: int | slice) -> int | Picked:
         """Return one row number, or a slice over the same memory."""
-        if isinstance(index, slice):
-            return Picked(self._numbers, self._part[index])
-        try:
-            return self._view[index]
-        except IndexError:
-            raise IndexError(f"index {index} in a catalog of {len(self)} objects") from None
+        return Picked(self._numbers, self._part[index]) if isinstance(index, slice) else self._view[index]
 
     def __reduce__(self) -> tuple[Callable[..., Picked], tuple[Numbers, range]]:
         """Pickle the memory and the part of it that is shown."""
         return Picked, (self._numbers, self._part)
+
+
+def row_at(rows: range | Picked, index: int) -> int:
+    """Return one row number.
+
+    Raises:
+        IndexError: ``index`` is outside [-total, total).
+
+    """
+    try:
+        return rows[index]
+    except IndexError:
+        raise IndexError(f"index {index} in a catalog of {len(rows)} objects") from None
 
 
 def at(rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@
 2. ``batched`` forms batches of a sampling plan of ``order/``, for any number of ranks and workers.
 3. ``iteration``: each iteration has an epoch, a rank and a worker, and ranks compare what they iterate.
 4. ``batched`` and ``stateful``: the state of an iteration, and how it resumes.
-5. ``dataset`` reads the objects of the batches ahead, and gives them to the loader as items of a ``reading``: single
+5. ``readable`` reads the objects of the batches ahead, and gives them to the loader as items of a ``reading``: single
    ``objects``, several for a sample (``groups``), or ``runs`` of a shard. ``concat`` joins several datasets, and
    ``joint`` their readings.
 6. A transform receives each object as a ``sample``; ``batched`` collates what it returns.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from copy import copy
 from dataclasses import replace
 from itertools import chain
@@ -25,7 +24,7 @@ from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
-from penstock.data.order.partition import Repeat
+from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.order.weighted import WeightedShuffle
 from penstock.errors import Unusable
@@ -156,8 +155,7 @@ class ConcatMap(_Concat, Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch with all its requests in flight at once; each part transforms its samples."""
-        rows = range(len(self))
-        batch = [Repeat(rows[index]) if isinstance(index, Repeat) else rows[operator.index(index)] for index in indices]
+        batch = [sample_number(index, len(self)) for index in indices]
         return [sample for made in in_lists(self.reading([batch], 1)) for sample in made] if batch else []
 
     def __iter__(self) -> Iterator[Any]:

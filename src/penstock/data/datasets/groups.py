@@ -8,7 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.data.datasets.objects import made_sample
 from penstock.data.datasets.reading import Item, Reading, Together, in_lists
+from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.shards.format import Fields
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Unusable
 from penstock.source import open_source
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.data.catalog.catalog import Catalog
+    from penstock.data.datasets.objects import Shared
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.options import StoreOptions
     from penstock.source import Source
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     Spans = tuple[Span | None, ...]
     Reads = list[ReadOperation | None]
 
-__all__ = ["GroupReading", "Homes", "homes_of", "read_groups"]
+__all__ = ["GroupReading", "Homes", "grouped_sample", "homes_of", "read_groups"]
 
 
 class Homes(NamedTuple):
@@ -228,3 +232,21 @@ def read_groups(dataset: Any, indices: Sequence[int]) -> list[Any]:  # noqa: ANN
         dataset._sample(index, spans, [None if span is None else next(bodies) for span in spans])  # noqa: SLF001
         for index, spans in zip(indices, members, strict=True)
     ]
+
+
+def grouped_sample(catalog: Catalog, spans: Any, data: list[Any], shared: Shared) -> Sample:  # noqa: ANN401  a tuple
+    """Return a sample of several objects, given the span and the bytes of each; None for one that is missing."""
+    label, columns, repeat = shared
+    values: dict[str, Sample | None] = {}
+    first: Any = None
+    for (field, root, form), mine, body in zip(catalog.homes, spans, data, strict=True):
+        if mine is None:
+            values[field] = None
+        elif form is None:
+            values[field] = Sample(root, mine, body, label, columns=columns, repeat=repeat)
+        else:
+            values[field] = made_sample(root, form, mine, body, shared)
+        first = first or (mine and (root, mine))
+    root, mine = first
+    fields = Fields(catalog.group_key(mine.key), values)
+    return FieldSample(root, mine, fields, label, columns=columns, repeat=repeat)

@@ -5,7 +5,6 @@ Conversion of a torch Subset of a map-style dataset (``random_split``) to a data
 
 from __future__ import annotations
 
-import operator
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
@@ -21,7 +20,7 @@ from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.runs import fitted_order, merged_spans
 from penstock.data.datasets.units import read_units
 from penstock.data.order.orders import CatalogOrder
-from penstock.data.order.partition import Repeat
+from penstock.data.order.partition import Repeat, sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.errors import Unusable
 
@@ -193,7 +192,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         return self._read(indices)
 
     def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
+        rows = [sample_number(index, len(self.catalog)) for index in indices]
         if self.catalog.parts:
             return read_groups(self, rows)
         if self.catalog.units is not None:
@@ -287,7 +286,7 @@ class Part(MapDataset):
         return ([self._row(index) for index in batch] for batch in batches)
 
     def _row(self, index: SupportsIndex) -> int:
-        row = self.rows[operator.index(index)]
+        row = self.rows[sample_number(index, len(self.rows))]
         return Repeat(row) if isinstance(index, Repeat) else row
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from penstock.errors import Unusable
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.values import Place
 
-__all__ = ["Partition", "Repeat", "Tail"]
+__all__ = ["Partition", "Repeat", "Tail", "sample_number"]
 
 Tail = Literal["drop", "short", "pad"]
 
@@ -30,6 +31,19 @@ class Repeat(int):
     """
 
     __slots__ = ()
+
+
+def sample_number(index: SupportsIndex, samples: int) -> int:
+    """Return the number, from 0, of the sample at ``index``, which counts from the end if negative; keep a ``Repeat``.
+
+    Raises:
+        IndexError: There is no such sample.
+
+    """
+    number = index if isinstance(index, Repeat) else operator.index(index)
+    if not -samples <= number < samples:
+        raise IndexError(f"sample {number} does not exist: there are {samples}, from 0")
+    return number if number >= 0 else number + samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
@@ -15,7 +14,7 @@ from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.reading import in_lists
 from penstock.data.order.orders import CatalogOrder
-from penstock.data.order.partition import Repeat
+from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.reading import TokenReading
@@ -251,7 +250,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read samples with all requests in flight at once."""
-        samples = [self._number(index) for index in indices]
+        samples = [sample_number(index, len(self)) for index in indices]
         windows = self.windows
         spans = [windows.piece(sample, sample).spans for sample in samples]
         bodies = iter(windows.source.read_many([*chain.from_iterable(spans)]))
@@ -259,14 +258,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return [
             self._made(sample, np.frombuffer(data, windows.dtype)) for sample, data in zip(samples, datas, strict=True)
         ]
-
-    def _number(self, index: SupportsIndex) -> int:
-        if isinstance(index, Repeat):
-            return index
-        number, count = operator.index(index), len(self)
-        if not -count <= number < count:
-            raise IndexError(f"sample {number} does not exist: there are {count}")
-        return number % count
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order, read ahead in requests of about 1 MiB."""

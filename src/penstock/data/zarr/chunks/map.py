@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections import OrderedDict
 from threading import Lock
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from torch.utils.data import Dataset
 
+from penstock.data.order.partition import sample_number
 from penstock.data.zarr.chunks.contents import ShardIndexes
 from penstock.engine.contracts.fetching import ReadCounts
 
@@ -55,7 +55,7 @@ class ZarrMap(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Return some samples, in order; see ``__getitem__``."""
-        numbers = [self._number(index) for index in indices]
+        numbers = [sample_number(index, len(self)) for index in indices]
         places = self._contents.arrangement.space.positions(np.array(numbers, dtype=np.int64)).tolist()
         size_of, made = self._contents.chunks.size_of, list[Any]()
         waiting: list[tuple[int, list[list[Part]]]] = []
@@ -69,12 +69,6 @@ class ZarrMap(Dataset[Any]):
             waiting.append((number, parts))
             wanted |= own
         return made + self._made(waiting, wanted)
-
-    def _number(self, index: SupportsIndex) -> int:
-        number, count = operator.index(index), len(self)
-        if not -count <= number < count:
-            raise IndexError(f"sample {number} does not exist: there are {count}")
-        return number % count
 
     def _made(self, waiting: Sequence[tuple[int, list[list[Part]]]], wanted: Mapping[int, int]) -> list[Any]:
         # After a fork: another thread of the parent may have held the lock.
