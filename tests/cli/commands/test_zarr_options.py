@@ -36,3 +36,13 @@ def test_aligned_plan_reports_the_common_coordinates(penstock, tmp_path):
     done = penstock("zarr", "plan", *where, "--align", "time")
     assert (done.returncode, done.stdout) == (2, "")
     assert 'align must be "index" or "coordinates"' in done.stderr
+
+
+def test_plan_of_stores_joined_along_a_dimension(penstock, tmp_path):
+    for number in range(3):
+        values = np.zeros((4 + number, 2), "f4")
+        zarr.create_array(str(tmp_path / f"{number}.zarr" / "a"), data=values, dimension_names=("time", "x"))
+    done = penstock("zarr", "plan", str(tmp_path / "*.zarr" / "a"), "--along", "time", "--batch", "1")
+    assert done.returncode == 0, done.stderr
+    assert "time: 3 stores of 4 to 6" in done.stdout
+    assert done.stdout.startswith("samples      15,")

@@ -23,6 +23,7 @@ FIGURES = Figures(
     kept_bytes=5000,
     in_flight=50,
     url="s3://bucket/a/",
+    joined=(),
     aligned=(),
     normalized=(),
     wish="--chunks 1,8",
@@ -72,6 +73,12 @@ def test_arrays_that_are_kept_are_read_once_by_each_process():
     assert found.read_bytes == 250 * 1_000_000 + 2 * 4 * 50 + 2 * 10 * 100
 
 
+def test_kept_arrays_cause_no_advice_about_order_or_chunks():
+    found = plan(Setting(32, ranks=4), runs=(RUN._replace(chunks=[]),), kept=4, kept_bytes=1_000_000)
+    assert (found.amplification, found.waste) == (4, 4)
+    assert not [each for each in found.advice if "each chunk is read" in each or "smaller chunks" in each]
+
+
 def test_a_part_that_was_followed_stands_for_the_whole():
     found = plan(runs=[RUN._replace(samples=100)])
     assert (found.reads, found.chunks) == (2500, 2500)
@@ -81,6 +88,9 @@ def test_waste_is_advised_against_with_the_line_to_run():
     found = plan(chunk_bytes=40_000.0)
     assert any("penstock zarr copy s3://bucket/a DEST --chunks 1,8" in each for each in found.advice)
     assert not any("zarr copy s3" in each for each in plan(chunk_bytes=4000.0).advice)
+    joined = plan(chunk_bytes=40_000.0, joined=("time: 2 stores of 9",))
+    assert any(each.endswith(", and the other stores likewise") for each in joined.advice)
+    assert "joined       time: 2 stores of 9" in repr(joined)
 
 
 def test_a_plan_is_text_json_and_a_page():

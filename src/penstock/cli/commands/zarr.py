@@ -194,6 +194,9 @@ def _rest(
     *,
     targets: Annotated[str | None, Option(metavar="URL", help="Of targets: an array or a group.")] = None,
     target_offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a target.")] = "0",
+    along: Annotated[
+        str | None, Option(metavar="DIM", help="Join the stores that the * of a quoted URL matches along this: time.")
+    ] = None,
     align: Annotated[
         str | None,
         Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates."),
@@ -201,10 +204,11 @@ def _rest(
     window: Annotated[str, Option(metavar="SIZE", help="Chunks whose samples are mixed.")] = "256MiB",
     memory: Annotated[str, Option(metavar="SIZE", help="What a process may hold.")] = "1GiB",
 ) -> dict[str, Any]:
-    """Return the other arguments of ``ps.ZarrDataset``: targets and memory."""
+    """Return the other arguments of ``ps.ZarrDataset``: targets, stores and memory."""
     return {
         "targets": targets,
         "target_offsets": _numbers(target_offsets, "--target-offsets"),
+        "along": along,
         "align": align,
         "window_bytes": size_bytes(window, "--window"),
         "memory_bytes": size_bytes(memory, "--memory"),
@@ -246,7 +250,7 @@ def _output(
 @with_options("rest", _rest)
 @with_options("output", _output)
 def plan(
-    url: Annotated[str, Argument(metavar="URL", help="An array or a group.")],
+    url: Annotated[str, Argument(metavar="URL", help="An array or a group; several with --along.")],
     *,
     output: tuple[str | None, bool],
     rest: dict[str, Any],

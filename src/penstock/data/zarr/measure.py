@@ -20,6 +20,7 @@ from penstock.values import Place
 
 if TYPE_CHECKING:
     from penstock.data.order.sampling import SamplingPlan
+    from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.chunks.contents import ZarrContents
     from penstock.data.zarr.chunks.pool import Limits
     from penstock.data.zarr.plan import Picture, Setting, Simulated, ZarrPlan
@@ -68,11 +69,20 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
         kept_bytes=arrangement.kept_bytes,
         in_flight=in_flight,
         url=contents.arrays[0].url,
+        joined=(*dict.fromkeys(_joined(array) for array in contents.arrays if array.stored),),
         aligned=arrangement.aligned.words if arrangement.aligned else (),
         normalized=tuple(array.normal.words for array in contents.arrays if array.normal is not None),
         wish=_wish(contents),
     )
     return planned(setting, figures, runs, _pictures(contents, runs), sharded=bool(sharded))
+
+
+def _joined(array: StoredArray) -> str:
+    """Return the stores of an array in words."""
+    along = array.along
+    lengths = [1 if array.stacked else each.layout.shape[along] for each in array.stored]
+    each = " to ".join(f"{length:,}" for length in sorted({min(lengths), max(lengths)}))
+    return f"{dims_of(array.layout)[along]}: {len(lengths)} store{'s' * (len(lengths) != 1)} of {each}"
 
 
 def _all(contents: ZarrContents, number: int) -> range:

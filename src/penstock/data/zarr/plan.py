@@ -96,6 +96,7 @@ class Figures(NamedTuple):
         kept_bytes: Decoded bytes of the kept arrays.
         in_flight: Number of concurrent requests.
         url: URL of the first array.
+        joined: Description of the stores that are joined.
         aligned: Description of the common coordinates of aligned arrays.
         normalized: Statistics by which arrays are normalised.
         wish: Options of ``penstock zarr copy`` for chunks and shards that suit the samples better; may be empty.
@@ -115,6 +116,7 @@ class Figures(NamedTuple):
     kept_bytes: int
     in_flight: int
     url: str
+    joined: tuple[str, ...]
     aligned: tuple[str, ...]
     normalized: tuple[str, ...]
     wish: str
@@ -142,6 +144,7 @@ class ZarrPlan:
             ``threads / decode_s``, each divided by the needs of a sample.
         epoch_s: ``samples / samples_per_s``.
         limit: The one of these three that limits the rate.
+        joined: With ``along``, the stores that are joined, a line for each number of them.
         aligned: With ``align="coordinates"``, the common coordinates of the arrays, a line for each dimension.
         normalized: With ``normalize``, the statistics of each normalised array.
         advice: Changes that would be faster or cheaper.
@@ -163,6 +166,7 @@ class ZarrPlan:
     samples_per_s: float
     epoch_s: float
     limit: Limit
+    joined: tuple[str, ...]
     aligned: tuple[str, ...]
     normalized: tuple[str, ...]
     advice: tuple[str, ...]
@@ -202,6 +206,7 @@ class ZarrPlan:
         workers = f", {setting.workers} workers each" if setting.workers else ""
         return [
             ("samples", f"{self.samples:,}, {self.batches:,} batches of {setting.batch} on {ranks}{workers}"),
+            *(("joined", each) for each in self.joined),
             *(("aligned", each) for each in self.aligned),
             *(("normalized", each) for each in self.normalized),
             ("chunks", f"{self.chunks:,}, read {self.reads:,} times: amplification {self.amplification:.3g}"),
@@ -238,26 +243,29 @@ def planned(
     waits = (ceil(first / figures.in_flight) + sharded) * setting.latency_s
     under_way = min(figures.in_flight, reads) * stored
     held = max((run.held_bytes for run in runs), default=0)
-    decoded = moving * figures.chunk_bytes + processes * figures.kept_bytes
-    waste = decoded / max(figures.samples * figures.sample_bytes, 1)
-    amplification = reads / max(chunks, 1)
+    delivered = max(figures.samples * figures.sample_bytes, 1)
+    # Neither an order nor other chunks change what each process reads once and keeps.
+    advice = _advice(
+        setting, figures, moving / max(chunks - figures.kept, 1), moving * figures.chunk_bytes / delivered, limit
+    )
     return ZarrPlan(
         samples=figures.samples,
         batches=figures.batches,
         chunks=chunks,
         reads=reads,
-        amplification=amplification,
+        amplification=reads / max(chunks, 1),
         requests=reads + processes * figures.indexes,
         read_bytes=read_bytes,
-        waste=waste,
+        waste=(moving * figures.chunk_bytes + processes * figures.kept_bytes) / delivered,
         memory_bytes=round(held + under_way + BATCHES * setting.batch * figures.sample_bytes + figures.kept_bytes),
         first_batch_s=waits + first * (stored / setting.bandwidth + figures.decode_s / setting.threads),
         samples_per_s=rate,
         epoch_s=figures.samples / rate,
         limit=limit,
+        joined=figures.joined,
         aligned=figures.aligned,
         normalized=figures.normalized,
-        advice=tuple(_advice(setting, figures, amplification, waste, limit)),
+        advice=tuple(advice),
         pictures=tuple(pictures),
         setting=setting,
     )
@@ -277,7 +285,9 @@ def _advice(setting: Setting, figures: Figures, amplification: float, waste: flo
         )
     if waste > _WASTE and figures.wish:
         copy = f"penstock zarr copy {figures.url.rstrip('/')} DEST {figures.wish}"
-        found.append(f"{waste:.3g} bytes are decoded for each that is delivered: smaller chunks need less, by {copy}")
+        likewise = ", and the other stores likewise" * bool(figures.joined)
+        words = "bytes are decoded for each that is delivered: smaller chunks need less, by"
+        found.append(f"{waste:.3g} {words} {copy}{likewise}")
     if 0 < figures.stored_bytes < _SMALL_BYTES and limit == "latency":
         found.append("chunks are small and latency decides: larger chunks need fewer requests")
     if limit == "decoding":

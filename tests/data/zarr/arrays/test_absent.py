@@ -78,6 +78,20 @@ def test_a_path_that_is_not_there_may_have_meant_a_bucket(tmp_path, monkeypatch)
         assert "scheme" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("2019.zarr", "2020.zarr"), r'the folder has 2019\.zarr, 2020\.zarr: .*/years/\*\.zarr" with along="time"'),
+        (("a", "b", "c.zarr", "d"), r'the folder has a, b, c\.zarr, …: .*/years/\*" with along="time"'),
+    ],
+)
+def test_folder_of_stores_is_refused_with_the_pattern_that_joins_them(bucket, names, words):
+    for name in names:
+        ps.open(f"{bucket}/years/{name}/zarr.json", "wb").close()
+    with pytest.raises(NotFound, match=words):
+        ps.ZarrDataset(f"{bucket}/years/", along="time")
+
+
 def test_not_found_error_has_no_suggestion_without_nearby_arrays(bucket):
     ps.open(f"{bucket}/x", "wb").close()
     with pytest.raises(NotFound, match=r"or \.zmetadata \[memory"):

@@ -185,6 +185,65 @@ def test_wildcards_give_stores_in_natural_order_and_groups_keep_static_fields(tm
         dataset(f"{tmp_path}/**.zarr")
 
 
+def elements(part):
+    """Return the days that the samples of a part have, by their values, and the samples."""
+    found = [np.asarray(each["t2m"]) for each in part]
+    return sorted({int(value) // 12 for each in found for value in each[..., 0, 0].ravel()}), found
+
+
+def test_parts_of_joined_stores_are_divided_by_date_and_by_blocks_across_the_stores(monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_CHUNKS", 0)
+    years = [year(first, days, start=12 * first) for first, days in ((0, 9), (9, 7), (16, 1), (17, 8))]
+    with written(*years, chunk=3) as urls:
+        fields = {"t2m": [f"{url}/t2m" for url in urls]}
+        whole = dataset(fields, offsets=(-1, 0), shuffle=True)
+        train, validation, test = whole.split_at("2000-01-11", "2000-01-18")
+        assert [elements(each)[0] for each in (train, validation, test)] == [
+            [*range(10)],
+            [*range(10, 17)],
+            [*range(17, 25)],
+        ]
+        assert [len(each) for each in whole.split_at(-8, gap=2 * DAY)] == [14, 7]
+        # The border lies within a chunk of the second store, which both parts read.
+        assert [each.plan(2).reads for each in (train, validation, test)] == [3 + 1, 3 + 1, 3]
+        blocks, rest = whole.split(0.6, block=5, gap=1, seed=2)
+        kept, left = elements(blocks), elements(rest)
+        assert not {*kept[0]} & {*left[0]}
+        wanted = joined(years)["t2m"].to_numpy()
+        for days, found in (kept, left):
+            assert len(days) > 1
+            for each in found:
+                at = int(each[1, 0, 0]) // 12
+                np.testing.assert_array_equal(each, wanted[at - 1 : at + 1])
+        loader = ps.DataLoader(pickle.loads(pickle.dumps(train)), 2, num_workers=1)
+        assert sum(len(batch["t2m"]) for batch in loader) == len(train) == 9
+        normal = train.normalized(train.statistics())
+        assert abs(np.mean([each["t2m"] for each in normal.as_map()])) < 0.2
+
+
+def test_parts_by_member_are_those_of_the_new_dimension():
+    members = [year(0, 6, start=1000 * n) for n in range(4)]
+    with written(*members) as urls:
+        whole = dataset({"t2m": [f"{url}/t2m" for url in urls]}, along="member", dims=("member", "time"))
+        train, validation = whole.split(3, 1)
+        assert {int(each["t2m"][0, 0]) // 1000 for each in train} == {0, 1, 2}
+        assert {int(each["t2m"][0, 0]) // 1000 for each in validation} == {3}
+        first, last = whole.split_at("2000-01-04", dim="time")
+        assert [len(first), len(last)] == [12, 12]
+        with pytest.raises(Unusable, match="member"):
+            whole.split_at("2000")
+
+
+def test_plan_of_joined_stores_counts_them_and_no_chunk_twice():
+    with written(year(0, 9), year(9, 7), year(16, 1)) as urls:
+        plan = dataset({"t2m": [f"{url}/t2m" for url in urls]}).plan(2)
+        assert plan.joined == ("time: 3 stores of 1 to 9",)
+        assert (plan.chunks, plan.amplification) == (3 + 2 + 1, 1)
+        assert "joined" in repr(plan)
+        plan = dataset(urls[:1] * 2, along="member", dims=("member", "time")).plan(2)
+        assert plan.joined == ("member: 2 stores of 1",)
+
+
 def test_members_are_stacked_along_a_new_dimension():
     members = [year(0, 6, start=1000 * n) for n in range(3)]
     with written(*members) as urls:

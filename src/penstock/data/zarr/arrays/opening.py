@@ -255,13 +255,15 @@ def _named(attributes: Mapping[str, Any]) -> Iterable[str]:
 _DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _GLOB = re.compile(r"[*?\[]")
 _LEVELS = 3  # levels of parent groups to look at
+_NAMED = 3  # folders
 
 
 def absent(source: Source, key: str, given: str | os.PathLike[str], error: NotFound) -> NotFound:
     """Return the error for a URL without array or group; the message says what to write instead.
 
     Sends a HEAD for an object of that name, and opens the groups above: up to three times five requests, and a listing
-    where the metadata is not consolidated. Errors of these requests are ignored.
+    where the metadata is not consolidated. Without such groups it lists the folder. Errors of these requests are
+    ignored.
     """
     if error.missing == "bucket":
         return error
@@ -278,6 +280,9 @@ def absent(source: Source, key: str, given: str | os.PathLike[str], error: NotFo
         if not any(hints):
             with suppress(PenstockError):
                 hints.append(_group(source, folder, name))
+        if not any(hints):
+            with suppress(PenstockError):
+                hints.append(_stores_below(source, path, text))
     if not any(hints) and "://" not in text and not text.startswith(("/", "./", "../")):
         hints.append(f"{text!r} has no scheme, so it is a path of this machine: write s3://{text} for a bucket")
     return NotFound("; ".join([error.message, *filter(None, hints)]), url=error.url)
@@ -304,6 +309,21 @@ def _group(source: Source, folder: str, name: str) -> str:
         folder, _, above = folder.rpartition("/")
         name = f"{above}/{name}"
     return ""
+
+
+def _stores_below(source: Source, path: str, given: str) -> str:
+    """Return a hint that names some folders below, and how to join them; "" without any."""
+    prefix = as_folder(path)
+    page = next(iter(source.pages(prefix, delimiter="/")))
+    names = [each[len(prefix) :].rstrip("/") for each in page.prefixes]
+    if not names:
+        return ""
+    pattern = "*.zarr" if all(each.endswith(".zarr") for each in names) else "*"
+    some = ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
+    return (
+        f"the folder has {some}: pass the URL of one, or join stores that follow one another: "
+        f'"{given.rstrip("/")}/{pattern}" with along="time"'
+    )
 
 
 _MOST_BYTES = 2 << 30  # of a document of references
