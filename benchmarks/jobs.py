@@ -84,7 +84,7 @@ print(json.dumps([first_s, worked()[0], cpu_s]))
 
 def warm() -> None:
     """Import what a part imports, and take a moment, so that each worker does."""
-    import penstock.jobs.parts.copy_tree  # noqa: F401
+    import penstock.jobs.parts.sync  # noqa: F401
 
     time.sleep(0.3)
 

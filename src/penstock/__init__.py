@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from penstock.interop.path import Path
     from penstock.jobs.carriers import Ray
     from penstock.jobs.find import find, presign
-    from penstock.jobs.parts.copy_tree import copy_tree
     from penstock.jobs.parts.index import index
     from penstock.jobs.parts.pack import pack
+    from penstock.jobs.parts.sync import copy_tree, sync
     from penstock.jobs.parts.verify import verify
-    from penstock.jobs.sync import sync
     from penstock.jobs.warm import warm
     from penstock.options import (
         CacheOptions,
@@ -118,7 +117,7 @@ _HOMES = {
     "ZarrStatistics": "data.zarr.statistics.record",
     "concat": "data.datasets.concat",
     "copy": "verbs",
-    "copy_tree": "jobs.parts.copy_tree",
+    "copy_tree": "jobs.parts.sync",
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
@@ -137,7 +136,7 @@ _HOMES = {
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
-    "sync": "jobs.sync",
+    "sync": "jobs.parts.sync",
     "verify": "jobs.parts.verify",
     "warm": "jobs.warm",
 }

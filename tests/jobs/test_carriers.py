@@ -71,7 +71,7 @@ except ps.PenstockError as error:
 
 # Each in some 24 parts; ``how`` has the options of the store and, on the cluster, the job.
 CALLS = {
-    "copy_tree": "ps.copy_tree(source, dest, part_objects=10, **how).complete",
+    "sync": "ps.sync(source, dest, delete=True, part_objects=10, **how).complete",
     "verify": "ps.verify(source, part_objects=10, **how).digest",
     "index": 'len(ps.index(source, dest + "x.catalog", format="tar", **how))',
     "pack": "len(ps.pack(source, dest, samples=10, **how))",
@@ -225,7 +225,8 @@ def test_an_interrupted_driver_ends_soon_and_says_how_to_go_on(cluster, tmp_path
 def server():
     with FaultServer.start(Settings(latency_ms=20)) as running:
         running.make("bucket")
-        running.put("bucket", "outside", b"x")
+        for key in ("outside", "to.txt"):
+            running.put("bucket", key, b"x")
         yield running
 
 
@@ -243,6 +244,9 @@ def filled(server, what):
     for number in range(COUNT if what != "zarr_copy" else 0):
         data = tar([(f"{number}.txt", b"x" * number)]) if what == "index" else b"%d" % number * 50
         server.put("bucket", f"from/{number % 7}/{number:04}.{'tar' if what == 'index' else 'bin'}", data)
+        if what == "sync" and number % 4 == 0:
+            # To be deleted, and to be replaced.
+            server.put("bucket", f"to/{number % 8}/{number:04}.{'old' if number % 3 else 'bin'}", b"other")
 
 
 def alone(server, cluster, what):
@@ -255,13 +259,13 @@ def alone(server, cluster, what):
 
 
 # A request of each object that is not made again, for those operations that have one.
-ONCE = {"copy_tree": ("put", "to/"), "verify": ("get", "from/"), "pack": ("put", "to/shard")}
+ONCE = {"sync": ("put", "to/"), "verify": ("get", "from/"), "pack": ("put", "to/shard")}
 
 
 @pytest.mark.parametrize(
     ("what", "history"),
     [
-        pytest.param(what, history, marks=() if what == "copy_tree" and not soak else pytest.mark.slow)
+        pytest.param(what, history, marks=() if what == "sync" and not soak else pytest.mark.slow)
         for what in CALLS
         for history in range(20 if soak else 1)
     ],
@@ -270,7 +274,7 @@ def test_a_history_of_kills_ends_as_one_process_does(cluster, server, what, hist
     """Of a worker, a machine and the driver, in a bucket that fails 5 % of requests."""
     filled(server, what)
     source = below(server, "from/")
-    expected = ("True", source) if what == "copy_tree" else alone(server, cluster, what)
+    expected = ("True", source) if what == "sync" else alone(server, cluster, what)
     server.fail(FAULTS["503"], when=Match(times=None, rate=0.05, seed=1))
     draw, requests = random.Random(f"{seed} {what} {history}"), len(server.seen())
     program = WORK + ON_RAY + f"print({CALLS[what]})"
@@ -306,7 +310,7 @@ def test_a_history_of_kills_ends_as_one_process_does(cluster, server, what, hist
     assert (printed, made) == expected, errors[-2000:]
     assert below(server, "from/") == source
     outside = {key for key in server.objects("bucket") if not key.startswith(("from/", "to/", "alone/", "jobs/"))}
-    assert outside == {"outside"}
+    assert outside == {"outside", "to.txt"}
     assert server.uploads("bucket") == []
     # A part that was done is not done again, but for those that were in flight.
     verb, prefix = ONCE.get(what, ("none", ""))

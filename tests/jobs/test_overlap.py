@@ -69,15 +69,27 @@ def test_a_destination_within_the_source_keeps_the_source_s_files(tmp_path):
     assert (sub / "only").read_text() == "only"
 
 
+@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("prefix", "base"), [("sub/", ""), ("", "sub/")])
-def test_two_names_of_a_bucket_keep_the_source(names, turned, prefix, base):
+def test_two_names_of_a_bucket_keep_the_source(names, turned, prefix, base, parts, tmp_path):
     mine, its = reversed(names) if turned else names
     fill(mine, a=b"a", sub_b=b"b", sub_x_c=b"c")
     before = {url.removeprefix(mine) for url in (mine + each for each in keys(mine + prefix))}
     with pytest.raises(Unusable, match="under another name"):
-        ps.sync(mine + prefix, its + base, delete=True, whole_bucket=True)
+        how = {"job": tmp_path / "job", "part_objects": 1} if parts else {}
+        ps.sync(mine + prefix, its + base, delete=True, whole_bucket=True, **how)
     assert before <= set(keys(mine))
+
+
+def test_a_part_keeps_what_another_part_has_at_the_source(names, tmp_path):
+    mine, its = names
+    fill(mine, sub_a=b"a", sub_n=b"n", sub_z=b"z")
+    with pytest.raises(Unusable, match="under another name"):
+        # The last part has z, and would delete sub/a and sub/n.
+        how = {"job": tmp_path / "job", "part_objects": 1, "exclude": "sub/z"}
+        ps.sync(f"{mine}sub/", its, delete=True, whole_bucket=True, **how)
+    assert {"sub/a", "sub/n", "sub/z"} <= set(keys(mine))
 
 
 def test_sync_to_a_bucket_alias_is_refused_and_keeps_filtered_files(names):
@@ -88,13 +100,13 @@ def test_sync_to_a_bucket_alias_is_refused_and_keeps_filtered_files(names):
     assert {"sub/sub/b", "sub/skipped", "sub/sub/keep"} <= set(keys(mine))
 
 
-def test_deletions_that_look_like_nothing_at_the_source_cost_no_request(s3, names):
+def test_deletions_that_look_like_nothing_at_the_source_cost_no_listing(s3, names):
     mine, its = names
     fill(mine, from_a=b"a", to_a=b"a", to_x_old=b"old", to_x_older=b"older")
     before = len(s3.seen())
     found = ps.sync(f"{mine}from/", f"{its}to/", delete=True)
     assert (found.deleted, found.unchanged) == (2, 1)
-    assert sorted(seen.verb for seen in s3.seen()[before:]) == ["delete", "delete", "head", "head", "list", "list"]
+    assert sorted(seen.verb for seen in s3.seen()[before:]) == ["delete"] * 2 + ["head"] * 4 + ["list"] * 2
 
 
 def test_twins_in_other_folders_are_deleted_where_the_trees_lie_apart(names):

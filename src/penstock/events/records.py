@@ -280,7 +280,7 @@ class PartEnded(Event):
 
     Attributes:
         parent: ``id`` of the operation ``"part"``; 0 if it began before there was a listener.
-        operation: Name of the job's operation: ``"copy_tree"``, ``"verify"``, ``"index"``, ``"pack"``.
+        operation: Name of the job's operation: ``"sync"``, ``"verify"``, ``"index"``, ``"pack"``.
         part: Number of the part, from 0.
         counts: Numbers of objects by outcome, and of bytes.
         cpu_seconds: Seconds of the processors, those of processes that the part started included.

@@ -1,6 +1,6 @@
 """Many objects at once: ``ps.sync``, ``find``, ``warm``, ``presign``, ``pack``, and the commands ``cp`` and ``mv``.
 
-From ``penstock sync`` to the report:
+From ``ps.sync`` to the report:
 
 1. ``sync``: ``opened`` resolves both URLs (``selection``) and refuses trees that overlap or that ``guard`` protects.
 2. ``sync`` lists both sides in key order; ``plan`` maps each key to its destination, and finds keys that cannot be.
@@ -10,7 +10,7 @@ From ``penstock sync`` to the report:
 5. ``sync`` deletes what the source lacks, if nothing failed.
 6. ``outcome``: each object's outcome goes into the result, to the progress line, and as a line into the report file.
 
-``parts.copy_tree`` does 1 to 4 in parts, ranges of keys, with records in a bucket; ``carriers`` carry parts out, here
-or on a Ray cluster.
+``parts.sync`` does all of it, or each range of names as a part, with records in a bucket; ``carriers`` carry parts out,
+here or on a Ray cluster.
 ``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``pack`` writes ``members``.
 """

@@ -70,7 +70,11 @@ class Synced:
         planned: Number of objects that a dry run would have copied or deleted.
         skipped: Number of entries left out: links to directories, deletions after a failure.
         failed: Number of objects that failed.
-        failures: The first 100 failures.
+        failures: The first 100 failures; those of a job are in its records.
+        parts: Number of parts of a job, in this process's share; 0 without a job.
+        parts_done: Parts that are done, without a failure.
+        parts_failed: Parts in which objects failed.
+        seconds: Seconds that the recorded parts took, added up.
 
     """
 
@@ -82,6 +86,15 @@ class Synced:
     skipped: int = 0
     failed: int = 0
     failures: list[Outcome] = field(default_factory=list)
+    parts: int = 0
+    parts_done: int = 0
+    parts_failed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts are done."""
+        return self.parts_done == self.parts
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome."""

@@ -155,20 +155,25 @@ def local(source: Source) -> bool:
     return source.root == LOCAL_ROOT
 
 
-def left_out(selected: Selection) -> Iterator[tuple[str, str]]:
-    """Yield path and kind of each entry of a local tree that is not an object; ``entries`` omits these."""
+def left_out(selected: Selection, holds: Callable[[str], bool] = lambda _name: True) -> Iterator[tuple[str, str]]:
+    """Yield path and kind of each entry of a local tree that is not an object; ``entries`` omits these.
+
+    ``holds`` chooses among names in the tree; that of a directory ends in ``/``.
+    """
     if selected.origin.kind != "tree" or not local(selected.source):
         return
-    pending = [f"/{selected.origin.prefix}"]
+    base = f"/{selected.origin.prefix}"
+    pending = [base]
     while pending:
         entries = _entries(pending.pop())
         for entry in entries:
-            kind = _kind(entry)
-            if kind == "link" and not os.path.isfile(entry.path):
+            kind, name = _kind(entry), entry.path[len(base) :]
+            if kind == "link" and not os.path.isfile(entry.path) and holds(name):
                 yield entry.path, "a link to a directory" if os.path.isdir(entry.path) else "a link to no file"
-            elif not kind:
+            elif not kind and holds(name):
                 yield entry.path, "neither a file nor a directory"
-        pending += [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
+        folders = [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
+        pending += [path for path in folders if holds(f"{path[len(base) :]}/")]
 
 
 def _kind(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:

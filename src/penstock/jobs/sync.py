@@ -1,4 +1,4 @@
-"""``ps.sync``: makes one tree like another, with as few requests and bytes as possible.
+"""A sync makes one tree, or a range of its names, like another, with as few requests and bytes as possible.
 
 ``Mirror`` holds the two trees, which must not overlap; rules limit deletions at the target.
 """
@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.copies import are_distinct, one_bucket
 from penstock.engine.contracts.driver import Delete, Put
@@ -22,11 +22,10 @@ from penstock.jobs import steps
 from penstock.jobs.copy import Job, copy, cost_bytes, silent_bytes
 from penstock.jobs.evidence import Rule, is_proven, merged, verdict
 from penstock.jobs.guard import LinkCheck, check_names, clear, clear_unfinished, folding, in_the_way, link_on_the_way
-from penstock.jobs.outcome import Outcome, Synced, ledger
+from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import Destination, Origin, plan
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolved, sized
-from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, check_lived_in, parse
@@ -37,12 +36,13 @@ if TYPE_CHECKING:
 
     from penstock.jobs.outcome import Status
     from penstock.jobs.plan import Step
+    from penstock.options import StoreOptions
     from penstock.progress import Count
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
 
-__all__ = ["Mirror", "Run", "Sieve", "SyncKeywords", "SyncOptions", "opened", "sync", "tree"]
+__all__ = ["Mirror", "Run", "Sieve", "SyncKeywords", "SyncOptions", "in_range", "opened", "tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Mirror:
     """Source and target tree: keys below ``base`` at the target correspond to keys below ``prefix`` at the source.
 
     ``seen`` receives every object listed at the source, selected or not; it is set if one tree may contain the other
-    under a different name.
+    under a different name. Only names after ``after`` and, unless it is None, not after ``until`` take part.
     """
 
     source: Source
@@ -95,6 +95,13 @@ class Mirror:
     base: str
     chosen: Callable[[str, int], bool]
     seen: Callable[[ObjectMeta], None] | None = None
+    after: str = ""
+    until: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all names take part."""
+        return not self.after and self.until is None
 
     @property
     def trees(self) -> tuple[tuple[Source, str], ...]:
@@ -150,6 +157,8 @@ class Mirror:
         return plan([origin], ((origin, meta) for meta in metas), place, fold)
 
     def _check_empty(self, *, empty: bool, deleting: bool) -> None:
+        if not self.whole and next(replace(self, after="", until=None).listed(self.source, self.prefix), None):
+            return
         name = self.prefix.rstrip("/")
         if name and not local(self.source) and self.source.stat_existing([name])[0] is not None:
             raise Unusable("a single object: penstock cp copies it", url=self.source.url(name))
@@ -173,8 +182,19 @@ class Mirror:
 
     def listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
         """Yield the selected objects of a side, in key order."""
-        for page in source.pages(prefix):
-            yield from self.chosen_of(source, prefix, page.entries)
+        for entries in in_range(source, prefix, self.after, self.until):
+            yield from self.chosen_of(source, prefix, entries)
+
+    def left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield path and kind of each entry of a local source that is not an object."""
+        after, until = _order(self.after), None if self.until is None else _order(self.until)
+
+        def holds(name: str) -> bool:
+            first = _order(name)
+            inside = name.endswith("/") and after.startswith(first)
+            return (first > after or inside) and (until is None or first <= until)
+
+        return left_out(self.selection, holds)
 
     def chosen_of(self, source: Source, prefix: str, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
         """Return the selected ones of some objects of a side, with their sizes."""
@@ -182,6 +202,22 @@ class Mirror:
             for each in entries:
                 self.seen(each)
         return sized(source, [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)])
+
+
+def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
+    """Yield pages of the objects below a prefix whose names lie after ``after``, and not after ``until``."""
+    start = prefix + after if after else ""
+    stop = None if until is None else _order(prefix + until)
+    for page in source.pages(prefix, start_after=start):
+        entries = page.entries
+        if stop is not None and entries and _order(entries[-1].key) > stop:
+            yield [each for each in entries if _order(each.key) <= stop]
+            return
+        yield entries
+
+
+def _order(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
 
 
 def opened(
@@ -265,63 +301,6 @@ def _above(folder: str, path: str) -> bool:
     return False
 
 
-def sync(
-    source: str | os.PathLike[str],
-    dest: str | os.PathLike[str],
-    *,
-    report: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
-    store: StoreOptions | str | None = None,
-    **how: Unpack[SyncKeywords],
-) -> Synced:
-    """Make the tree ``dest`` equal to the tree ``source``; both are directories or prefixes.
-
-    An object is copied unless the destination has it with the same size and the same content or time (exact rule:
-    docs/sync.md). Each object is replaced atomically: repeat an interrupted sync to continue it. Between stores,
-    objects pass through memory, never through a file.
-
-    Requests: one for each 1,000 objects on either side; for each copied object those of ``penstock cp``; two for each
-    deleted object. Memory: up to 512 MiB of objects, and the keys of the objects to delete.
-
-    Args:
-        source: Directory or prefix to copy from.
-        dest: Directory or prefix to copy to.
-        report: File for one line of JSON per object that was copied, deleted, left out or failed.
-        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
-        store: Options of both sides, or the name of a profile.
-        how: Fields of ``SyncOptions``: ``delete``, ``checksum``, ``include``, ``exclude``, ``dry_run``,
-            ``allow_empty``, ``whole_bucket``.
-
-    Returns:
-        Numbers of objects that were copied, unchanged, deleted, left out, or would have been changed (``dry_run``).
-
-    Raises:
-        NotFound: The source has no objects to copy. Nothing was changed.
-        Unusable: One tree lies in the other; ``delete`` on a protected place.
-        PenstockError: The first failure, after all other objects were copied; nothing was deleted.
-
-    Example:
-        >>> ps.sync("s3://bucket/train/3/", "images").copied
-        60
-        >>> ps.sync("s3://bucket/train/3/", "images").unchanged
-        60
-
-    """
-    run = Run(source, dest, SyncOptions(**how), StoreOptions() if store is None else store)
-    found, first = Synced(), None
-    with ledger(report, run.mirror.trees) as note, closing(run.outcomes(progress=progress)) as outcomes:
-        for outcome in outcomes:
-            note(outcome)
-            found.add(outcome)
-            first = first or outcome.error
-    found.unchanged = run.unchanged
-    if first is not None:
-        if found.failed > 1:
-            first.message += f"; {found.failed:,} objects failed, {found.copied:,} were copied"
-        raise first
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     """Step of a sync, with the existing object at its destination if the two may be equal."""
@@ -336,6 +315,7 @@ class Run:
     Attributes:
         mirror: The two trees.
         unchanged: Number of objects so far that the destination already had.
+        unchanged_bytes: Their bytes.
 
     """
 
@@ -345,14 +325,20 @@ class Run:
         dest: str | os.PathLike[str],
         options: SyncOptions,
         store: StoreOptions | str,
+        piece: tuple[str, str | None] = ("", None),
     ) -> None:
-        """Open the two trees; nothing is changed. Raises the same errors as ``sync``."""
+        """Open the two trees; nothing is changed. Raises the same errors as ``sync``.
+
+        ``piece``: the name before the first one that takes part, and the last one; default: all.
+        """
         self.options = options
-        self.mirror = opened(source, dest, options, store)
-        self._seen = Sieve() if options.delete and not self.mirror.apart else None
+        after, until = piece
+        self.mirror = replace(opened(source, dest, options, store), after=after, until=until)
+        # A range is compared with all of the source only where something is to be deleted.
+        self._seen = Sieve() if options.delete and self.mirror.whole and not self.mirror.apart else None
         if self._seen is not None:
             self.mirror = replace(self.mirror, seen=self._seen.add)
-        self.unchanged = 0
+        self.unchanged = self.unchanged_bytes = 0
         self._directory = self.mirror.identity()
         here, there = local(self.mirror.source), local(self.mirror.target)
         self._rule = Rule(options.checksum, self.mirror.one_clock, here or there)
@@ -375,7 +361,7 @@ class Run:
         """
         self._processes = suitable(processes, self.mirror.source, self.mirror.target)
         planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
-        for path, kind in left_out(self.mirror.selection):
+        for path, kind in self.mirror.left_out():
             yield Outcome(path, "", 0, "skipped", kind)
         whole = True
         shown = False if self.options.dry_run or count is not None else progress
@@ -394,6 +380,11 @@ class Run:
                 yield outcome
                 whole = whole and outcome.error is None
             yield from self._replacements(whole=whole)
+        if self.mirror.whole:
+            self.clear()
+
+    def clear(self) -> None:
+        """Remove files that killed writers have left at a local target."""
         if local(self.mirror.target) and self.mirror.base and not self.options.dry_run:
             clear_unfinished(self.mirror.target, self.mirror.base)
 
@@ -404,8 +395,10 @@ class Run:
 
     def _overlap(self) -> Outcome | None:
         """Return the failure of a destination that may contain the source, or lie in it, under a different name."""
-        seen = self._seen
-        if seen is None or (found := overlap(self.mirror, filter(seen.may_hold, self._surplus))) is None:
+        if self.mirror.apart:
+            return None
+        suspects = self._surplus if self._seen is None else filter(self._seen.may_hold, self._surplus)
+        if (found := overlap(self.mirror, suspects)) is None:
             return None
         its, mine = found
         there, here = self.mirror.target.url(its.key), self.mirror.source.url(mine.key)
@@ -425,7 +418,7 @@ class Run:
                 result = self._hindered(path) if path else ended
                 self._count(1, silent_bytes(task.step.meta) if result == "copied" else 0)
                 if result is None:
-                    self.unchanged += 1
+                    self._same(task.step)
                     continue
                 yield self._outcome(task.step.meta, task.step.to, result)
                 # The next objects would be read in vain.
@@ -444,6 +437,8 @@ class Run:
         remedy = "remove it, or say --delete (delete=True)"
         if self.options.delete:
             remedy = "remove it: nothing is deleted that is excluded or a link, and nothing at all after a failure"
+            if not self.mirror.whole:
+                remedy = f"repeat the call, if another part deletes it; else {remedy}"
         return Unusable(f"{kind}: {remedy}", url=path)
 
     def _replacements(self, *, whole: bool) -> Generator[Outcome]:
@@ -475,10 +470,14 @@ class Run:
             else:
                 found = verdict(step.meta, there, self._rule)
                 if found == "same":
-                    self.unchanged += 1
+                    self._same(step)
                     self._count(1, 0)
                 else:
                     yield _Task(step, there if found == "unsure" else None)
+
+    def _same(self, step: Step) -> None:
+        self.unchanged += 1
+        self.unchanged_bytes += step.meta.size
 
     async def _copy(self, stop: Event, task: _Task) -> Status | None:
         """Copy one object; return None if the destination already has it."""
@@ -508,8 +507,8 @@ class Run:
                 yield self._outcome(meta, meta.key, result, deleted=True)
 
     async def _delete(self, meta: ObjectMeta) -> Status:
-        """Delete an object that the source lacks, unless it changed since it was listed: two requests."""
-        target = self.mirror.target
+        """Delete an object that the source lacks, unless either side changed since it was listed: three requests."""
+        mirror, target = self.mirror, self.mirror.target
         try:
             now = await steps.head(target, meta.key)
         except NotFound:
@@ -517,8 +516,20 @@ class Run:
         alike = now.etag == meta.etag if meta.etag else now.modified == meta.modified
         if now.size != meta.size or not alike:
             raise Changed("not deleted: the object was written to since it was compared", url=target.url(meta.key))
+        if await self._has(mirror.prefix + meta.key[len(mirror.base) :]):
+            raise Changed("not deleted: the source has it since it was listed", url=target.url(meta.key))
         await steps.delete(target, meta.key)
         return "deleted"
+
+    async def _has(self, key: str) -> bool:
+        """Return whether the source has an object now: one request, and a listing if it seems to be there."""
+        try:
+            await steps.head(self.mirror.source, key)
+        except NotFound:
+            return False
+        # A disk may find "a" where it lists "A".
+        page = await steps.blocking(self.mirror.source.page, key)
+        return any(each.key == key for each in page.entries)
 
     def _kept(self) -> Generator[Outcome]:
         note = "not deleted, because something failed: repeat the sync"

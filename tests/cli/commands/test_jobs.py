@@ -1,4 +1,4 @@
-"""``penstock copy-tree`` and ``penstock jobs``: a tree in parts; jobs are listed, shown, continued and deleted."""
+"""``penstock copy-tree``, ``sync --job``, ``jobs``: a tree in parts; jobs are listed, shown, continued and deleted."""
 
 import json
 
@@ -19,7 +19,7 @@ def job(penstock, tmp_path):
 
 def test_a_job_is_listed_and_shown(penstock, job):
     listed = json.loads(penstock("jobs", "ls", "--json", str(job.parent)).stdout)
-    assert (listed["operation"], listed["parts"], listed["parts_done"], listed["objects"]) == ("copy_tree", 1, 1, 5)
+    assert (listed["operation"], listed["parts"], listed["parts_done"], listed["objects"]) == ("sync", 1, 1, 5)
     assert "1/1      parts" in penstock("jobs", "ls", str(job.parent)).stdout
     shown = penstock("jobs", "show", str(job))
     assert "1 of 1 done, 0 with failures" in shown.stdout
@@ -32,7 +32,7 @@ def test_a_job_is_listed_and_shown(penstock, job):
 def test_a_page_shows_a_job(penstock, job, tmp_path):
     shown = penstock("jobs", "show", str(job), "--html", f"{tmp_path}/job.html")
     assert shown.returncode == 0, shown.stderr
-    assert "<h1>copy_tree</h1>" in (tmp_path / "job.html").read_text()
+    assert "<h1>sync</h1>" in (tmp_path / "job.html").read_text()
     assert penstock("jobs", "show", str(job), "--html", f"{tmp_path}/no/job.html").returncode == 2
 
 
@@ -63,6 +63,19 @@ def test_records_are_deleted_and_copies_stay(penstock, job, tmp_path):
         assert "no job has its plan" in gone.stderr
 
 
+def test_a_sync_in_parts_deletes_and_is_continued(penstock, job, tmp_path):
+    words = ["sync", "--delete", f"{tmp_path}/from", f"{tmp_path}/to"]
+    (tmp_path / "to" / "old").write_bytes(b"old")
+    refused = penstock(*words, "--job", str(job))
+    assert (refused.returncode, "the job there is another" in refused.stderr) == (2, True)
+    planned = penstock(*words, "--job", f"{tmp_path}/jobs/two", "--part", "2/2", "--json")
+    assert (json.loads(planned.stdout)["deleted"], json.loads(planned.stdout)["parts"]) == (0, 0)
+    done = penstock("jobs", "resume", f"{tmp_path}/jobs/two")
+    assert done.stdout == "0 objects copied (0 bytes), 5 unchanged, 1 deleted, 1 of 1 part done\n"
+    assert not (tmp_path / "to" / "old").exists()
+    assert penstock(*words, "--job", str(job), "--dry-run").stderr.startswith("penstock: dry_run=True (--dry-run)")
+
+
 def test_processes_share_a_tree(penstock, tmp_path):
     (tmp_path / "from").mkdir()
     for number in range(5):
@@ -74,6 +87,7 @@ def test_processes_share_a_tree(penstock, tmp_path):
         "copied": 0,
         "copied_bytes": 0,
         "unchanged": 0,
+        "deleted": 0,
         "skipped": 0,
         "failed": 0,
         "parts": 0,

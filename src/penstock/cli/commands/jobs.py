@@ -8,6 +8,7 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.commands.index import show_index
+from penstock.cli.commands.sync import show_synced
 from penstock.cli.commands.zarr import show_arrays
 from penstock.cli.options import (
     JobFolder,
@@ -24,7 +25,6 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import aside, check_page, counted, harmless_lines, readable, save_page, write, write_row
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.parts.copy_tree import TreeCopied
 from penstock.jobs.parts.records import JobPlan, Records, jobs_below
 from penstock.jobs.parts.report import JobReport
 from penstock.jobs.parts.verify import Verified
@@ -94,18 +94,7 @@ def copy_tree(
     as_json = given.pop("json")
     with aside(given["on"]):
         done = ps.copy_tree(source, dest, job=job, store=store, **given)
-    show_copy(done, as_json=as_json)
-
-
-def show_copy(done: TreeCopied, *, as_json: bool) -> None:
-    """Write the counts of a job."""
-    record = {name: getattr(done, name) for name in ("copied", "copied_bytes", "unchanged", "skipped", "failed")}
-    record |= {"parts": done.parts, "parts_done": done.parts_done, "parts_failed": done.parts_failed}
-    text = (
-        f"{counted(done.copied, 'object')} copied ({readable(done.copied_bytes)}), {done.unchanged:,} unchanged, "
-        f"{done.parts_done:,} of {counted(done.parts, 'part')} done"
-    )
-    write_row(record, text, as_json=as_json)
+    show_synced(done, as_json=as_json)
 
 
 def _chosen(
@@ -245,10 +234,10 @@ def _plan(records: Records) -> JobPlan:
 _MOST = 20
 # By the name of an operation: the module whose ``resume`` continues it, and what writes the result.
 _OPERATIONS: dict[str, tuple[str, Any]] = {
-    "copy_tree": ("penstock.jobs.parts.copy_tree", show_copy),
+    "sync": ("penstock.jobs.parts.sync", show_synced),
     "verify": ("penstock.jobs.parts.verify", show_verified),
     "pack": ("penstock.jobs.parts.pack", show_index),
     "index": ("penstock.jobs.parts.index", show_index),
     "zarr_copy": ("penstock.interop.zarr.parts", show_arrays),
 }
-_WITH_PROCESSES = {"copy_tree", "verify"}
+_WITH_PROCESSES = {"sync", "verify"}

@@ -2,17 +2,18 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from contextlib import closing
-from dataclasses import replace
-from typing import Annotated, NamedTuple
+from dataclasses import asdict, replace
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option, Typer
 
-from penstock.cli.options import DryRun, JsonObjects, Processes, Store, with_options, with_store
-from penstock.cli.output import Report
-from penstock.jobs.outcome import ledger
+import penstock as ps
+from penstock.cli.options import DryRun, JobFolder, OnRay, Part, Processes, Store, in_job, with_options, with_store
+from penstock.cli.output import Report, aside, counted, readable, write_row
+from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.sync import Run, SyncOptions
 
-__all__ = ["app", "sync"]
+__all__ = ["app", "show_synced", "sync"]
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
@@ -46,20 +47,24 @@ class _Output(NamedTuple):
     report: str | None
     json: bool
     processes: int | None
+    parts: dict[str, Any]
 
 
 def _output(
     *,
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
     report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
-    json: JsonObjects = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per line, for each object; of a job, one.")] = False,
     processes: Processes = None,
 ) -> _Output:
-    return _Output(report, json, processes)
+    return _Output(report, json, processes, in_job(job, part, ray))
 
 
 @app.command(
     epilog="Examples: penstock sync data s3://bucket/data; penstock sync --delete --exclude '**/*.tmp' "
-    "s3://bucket/data gs://other/data"
+    "s3://bucket/data gs://other/data; penstock sync s3://a/data gs://b/data --job s3://a/jobs/1 --ray auto"
 )
 @with_store
 @with_options("how", _how)
@@ -82,7 +87,16 @@ def sync(
 
     Links to local files are followed; links to directories are left out and reported. Errors do not stop the other
     objects, and the worst one decides the exit code.
+
+    With --job, for millions of objects, parts are recorded once they are done: the same command continues after a stop
+    of any kind, and several processes (--part) or a Ray cluster (--ray) share the parts.
     """
+    if output.parts:
+        given = {**asdict(how), **globs._asdict(), **output.parts}
+        with aside(output.parts.get("on")):
+            done = ps.sync(source, dest, report=output.report, processes=output.processes, store=store, **given)
+        show_synced(done, as_json=output.json)
+        return
     run = Run(source, dest, replace(how, **globs._asdict()), store)
     shown = Report("planned" if how.dry_run else "copied", as_json=output.json)
     with (
@@ -95,3 +109,15 @@ def sync(
             shown.take(each)
     shown.count("unchanged", run.unchanged)
     shown.end()
+
+
+def show_synced(done: Synced, *, as_json: bool) -> None:
+    """Write the counts of a job."""
+    names = ("copied", "copied_bytes", "unchanged", "deleted", "skipped", "failed", "parts", "parts_done")
+    record = {name: getattr(done, name) for name in (*names, "parts_failed")}
+    deleted = f"{done.deleted:,} deleted, " if done.deleted else ""
+    text = (
+        f"{counted(done.copied, 'object')} copied ({readable(done.copied_bytes)}), {done.unchanged:,} unchanged, "
+        f"{deleted}{done.parts_done:,} of {counted(done.parts, 'part')} done"
+    )
+    write_row(record, text, as_json=as_json)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.errors import StateMismatch, Unusable, public_url
 from penstock.interop.zarr.rechunk import Copied, CopyOptions, Run
-from penstock.jobs.parts.copy_tree import cut
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.sync import cut
 from penstock.options import StoreOptions
 from penstock.stores.urls import parse
 

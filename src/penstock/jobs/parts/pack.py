@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 from penstock.data.catalog.catalog import Catalog
 from penstock.errors import Changed, Unusable, public_url
 from penstock.jobs.pack import PackOptions, ShardRecord, pack_here, packing_of
-from penstock.jobs.parts.copy_tree import texts
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.sync import texts
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.values import as_folder

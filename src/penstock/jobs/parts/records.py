@@ -44,7 +44,7 @@ class JobPlan:
     """What a job does, and its parts.
 
     Attributes:
-        operation: Name of the operation: "copy_tree".
+        operation: Name of the operation: "sync".
         arguments: Its arguments, without options of stores.
         parts: The parts, each as its operation describes it.
         objects: Number of objects of all parts.

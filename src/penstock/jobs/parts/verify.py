@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from threading import Event
@@ -21,19 +21,19 @@ from penstock.engine.listing.select import selector
 from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url
 from penstock.jobs import steps
 from penstock.jobs.copy import cost_bytes, silent_bytes
-from penstock.jobs.parts.copy_tree import PART_OBJECTS, OfRanges, RangeMirror, in_parts, in_range, texts
 from penstock.jobs.parts.operation import Means, Operation, Part, Planned, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.jobs.parts.run import How, Job, Sums, check_apart
+from penstock.jobs.parts.sync import PART_OBJECTS, OfRanges, in_parts, texts
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import local, sized
-from penstock.jobs.sync import Run, SyncOptions, tree
+from penstock.jobs.sync import Run, SyncOptions, in_range, tree
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.values import ObjectMeta, Span, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from penstock.jobs.carriers import Ray
     from penstock.jobs.parts.records import JobPlan
@@ -286,20 +286,6 @@ def _digest(source: Source, meta: ObjectMeta) -> Any:  # noqa: ANN401  hashlib n
 
 
 @dataclass(frozen=True, slots=True)
-class _SizedMirror(RangeMirror):
-    """Range of two trees, which adds up the bytes of the first."""
-
-    sizes: list[int] = field(default_factory=list)
-
-    def chosen_of(self, source: Source, prefix: str, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
-        """Return the selected ones of some objects of a side, with their sizes."""
-        found = RangeMirror.chosen_of(self, source, prefix, entries)
-        if source is self.source and prefix == self.prefix:
-            self.sizes.append(sum(each.size for each in found))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
 class _Comparing(_Verifying, OfRanges):
     """Comparisons of ranges of two trees."""
 
@@ -326,20 +312,17 @@ class _Comparing(_Verifying, OfRanges):
 
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
         """Compare the range on both sides."""
-        run = Run(self.against, self.url, self.options, self.store)
-        mirror = run.mirror = _SizedMirror.of(run.mirror, *part.piece)
+        run = Run(self.against, self.url, self.options, self.store, part.piece)
         counts, first = dict.fromkeys(_COUNTS, 0), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
                 if outcome.status == "skipped":
                     continue
                 counts["failed"] += 1
-                counts["verified_bytes"] -= outcome.size
                 error = outcome.error or self._difference(run, outcome.source, outcome.dest)
                 first = first or error
                 fail(record, error, outcome.dest)
-        counts["verified"] = run.unchanged
-        counts["verified_bytes"] += sum(mirror.sizes)
+        counts["verified"], counts["verified_bytes"] = run.unchanged, run.unchanged_bytes
         record.counts = counts
         return first
 

@@ -1,4 +1,4 @@
-"""A tree is copied in parts: whatever is killed or fails, the same call ends with an equal tree, and redoes no part."""
+"""A sync in parts: whatever is killed or fails, the same call ends with an equal tree, and redoes no part."""
 
 import itertools
 import json
@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
-from penstock.jobs.parts.copy_tree import cut
+from penstock.jobs.parts.sync import cut
+from penstock.jobs.sync import Run, SyncOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples
@@ -122,6 +124,89 @@ def test_include_exclude_and_a_report(trees, tmp_path):
     assert len(lines) == done.copied == len(kept)
 
 
+def put(folder, *names):
+    for name in names:
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"surplus")
+
+
+def mirrored(trees, **options):
+    source, dest, job = trees
+    return ps.sync(source, dest, job=job, delete=True, **{"part_objects": 20} | options)
+
+
+# Before the first object of the source, in the middle, and after the last one.
+SURPLUS = ["!", "0/0000.bim", "3/0010.bin.old", "3a/x", "6/9999", "7/x"]
+
+
+class TestDeletions:
+    def test_each_name_of_the_destination_belongs_to_one_part(self, trees, tmp_path):
+        put(trees[1], *SURPLUS, "3/kept.tmp")
+        put(f"{trees[1]}o", "0/0000.bim")
+        (tmp_path / "elsewhere").mkdir()
+        for name in ("0/link", "5/link"):
+            (Path(trees[0]) / name).symlink_to(tmp_path / "elsewhere")
+        done = mirrored(trees, exclude="**/*.tmp", report=tmp_path / "report.jsonl")
+        assert (done.copied, done.deleted, done.skipped, done.parts, done.complete) == (COUNT, len(SURPLUS), 2, 7, True)
+        assert contents(trees[1]) == {**contents(trees[0]), "3/kept.tmp": b"surplus"}
+        assert set(contents(f"{trees[1]}o")) == {"0/0000.bim"}
+        told = Counter(json.loads(line)["status"] for line in (tmp_path / "report.jsonl").read_text().splitlines())
+        assert told == {"copied": COUNT, "deleted": len(SURPLUS), "skipped": 2}
+
+    def test_a_share_deletes_in_its_parts_only(self, trees):
+        put(trees[1], *SURPLUS)
+        assert mirrored(trees, part="2/7").deleted == 0
+        assert mirrored(trees, part="1/7").deleted == 2
+        assert {"3/0010.bin.old", "3a/x", "6/9999", "7/x"} <= set(contents(trees[1]))
+        assert [mirrored(trees, part=f"{number}/7").deleted for number in (7, 3, 4, 5, 6)] == [2, 1, 1, 0, 0]
+        assert contents(trees[1]) == contents(trees[0])
+
+    def test_a_source_that_is_gone_deletes_nothing(self, trees):
+        mirrored(trees, part="1/7")
+        before = contents(trees[1])
+        for name in contents(trees[0]):
+            (Path(trees[0]) / name).unlink()
+        with pytest.raises(NotFound, match="delete would empty the destination"):
+            mirrored(trees)
+        assert contents(trees[1]) == before
+
+    def test_an_empty_source_empties_the_destination_if_that_is_allowed(self, trees, tmp_path):
+        put(trees[1], *SURPLUS)
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(NotFound):
+            ps.sync(tmp_path / "empty", trees[1], job=trees[2], delete=True)
+        done = ps.sync(tmp_path / "empty", trees[1], job=trees[2], delete=True, allow_empty=True)
+        assert (done.deleted, done.parts, done.complete) == (len(SURPLUS), 1, True)
+        assert contents(trees[1]) == {}
+
+    def test_an_object_that_the_source_has_again_stays(self, trees):
+        ps.sync(*trees[:2])
+        late = Path(trees[0], "0", "0007.bin")
+        data = late.read_bytes()
+        late.unlink()
+        put(trees[0], "0/0008.bin")
+        run = Run(*trees[:2], SyncOptions(delete=True), ps.StoreOptions(), ("", "1"))
+        seen = []
+        for outcome in run.outcomes():
+            if outcome.status == "copied":
+                # Another process adds it to both sides, after this one has listed them.
+                late.write_bytes(data)
+            seen.append((outcome.status, str(outcome.error or "")))
+        assert [status for status, _ in seen] == ["copied", "failed"]
+        assert "not deleted: the source has it since it was listed" in seen[1][1]
+        assert Path(trees[1], "0", "0007.bin").read_bytes() == data
+
+    def test_a_directory_in_a_file_s_place_in_another_part_is_replaced_by_the_next_call(self, tmp_path):
+        trees = f"{tmp_path}/from", f"{tmp_path}/to", f"{tmp_path}/job"
+        put(trees[0], "a", "b")
+        put(trees[1], "a/x")
+        with pytest.raises(Unusable, match="repeat the call"):
+            mirrored(trees, part_objects=1)
+        assert mirrored(trees, part_objects=1).complete
+        assert contents(trees[1]) == contents(trees[0])
+
+
 class TestStores:
     """Between two buckets of a server that fails, slows down and forgets."""
 
@@ -138,7 +223,7 @@ class TestStores:
     def copied(self, server, **options):
         options |= {"part_objects": 20, "store": server.store}
         root = server.root
-        return ps.copy_tree(f"{root}/from/", f"{root}/to/", job=f"{root}/jobs/1/", **options)
+        return ps.sync(f"{root}/from/", f"{root}/to/", job=f"{root}/jobs/1/", **options)
 
     def trees_of(self, server):
         found = {prefix: {} for prefix in ("from/", "to/")}
@@ -153,23 +238,28 @@ class TestStores:
         source, dest = self.trees_of(server)
         assert source == dest
 
-    def test_objects_that_fail_are_recorded_and_tried_again(self, server):
+    def test_a_part_with_a_failure_is_recorded_deletes_nothing_and_is_tried_again(self, server):
+        surplus = {"to/3/0011", "to/6/9999", "outside"}
+        for key in surplus:
+            server.put("bucket", key, b"old")
         server.fail(FAULTS["denied"], when=Match(key="to/3/0010"))
         with pytest.raises(PenstockError):
-            self.copied(server)
+            self.copied(server, delete=True)
         failed = [each.key for each in ps.list(f"{server.root}/jobs/1/failed/", store=server.store)]
         assert len(failed) == 1
+        assert surplus & set(server.objects("bucket")) == {"to/3/0011", "outside"}
         server.heal()
-        done = self.copied(server)
-        assert (done.complete, done.parts_failed, done.failed) == (True, 0, 0)
+        done = self.copied(server, delete=True)
+        assert (done.complete, done.parts_failed, done.failed, done.deleted) == (True, 0, 0, 2)
         source, dest = self.trees_of(server)
         assert source == dest
+        assert server.objects("bucket")["outside"] == b"old"
 
 
 PROGRAM = """
 import sys, penstock as ps
 source, dest, job, processes = sys.argv[1:]
-done = ps.copy_tree(source, dest, job=job, part_objects=20, processes=int(processes))
+done = ps.sync(source, dest, delete=True, job=job, part_objects=20, processes=int(processes))
 print(done.complete, done.copied + done.unchanged)
 """
 
@@ -178,6 +268,7 @@ print(done.complete, done.copied + done.unchanged)
 def test_a_copy_that_is_killed_again_and_again_ends_with_an_equal_tree(trees, processes, seed):
     draw, deaths = random.Random(seed), 0
     words = [sys.executable, "-c", PROGRAM, *trees, str(processes)]
+    put(trees[1], *SURPLUS)
     for attempt in itertools.count():
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         wanted = draw.randrange(1, 3)
@@ -210,6 +301,18 @@ class TestRefusals:
                 copied(trees, **other)
         with pytest.raises(Unusable, match="the job there is another"):
             ps.copy_tree(trees[0], f"{trees[1]}2", job=trees[2])
+
+    def test_words_that_do_not_go_together(self, trees):
+        for options, told in (
+            ({"dry_run": True, "job": trees[2]}, "leave out job="),
+            ({"part": "1/2"}, "pass job="),
+            ({"on": ps.Ray()}, "pass job="),
+        ):
+            with pytest.raises(Unusable, match=told):
+                ps.sync(*trees[:2], **options)
+        copied(trees)
+        with pytest.raises(Unusable, match="the job there is another"):
+            mirrored(trees)
 
     def test_a_source_with_nothing_in_it(self, trees, tmp_path):
         (tmp_path / "empty").mkdir()

@@ -1,0 +1,309 @@
+"""``ps.sync`` and ``ps.copy_tree``: in this process as ``jobs.sync`` does it; with ``job``, ranges of names are parts.
+
+1. The source is listed once; each part is a range of its names (``cut``). The plan is published in the job's folder.
+2. A part lists its range on both sides, copies what differs, and deletes what only the destination has, if asked to.
+3. The record of the part comes last. The same call, or another process, goes on with parts that have none.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+
+from penstock.errors import Unusable, public_url
+from penstock.jobs.outcome import Synced, ledger
+from penstock.jobs.parts.operation import Operation, Planned, fail
+from penstock.jobs.parts.records import Records
+from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.sync import Run, SyncOptions
+from penstock.options import StoreOptions
+from penstock.progress import bar
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from penstock.errors import PenstockError
+    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.records import JobPlan, PartRecord
+    from penstock.jobs.sync import SyncKeywords
+
+__all__ = ["PART_OBJECTS", "OfRanges", "copy_tree", "cut", "in_parts", "resume", "sync", "texts"]
+
+PART_OBJECTS = 20_000
+_PART_BYTES = 4 << 30
+
+
+def sync(  # noqa: PLR0913  see design/0105
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    job: str | os.PathLike[str] | None = None,
+    part: str | None = None,
+    on: Ray | None = None,
+    part_objects: int = PART_OBJECTS,
+    report: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    processes: int | None = 1,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[SyncKeywords],
+) -> Synced:
+    """Make the tree ``dest`` equal to the tree ``source``; both are directories or prefixes.
+
+    An object is copied unless the destination has it with the same size and the same content or time (exact rule:
+    docs/sync.md). Each object is replaced atomically: repeat an interrupted sync to continue it. Between stores,
+    objects pass through memory, never through a file.
+
+    With ``job``, for trees of millions of objects, each range of names is a part, recorded in a folder once it is done
+    and not looked at again: the same call continues after a stop of any kind, and several processes or machines share
+    the parts. ``delete`` then deletes the names of a part after its copies, if none of them failed. Objects that are
+    added to the source later are copied if their part has not run yet. Memory does not grow with the tree.
+
+    Requests: one for each 1,000 objects on either side; for each copied object those of ``penstock cp``; three for each
+    deleted object. With ``job``, the source is listed twice, and a part takes three more. Memory: up to 512 MiB of
+    objects, and the keys of the objects to delete.
+
+    Args:
+        source: Directory or prefix to copy from.
+        dest: Directory or prefix to copy to.
+        job: Folder for the records of parts, outside both trees; local or in any store. It stays; ``penstock jobs``
+            shows it. Default: none are written.
+        part: This process's share of the parts, such as ``"3/16"``: the third of sixteen; with ``job``.
+        on: Ray cluster that does the parts; with ``job``. Default: this process.
+        part_objects: Most objects of a part, which has 4 GiB at most unless an object is larger; only the call that
+            makes the plan looks at it.
+        report: File for one line of JSON per object that was copied, deleted, left out or failed.
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+        processes: Processes that copy small objects, this one included; None: as many as processors, at most 4.
+        store: Options of both sides and of the job's folder, or the name of a profile.
+        how: Fields of ``SyncOptions``: ``delete``, ``checksum``, ``include``, ``exclude``, ``dry_run``,
+            ``allow_empty``, ``whole_bucket``.
+
+    Returns:
+        Numbers of objects that were copied, unchanged, deleted, left out, or would have been changed (``dry_run``).
+        With ``job``, those of all recorded parts of this process's share, earlier calls included.
+
+    Raises:
+        NotFound: The source has no objects to copy. Nothing was changed.
+        Unusable: One tree lies in the other; ``delete`` on a protected place; ``part`` or ``on`` without ``job``. With
+            ``job``: it lies in a tree or has another job, ``dry_run``, or ``on`` with ``report``.
+        PenstockError: The first failure, after all other objects were copied; nothing was deleted, or nothing in parts
+            with failures. The same call tries failed objects again.
+
+    Example:
+        >>> ps.sync("s3://bucket/train/3/", "images").copied
+        60
+        >>> ps.sync("s3://bucket/train/3/", "images").unchanged
+        60
+        >>> done = ps.sync("s3://bucket/train/", "s3://bucket/mirror/", delete=True, job="s3://bucket/jobs/mirror/")
+        >>> done.copied, done.parts_done, done.complete
+        (600, 1, True)
+
+    """
+    given = StoreOptions() if store is None else store
+    options = SyncOptions(**how)
+    options = replace(options, include=texts(options.include), exclude=texts(options.exclude))
+    most = whole(part_objects, "part_objects", 1)
+    run = Run(source, dest, options, given)
+    if job is not None:
+        return _in_parts(run, job, given, most, report, How(part, on, progress, processes))
+    if part is not None or on is not None:
+        raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+    found, first = Synced(), None
+    outcomes = run.outcomes(progress=progress, processes=processes)
+    with ledger(report, run.mirror.trees) as note, closing(outcomes):
+        for outcome in outcomes:
+            note(outcome)
+            found.add(outcome)
+            first = first or outcome.error
+    found.unchanged = run.unchanged
+    if first is not None:
+        if found.failed > 1:
+            first.message += f"; {found.failed:,} objects failed, {found.copied:,} were copied"
+        raise first
+    return found
+
+
+def copy_tree(  # noqa: PLR0913  see design/0091
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    job: str | os.PathLike[str],
+    part: str | None = None,
+    on: Ray | None = None,
+    checksum: bool = False,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    part_objects: int = PART_OBJECTS,
+    report: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    processes: int | None = 1,
+    store: StoreOptions | str | None = None,
+) -> Synced:
+    """Copy the tree ``source`` to ``dest`` in parts, each recorded in the folder ``job`` once it is done.
+
+    The same job as ``ps.sync`` with ``job`` and without ``delete``: nothing is deleted at the destination.
+
+    Requests: those of ``ps.sync`` with ``job``.
+
+    Args:
+        source: Directory or prefix to copy from.
+        dest: Directory or prefix to copy to.
+        job: Folder for the records, outside both trees; local or in any store. It stays; ``penstock jobs`` shows it.
+        part: This process's share of the parts, such as ``"3/16"``: the third of sixteen. Default: all.
+        on: Ray cluster that does the parts; default: this process.
+        checksum: Compare contents, never times: see ``ps.sync``.
+        include: Globs of relative keys of which one has to match; default: all.
+        exclude: Globs of relative keys that are left out.
+        part_objects: Most objects of a part; only the call that makes the plan looks at it.
+        report: File for one line of JSON per object that this call copied, left out or failed to copy.
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+        processes: Processes that copy small objects, this one included; None: as many as processors, at most 4.
+        store: Options of both sides and of the job's folder, or the name of a profile.
+
+    Returns:
+        The counts of all recorded parts of this process's share.
+
+    Raises:
+        NotFound: The source has no objects to copy.
+        Unusable: One tree lies in the other, the job's folder in one of them; the folder has another job; or ``on`` is
+            given with ``report``, which lists the objects of this process, or with options that hold a secret.
+        PenstockError: The first failure, after all other objects and parts. The same call tries failed objects again.
+
+    Example:
+        >>> done = ps.copy_tree("s3://bucket/train/", "s3://bucket/copy/", job="s3://bucket/jobs/copy/")
+        >>> done.copied, done.parts_done, done.complete
+        (600, 1, True)
+        >>> ps.copy_tree("s3://bucket/train/", "s3://bucket/copy/", job="s3://bucket/jobs/copy/").copied
+        600
+
+    """
+    return sync(
+        source, dest, job=job, part=part, on=on, part_objects=part_objects, report=report, progress=progress,
+        processes=processes, store=store, checksum=checksum, include=include, exclude=exclude,
+    )  # fmt: skip
+
+
+def resume(records: Records, plan: JobPlan, **options: Any) -> Synced:  # noqa: ANN401  those of sync
+    """Continue a job of this operation with the arguments that its plan has; see ``sync`` for ``options``."""
+    return sync(**plan.arguments, job=records.url, **options)
+
+
+def _in_parts(
+    run: Run,
+    job: str | os.PathLike[str],
+    store: StoreOptions | str,
+    part_objects: int,
+    report: str | os.PathLike[str] | None,
+    how: How,
+) -> Synced:
+    if run.options.dry_run:
+        raise Unusable("dry_run=True (--dry-run) shows what one process would do: leave out job= (--job)")
+    if how.on is not None and report is not None:
+        raise Unusable("report= lists what this process copies, and on= copies elsewhere: read the records of the job")
+    here, there = (side.url(prefix) for side, prefix in run.mirror.trees)
+    check_apart(Records(job, store), here, there)
+    operation = _Sync(here, there, run.options, store, part_objects)
+    with ledger(report, run.mirror.trees) as note:
+        sums = Job(operation, job, replace(how, note=note)).work()
+    found = Synced(parts=sums.parts, parts_done=sums.parts_done, parts_failed=sums.parts_failed, seconds=sums.seconds)
+    for name in operation.counts:
+        setattr(found, name, sums.counts[name])
+    return found
+
+
+def texts(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one text or several as a tuple."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def cut(metas: Iterable[tuple[str, int]], most_objects: int, most_bytes: int) -> Iterator[tuple[str, int, int]]:
+    """Cut sorted keys with their sizes into parts: yield the last key of each, its objects and its bytes. Pure."""
+    last, objects, size_bytes = "", 0, 0
+    for key, size in metas:
+        if objects and (objects == most_objects or size_bytes + size > most_bytes):
+            yield last, objects, size_bytes
+            objects = size_bytes = 0
+        last, objects, size_bytes = key, objects + 1, size_bytes + max(size, 0)
+    if objects:
+        yield last, objects, size_bytes
+
+
+def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
+    """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes."""
+    parts, objects, size_bytes = list[tuple[str, int, int]](), 0, 0
+    with bar("listing", None, None) as count:
+        for last, number, taken_bytes in cut(metas, most_objects, _PART_BYTES):
+            parts.append((last, number, taken_bytes))
+            objects, size_bytes = objects + number, size_bytes + taken_bytes
+            count(number, 0)
+    return Planned(parts, objects, size_bytes)
+
+
+class OfRanges(Operation):
+    """An operation whose parts are ranges of keys."""
+
+    __slots__ = ()
+
+    def piece(self, plan: JobPlan, number: int) -> tuple[str, str | None]:
+        """Return the name before a part, and its last name: ranges leave no gaps, and the last one has no end."""
+        after = plan.parts[number - 1][0] if number else ""
+        return after, None if number + 1 == len(plan.parts) else plan.parts[number][0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sync(OfRanges):
+    """Copies of ranges of names, and deletions in them."""
+
+    name: ClassVar[str] = "sync"
+    verb: ClassVar[str] = "syncing"
+    counts: ClassVar[tuple[str, ...]] = ("copied", "copied_bytes", "unchanged", "deleted", "skipped", "failed")
+
+    source: str
+    dest: str
+    options: SyncOptions
+    store: StoreOptions | str
+    part_objects: int
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The two trees, what is compared, and what may be deleted."""
+        given = asdict(self.options) | {"include": [*self.options.include], "exclude": [*self.options.exclude]}
+        # No job is a dry run.
+        del given["dry_run"]
+        return {"source": public_url(self.source), "dest": public_url(self.dest), **given}
+
+    def planned(self) -> Planned:
+        """List the source."""
+        mirror = self._run().mirror
+        # Raises where there is nothing.
+        found = mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
+        skip = len(mirror.prefix)
+        planned = in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
+        # What the destination has is deleted by one part.
+        return planned if planned.parts else Planned([("", 0, 0)], 0, 0)
+
+    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+        """Compare the range on both sides, copy what differs, and delete."""
+        run = self._run(part.piece)
+        counts, first = Synced(), None
+        with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
+            for outcome in outcomes:
+                means.note(outcome)
+                counts.add(outcome)
+                if outcome.error is not None:
+                    first = first or outcome.error
+                    fail(record, outcome.error, outcome.source or outcome.dest)
+        counts.unchanged = run.unchanged
+        record.counts = {name: getattr(counts, name) for name in self.counts}
+        return first
+
+    def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: ARG002  of every operation
+        """Remove what killed writers have left in a directory, once for all parts."""
+        self._run().clear()
+
+    def _run(self, piece: tuple[str, str | None] = ("", None)) -> Run:
+        return Run(self.source, self.dest, self.options, self.store, piece)
