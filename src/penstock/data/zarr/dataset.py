@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
 import numpy as np
-import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
@@ -37,7 +36,7 @@ from penstock.data.zarr.borders import along_of, divided, sides, subset_of
 from penstock.data.zarr.chunks.contents import ZarrContents
 from penstock.data.zarr.chunks.map import ZarrMap
 from penstock.data.zarr.chunks.pool import MemoryPool, limits_of, with_blocks
-from penstock.data.zarr.chunks.reading import Stacking, ZarrReading, chunk_spans
+from penstock.data.zarr.chunks.reading import ZarrReading, chunk_spans
 from penstock.data.zarr.coordinates import check_places, compared
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.plan import Setting
@@ -45,12 +44,14 @@ from penstock.data.zarr.samples.arrangement import arrange, default_dims, dims_o
 from penstock.data.zarr.samples.weights import sample_weights
 from penstock.data.zarr.statistics.gathering import Sides, check_normals, gathered
 from penstock.data.zarr.statistics.record import ZarrStatistics
+from penstock.data.zarr.values import Stacking, Values, float_type
 from penstock.errors import Unusable
 from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import torch
     from numpy.typing import ArrayLike, NDArray
 
     from penstock.data.datasets.iteration import PlaceLike
@@ -141,6 +142,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             (``statistics.only(…)``) stay as they are.
         transform: Function from a sample to the value that is yielded.
         output: ``"torch"`` for tensors or ``"numpy"`` for arrays.
+        dtype: Type that floating-point values become as they are copied into a sample or batch: ``torch.bfloat16``,
+            ``torch.float16``, ``torch.float32`` or ``torch.float64``, or its name; default: their own type. Integers
+            stay as they are. Values beyond the range of float16 are errors.
         place: The rank of this process, as in ``IterableDataset``.
         memory_bytes: Memory of this process: compressed chunks read ahead (``ReadOptions.ahead_bytes``), decoded
             chunks, arrays and coordinates that are kept, and four batches (a ``prefetch=`` above 2 in the loader adds
@@ -195,6 +199,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         normalize: ZarrStatistics | str | os.PathLike[str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         output: Output = "torch",
+        dtype: torch.dtype | str | None = None,
         place: PlaceLike = None,
         memory_bytes: int = 1024 * _MIB,
         store: StoreOptions | str | None = None,
@@ -212,14 +217,15 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         order = order_of(shuffle)
         patches, has_targets = (patch, halo, scale), targets is not None
         shape = shape_of(dims, (offsets, target_offsets), stride, patches, select, targets=has_targets)
-        self._seed, self._numpy = seed, output == "numpy"
+        self._seed, numpy, dtype = seed, output == "numpy", float_type(dtype)
         manner: dict[str, Any] = {"decode_cf": decode_cf, "forbidden_is_missing": forbidden_is_missing, "along": along}
         inputs = opened(samples, "samples", store, **manner)
         outputs = {} if targets is None else opened(targets, "targets", store, **manner)
         check_along(along, [*inputs.values(), *outputs.values()])
-        check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
-        self._groups = ([*inputs], None if targets is None else [*outputs])
+        check_values({"samples": inputs, "targets": outputs}, numpy=numpy)
+        self._values = Values((*inputs,), None if targets is None else (*outputs,), numpy, dtype)
         self._arrays = arrays = self._normal(normalize, [*inputs.values(), *outputs.values()])
+        self._values.check(self._layouts())
         shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
         shape = with_chosen(shape, arrays, align=align, valid=valid)
         common, steps = None, shape.has_steps(targets=bool(outputs))
@@ -238,6 +244,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def _arrange(self, arrangement: Arrangement, shape: Shape | None) -> None:
         """Take the samples of an arrangement, which has a shape; None: a subset of them."""
+        arrangement = arrangement._replace(sample_bytes=self._values.sample_bytes(arrangement, self._layouts()))
         self._shape, self._contents = shape, self._contained(self._arrays, arrangement=arrangement)
         if any(array.normal is not None for array in self._arrays):
             check_normals(self._contents)
@@ -296,7 +303,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         dataset._limits = self._limited(plan.batch)  # noqa: SLF001  itself
         if collate_fn is None and self.transform is None:
             dataset._own = False  # noqa: SLF001  itself
-            collate_fn = Stacking(MemoryPool(dataset._limits.batch_bytes), numpy=self._numpy)  # noqa: SLF001  itself
+            collate_fn = Stacking(MemoryPool(dataset._limits.batch_bytes), self._values)  # noqa: SLF001  itself
         return Batched(dataset, plan, self._iterations, collate_fn)
 
     def as_map(self) -> ZarrMap:
@@ -494,7 +501,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         known = {name for array in arrays for name in dims_of(array.layout)}
         if wrong := [name for name in names if name not in known]:
             raise Unusable(f"by names {wrong[0]!r}, and the dimensions are {', '.join(map(repr, sorted(known)))}")
-        sides = Sides(self._groups[0], self._groups[1] or ())
+        sides = Sides(self._values.inputs, self._values.targets or ())
         return gathered(contents, sides, names, self._limits, part, (threads, progress, save))
 
     def normalized(self, statistics: ZarrStatistics | str | os.PathLike[str]) -> ZarrDataset:
@@ -529,7 +536,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             statistics = ZarrStatistics.load(statistics)
         if not isinstance(statistics, ZarrStatistics):
             raise Unusable(f"normalize must be statistics, or the URL of a file of them, got {statistics!r}")
-        return statistics.normalize(arrays, self._groups[0], self._groups[1] or ())
+        return statistics.normalize(arrays, self._values.inputs, self._values.targets or ())
 
     def plan(
         self,
@@ -607,7 +614,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             if words:
                 warnings.warn(words, stacklevel=2)
         # A transform may have been set after ``batched``.
-        together = None if self._own or self.transform is not None else self._rows
+        together = None if self._own or self.transform is not None else self._values.rows
         return ZarrReading(self._contents, batches, workers, limits, self._made, together)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
@@ -634,21 +641,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def _made(self, index: int, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
         """Return the value to yield for a sample."""
-        found: list[Any] = self._contents.assembled(parts, values, own=self._own)
-        if self._own and not self._numpy:
-            found = [torch.from_numpy(each) for each in found]
-        inputs, targets = self._groups
-        sample = _named(inputs, found)
-        if targets is not None:
-            sample = sample, _named(targets, found[len(inputs) :])
+        found = self._contents.assembled(parts, values, own=self._own)
+        sample = self._values.sample(found, views=not self._own)
         return sample if self.transform is None else self.transform(sample)
-
-    def _rows(self, columns: list[list[NDArray[Any]]]) -> list[Any]:
-        """Return samples for stacking, from their columns: one list per array."""
-        inputs, targets = self._groups
-        split = len(inputs)
-        samples = _named_rows(inputs, columns[:split])
-        return samples if targets is None else [*zip(samples, _named_rows(targets, columns[split:]), strict=True)]
 
     def _limited(self, batch: int) -> Limits:
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
@@ -675,11 +670,3 @@ def _ordered(order: Order, *, arrangement: Arrangement, window_bytes: int, lanes
     blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1
     alike = bool((sizes[:-1] == sizes[:1]).all() and sizes[-1] <= sizes[0])
     return Lanes(int(sizes[0]) if alike else sizes, blocks, lanes, shuffle=shuffles), blocks
-
-
-def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
-    return arrays[0] if [*names] == [""] else dict(zip(names, arrays, strict=False))
-
-
-def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
-    return columns[0] if [*names] == [""] else [_named(names, row) for row in zip(*columns, strict=True)]

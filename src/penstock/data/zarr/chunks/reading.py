@@ -10,7 +10,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from penstock.data.datasets.chunks import Bounds, ChunkReading
 from penstock.data.datasets.reading import Failed, Item
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.data.datasets.schedule import Turn
     from penstock.data.zarr.chunks.contents import ZarrContents
-    from penstock.data.zarr.chunks.pool import Limits, MemoryPool
+    from penstock.data.zarr.chunks.pool import Limits
     from penstock.data.zarr.samples.extraction import Part
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     Make = Callable[[int, Sequence[Sequence[Part]], Mapping[int, NDArray[Any]]], Any]
     Rows = Callable[[list[list[NDArray[Any]]]], list[Any]]
 
-__all__ = ["Stacking", "ZarrReading", "chunk_spans"]
+__all__ = ["ZarrReading", "chunk_spans"]
 
 
 class ZarrReading(ChunkReading["NDArray[Any]"]):
@@ -183,28 +182,3 @@ def _new(numbers: Iterable[NDArray[np.int64]]) -> Iterator[int]:
             if not seen[place := number & (1 << _PAGE_BITS) - 1]:
                 seen[place] = 1
                 yield number
-
-
-class Stacking:
-    """Collate function that stacks samples: an array, a dict of arrays, or a tuple of these; returns tensors or arrays.
-
-    The memory of a batch is reused once nothing refers to the batch or to a view of it.
-    """
-
-    def __init__(self, pool: MemoryPool, *, numpy: bool) -> None:
-        """Stack into memory of ``pool``; return arrays with ``numpy``, else tensors."""
-        self._pool, self._numpy = pool, numpy
-
-    def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
-        """Return the batch."""
-        first = samples[0]
-        if isinstance(first, dict):
-            return {name: self([each[name] for each in samples]) for name in first}
-        if isinstance(first, tuple):
-            return tuple(self([each[number] for each in samples]) for number in range(len(first)))
-        return self._stacked(samples)
-
-    def _stacked(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | torch.Tensor:
-        first = arrays[0]
-        batch = np.stack(arrays, out=self._pool.empty((len(arrays), *first.shape), first.dtype))
-        return batch if self._numpy else torch.from_numpy(batch)

@@ -7,13 +7,16 @@ import pytest
 import torch
 
 from penstock.data.zarr.chunks.pool import MemoryPool
-from penstock.data.zarr.chunks.reading import Stacking
+from penstock.data.zarr.values import Stacking, Values
 
 LARGE = (128, 256)  # of float32: 128 KiB
 
 
-def _stacking(*, numpy=False):
-    return Stacking(MemoryPool(1 << 24), numpy=numpy)
+TYPES = pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+
+
+def _stacking(*, numpy=False, dtype=None, free_bytes=1 << 24):
+    return Stacking(MemoryPool(free_bytes), Values(("",), None, numpy, dtype))
 
 
 def test_nested_samples_are_stacked():
@@ -34,22 +37,25 @@ def test_a_batch_shares_no_memory_with_its_samples(shape):
     assert not view.any()
 
 
-def test_later_batches_do_not_overwrite_a_kept_batch():
-    stacking = _stacking()
+@TYPES
+def test_later_batches_do_not_overwrite_a_kept_batch(dtype):
+    stacking = _stacking(dtype=dtype)
     kept = [stacking([np.full(LARGE, number, "f4")])[0, 3:5] for number in range(20)]
     assert [each.unique().tolist() for each in kept] == [[float(number)] for number in range(20)]
 
 
-def test_memory_of_a_batch_is_used_for_the_next():
+@TYPES
+def test_memory_of_a_batch_is_used_for_the_next(dtype):
     sample = np.zeros(LARGE, "f4")
-    stacking = Stacking(MemoryPool(3 * 4 * sample.nbytes), numpy=False)
+    stacking = _stacking(dtype=dtype, free_bytes=3 * 4 * sample.nbytes)
     addresses = {stacking([sample] * 4).data_ptr() for _ in range(200)}
     assert len(addresses) == 1
 
 
-def test_samples_of_several_shapes_are_refused():
+@TYPES
+def test_samples_of_several_shapes_are_refused(dtype):
     with pytest.raises(ValueError, match="same shape"):
-        _stacking()([np.zeros(LARGE, "f4"), np.zeros((3,), "f4")])
+        _stacking(dtype=dtype)([np.zeros(LARGE, "f4"), np.zeros(LARGE[1:], "f4")])
 
 
 def test_stacking_is_usable_after_pickling():
