@@ -345,6 +345,9 @@ LAUNCHERS = {
     "torchrun": ("-m", "torch.distributed.run"),
     "accelerate launch": ("-m", "accelerate.commands.accelerate_cli", "launch"),
 }
+# DistributedDataParallel keeps gloo's threads alive after destroy_process_group. One that still frees the state of the
+# last collective while its interpreter ends is aborted by CPython 3.11: the training is over by then. Seen once.
+ABORTED = "terminate called without an active exception"
 # What a command line of a docstring has that this machine does not: eight GPUs, and the stores and folders of others.
 ELSEWHERE = {
     "--nproc-per-node 8": "--nproc-per-node 2",
@@ -381,4 +384,8 @@ def test_documented_command_line_of_example_runs(name, line, request, tmp_path, 
         request.getfixturevalue("no_runs")
     store = request.getfixturevalue("fields" if name.startswith("zarr_") else "variables")
     cpu = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no"}
-    printed(program(*LAUNCHERS[launcher], *shlex.split(line.removeprefix(launcher)), **store | cpu))
+    command = *LAUNCHERS[launcher], *shlex.split(line.removeprefix(launcher))
+    ended = program(*command, **store | cpu)
+    if launcher != "python" and ABORTED in ended.stdout:
+        ended = program(*command, **store | cpu)
+    printed(ended)
