@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ __all__ = [
     "Upload",
     "Uploads",
     "as_folder",
+    "check_keywords",
     "common_folder",
     "content_type_of",
     "marked",
@@ -55,6 +57,19 @@ def whole(value: object, name: str, least: int | None = None) -> int:
     if least is not None and number < least:
         raise Unusable(f"{name} must be {least} or more, not {number}")
     return number
+
+
+def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:
+    """Refuse keyword arguments that are no key of the ``TypedDict`` ``kind``, as Python refuses those of a function.
+
+    Raises:
+        TypeError: One of them is unknown; the message begins with the name ``function``.
+
+    """
+    for each in given.keys() - kind.__annotations__.keys():
+        near = get_close_matches(each, kind.__annotations__, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument {each!r}{meant}")
 
 
 def marked(metadata: Mapping[str, str]) -> Mapping[str, str]:

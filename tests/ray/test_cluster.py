@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import penstock as ps
 from benchmarks import ray_data as benchmark
@@ -90,6 +91,23 @@ def test_the_example_trains_from_a_folder_of_classes_and_continues(cluster, tmp_
     words = [f"file://{tmp_path}/photos/", "--run", f"file://{tmp_path}/run/", "--epochs", "3", "--save-every", "2"]
     said = ran([sys.executable, "-W", "ignore", str(ROOT / "examples/ray/train.py"), *words], cluster)
     assert said == f"file://{tmp_path}/run/steps/ 6"
+
+
+def test_the_example_resizes_images_into_shards(cluster, tmp_path):
+    for number in range(4):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 20), (number, 0, 0)).save(path)
+    words = [f"file://{tmp_path}/photos", f"{tmp_path}/small", "--size", "8", "--samples", "2"]
+    said = ran([sys.executable, "-W", "ignore", str(ROOT / "examples/ray/preprocess.py"), *words], cluster)
+    assert said == "4 samples, the first with png, cls"
+    dataset = ps.MapDataset.from_catalog(f"{tmp_path}/small/index.catalog")
+    found = sorted((*each.getpixel((0, 0)), each.size, label) for each, label in map(decoded, dataset))
+    assert found == [(number, 0, 0, (8, 4), number % 2) for number in range(4)]
+
+
+def decoded(sample):
+    return Image.open(sample["png"]), int(sample["cls"].data)
 
 
 @pytest.mark.slow

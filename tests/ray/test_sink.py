@@ -133,3 +133,11 @@ class TestRefusals:
     def test_no_rows(self, tmp_path):
         with pytest.raises(NotFound, match="no rows"):
             written(tmp_path)
+
+
+def test_a_misspelt_or_foreign_keyword_names_the_function(tmp_path):
+    with pytest.raises(TypeError, match=r"^penstock.ray.write\(\) got .* 'sampels'; did you mean 'samples'\?$"):
+        write(None, tmp_path, sampels=3)
+    # One of ps.pack.
+    with pytest.raises(TypeError, match=r"^penstock.ray.ShardSink\(\) got an unexpected keyword argument 'include'$"):
+        ShardSink(tmp_path, include="*")

@@ -24,7 +24,7 @@ from penstock.errors import NotFound, Unusable, needing
 from penstock.jobs.members import KEY, Member, Members, Packable, encoded, is_image, once, split
 from penstock.jobs.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
-from penstock.values import as_folder
+from penstock.values import as_folder, check_keywords
 
 with needing("penstock.ray.write needs Ray Data", ray="ray", pyarrow="ray"):
     import ray.data
@@ -106,6 +106,7 @@ def write(
         'Penstock'
 
     """
+    check_keywords(how, SinkKeywords, "penstock.ray.write")
     if not isinstance(rows, ray.data.Dataset):
         raise Unusable(
             f"rows must be a dataset of Ray Data, got a {type(rows).__name__}; ps.pack writes those of Penstock"
@@ -141,6 +142,7 @@ class ShardSink(Datasink[Any]):
         **how: Unpack[SinkKeywords],
     ) -> None:
         """Check the arguments; no request."""
+        check_keywords(how, SinkKeywords, "penstock.ray.ShardSink")
         if format not in _FORMATS:
             raise Unusable(
                 f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}; ps.pack writes MDS"

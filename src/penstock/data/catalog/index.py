@@ -68,8 +68,6 @@ def index_here(
         Unusable: An object has no label; another process lists into the same file; the disk is full.
 
     """
-    for each in how.keys() - IndexKeywords.__annotations__.keys():
-        raise TypeError(f"index() got an unexpected keyword argument {each!r}")
     labels = how.get("labels")
     if labels is not None:
         check_rule(labels)

@@ -15,18 +15,18 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.errors import StateMismatch, Unusable, public_url
-from penstock.interop.zarr.rechunk import Copied, CopyOptions, Run
+from penstock.interop.zarr.rechunk import Copied, CopyKeywords, CopyOptions, Run
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
 from penstock.jobs.parts.sync import cut
 from penstock.options import StoreOptions
 from penstock.stores.urls import parse
+from penstock.values import check_keywords
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.zarr.documents import Node
-    from penstock.interop.zarr.rechunk import CopyKeywords
     from penstock.jobs.carriers import Ray
     from penstock.jobs.parts.operation import Means, Part
     from penstock.jobs.parts.records import JobPlan, PartRecord
@@ -102,6 +102,7 @@ def copy(  # noqa: PLR0913  see design/0103
         True
 
     """
+    check_keywords(how, CopyKeywords, "penstock.interop.zarr.copy")
     if job is None:
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")

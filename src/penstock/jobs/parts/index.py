@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast, overload
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.index import index_here
+from penstock.data.catalog.index import IndexKeywords, index_here
 from penstock.data.catalog.journal import ShardJournal, Walked
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import load
@@ -27,12 +27,12 @@ from penstock.jobs.parts.run import How, Job
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.urls import parse
+from penstock.values import check_keywords
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     import os
 
-    from penstock.data.catalog.index import IndexKeywords
     from penstock.data.shards.mds_index import Stated
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
@@ -125,6 +125,7 @@ def index(  # noqa: PLR0913  see design/0095
         <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
 
     """
+    check_keywords(how, IndexKeywords, "ps.index")
     if job is None:
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.errors import Changed, Unusable, public_url
-from penstock.jobs.pack import PackOptions, ShardRecord, pack_here, packing_of
+from penstock.jobs.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
 from penstock.jobs.parts.sync import texts
 from penstock.options import StoreOptions
 from penstock.source import open_source
-from penstock.values import as_folder
+from penstock.values import as_folder, check_keywords
 
 if TYPE_CHECKING:
     import os
 
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
-    from penstock.jobs.pack import Packing, PackKeywords
+    from penstock.jobs.pack import Packing
     from penstock.jobs.parts.operation import Means, Part
     from penstock.jobs.parts.records import JobPlan, PartRecord
 
@@ -129,6 +129,7 @@ def pack(  # noqa: PLR0913  see design/0095
         ('png',)
 
     """
+    check_keywords(how, PackKeywords, "ps.pack")
     if job is None:
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")

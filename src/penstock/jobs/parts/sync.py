@@ -16,10 +16,10 @@ from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.parts.operation import Operation, Planned, fail
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
-from penstock.jobs.sync import Run, SyncOptions
+from penstock.jobs.sync import Run, SyncKeywords, SyncOptions
 from penstock.options import StoreOptions
 from penstock.progress import bar
-from penstock.values import whole
+from penstock.values import check_keywords, whole
 
 if TYPE_CHECKING:
     import os
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from penstock.jobs.carriers import Ray
     from penstock.jobs.parts.operation import Means, Part
     from penstock.jobs.parts.records import JobPlan, PartRecord
-    from penstock.jobs.sync import SyncKeywords
 
 __all__ = ["PART_OBJECTS", "OfRanges", "copy_tree", "cut", "in_parts", "resume", "sync", "texts"]
 
@@ -103,6 +102,7 @@ def sync(  # noqa: PLR0913  see design/0105
         (600, 1, True)
 
     """
+    check_keywords(how, SyncKeywords, "ps.sync")
     given = StoreOptions() if store is None else store
     options = SyncOptions(**how)
     options = replace(options, include=texts(options.include), exclude=texts(options.exclude))
