@@ -255,10 +255,11 @@ _MIXTURE = (
 _PAIRS = (Run("penstock_pairs", beside="penstock_singles"), Run("penstock_singles"))
 _TOKENS = (
     Run("floor_tokens", threads=8),
+    Run("floor_mixed_tokens", threads=8),
     Run("penstock_tokens", beside="floor_tokens"),
     Run("penstock_stored_tokens", beside="floor_tokens"),
 )
-_TOKENS_LATE = (replace(_TOKENS[0], threads=64), *_TOKENS[1:])
+_TOKENS_LATE = (*(replace(run, threads=64) for run in _TOKENS[:2]), *_TOKENS[2:])
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (

@@ -1,4 +1,4 @@
-"""Parts that Penstock's peers over tokens share: the dataset, the training loop, and a comparison of every window."""
+"""Parts that peers over tokens share: the dataset, the training loop, and a comparison of every window."""
 
 import time
 
@@ -18,7 +18,7 @@ def train(meter, **options):
     known = {"length": LENGTH, "dtype": "uint16", "format": "raw"}
     dataset = ps.TokenDataset.from_shards(urls, **known, store=ready(meter), **options)
     found = []
-    meter.after = lambda: _compare(meter, found)
+    meter.after = lambda: compare(meter, found)
     with meter:
         loader = ps.DataLoader(dataset, meter.batch, shuffle=ps.Lanes())
         began = time.perf_counter()
@@ -30,7 +30,8 @@ def train(meter, **options):
         meter.told |= {"requests": stats.requests, "wire_bytes": stats.size_bytes}
 
 
-def _compare(meter, found):
+def compare(meter, found):
+    """Compare the sampled tokens of all windows with those of the files, and count the files."""
     files = [np.fromfile(meter.path(key), np.uint16).reshape(-1, LENGTH)[:, ::_SAMPLED] for key in meter.keys]
     ours, theirs = (sorted(map(bytes, np.concatenate(each))) for each in (found, files))
     if ours != theirs:

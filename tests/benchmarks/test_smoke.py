@@ -48,7 +48,7 @@ PARTS = {
     "many": (["shards-many-late"], 2),
     "mixture": (["mixture"], 2),
     "pairs": (["pairs"], 1),
-    "tokens": (["tokens"], 3),
+    "tokens": (["tokens"], 4),
     "parquet": (["parquet"], 2),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another

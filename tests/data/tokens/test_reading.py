@@ -35,7 +35,7 @@ def reading(runs, order, made=None, together=1000):
 def test_samples_are_cut_from_runs_read_once(folder, made, together):
     windows = opened(folder)
     items = reading(runs_of(windows, ps.BlockShuffle(60)), batches(len(windows)), made, together)
-    found = [each for batch in in_lists(items) for each in batch]
+    found = [np.asarray(each) for batch in in_lists(items) for each in batch]
     assert [each[0] for each in found] == [file * 100_000 + at * 100 for file in range(3) for at in range(500)]
     assert all((np.diff(each.astype(int)) == 1).all() for each in found)
     assert items.counts.size_bytes == 3 * 50_000 * 4

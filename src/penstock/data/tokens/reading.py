@@ -50,7 +50,7 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
             runs: The runs of the order.
             batches: Numbers of the samples of each batch.
             workers: Number of processes that read in parallel and share the read-ahead budget.
-            made: Makes a sample of its number and its tokens, a view of a run; None: the view is the sample.
+            made: Makes a sample of its number and its tokens, a view of a run; None: the sample is a view, as memory.
             together: Most samples that a thread makes before others take the next ones.
             iterations: The place of this process, and the state that it resumes from; None: a single rank.
 
@@ -58,7 +58,7 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
         self._runs, self._made, self._together = runs, made, together
         self._places: deque[Places] = deque()  # of scheduled samples: run, first token in it, end
         self._next = 0  # of the first of these
-        self._tokens: dict[int, NDArray[Any]] = {}  # of the runs that are held
+        self._tokens: dict[int, memoryview] = {}  # of the runs that are held
         self._known: dict[int, Piece] = {}  # of the runs that are held or come next
         world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
         super().__init__(runs.windows.source, batches, workers, runs.limits(world, lanes))
@@ -97,7 +97,8 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
         return self._held(chunk, b"".join([read.take() for read in reads]))
 
     def _held(self, chunk: int, data: bytes) -> NDArray[Any]:
-        tokens = self._tokens[chunk] = np.frombuffer(data, self._runs.windows.dtype)
+        tokens = np.frombuffer(data, self._runs.windows.dtype)
+        self._tokens[chunk] = tokens.data
         return tokens
 
     def _most(self) -> int:
