@@ -92,7 +92,7 @@ def test_a_listing_of_another_store_is_not_continued(tmp_path, monkeypatch):
 
 def test_an_argument_that_there_is_not_is_refused(tree, tmp_path):
     with pytest.raises(TypeError, match="lables"):
-        index(f"{tree}/", tmp_path / "a.catalog", lables="folder")
+        ps.index(f"{tree}/", tmp_path / "a.catalog", lables="folder")
     assert _names(tmp_path) == ["data"]
 
 
