@@ -7,17 +7,27 @@ import io
 import json
 import random
 import re
+import runpy
 import shlex
 from pathlib import Path
 
+import icechunk
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from numcodecs.registry import codec_registry
+from obspec_utils.registry import ObjectStoreRegistry
+from obstore.store import from_url
+from virtualizarr import open_virtual_dataset
+from virtualizarr.parsers import HDFParser
 
 from penstock.interop.zarr import Store
+from penstock.source import open_source
 from tests.data.shards.mosaic import described, encoded
 from tests.data.shards.mosaic import shard as mds_shard
+from tests.data.zarr import grib
+from tests.data.zarr.referencefiles import put_references
 from tests.edges.launch import program, ranks
 from tests.images import tar
 from tests.servers.moto import moto
@@ -246,7 +256,25 @@ def fields():
             write(Store(f"s3://bucket/{name}", store=server.store))
         for name, first in (("2019", "2019-01-02"), ("2020", "2019-12-28")):
             year(Store(f"s3://bucket/years/{name}.zarr", store=server.store), first)
-        yield server.environment
+        carriers(server)
+        yield server.environment | {"AWS_ALLOW_HTTP": "true"}
+
+
+def carriers(server):
+    """Put two NetCDF files, two GRIB messages, and cells as AnnData writes them."""
+    client = server.client()
+    for number in range(2):
+        times = np.datetime64("2020-01-01", "ns") + (4 * number + np.arange(4)) * np.timedelta64(1, "D")
+        fields = xr.Dataset({"t2m": (("time", "lat", "lon"), np.full((4, 3, 5), number, "f4"))}, {"time": times})
+        body = bytes(fields.to_netcdf(engine="h5netcdf", encoding={"t2m": {"chunksizes": (2, 3, 5)}}))
+        client.put_object(Bucket="bucket", Key=f"netcdf/{number}.nc", Body=body)
+    client.put_object(Bucket="bucket", Key="t.grib2", Body=b"".join(grib.MESSAGES))
+    refs = json.dumps(grib.references("s3://bucket/t.grib2"))
+    client.put_object(Bucket="bucket", Key="grib.json", Body=refs.encode())
+    cells = zarr.open_group(Store("s3://bucket/cells.zarr", store=server.store), mode="w")
+    cells.attrs["encoding-type"] = "anndata"
+    for name, values in (("X", np.ones((40, 7), "f4")), ("obs/cell_type/codes", np.arange(40, dtype="i1") % 3)):
+        cells.create_array(name, data=values, chunks=(10, *values.shape[1:]))
 
 
 def corrdiff(store):
@@ -338,6 +366,50 @@ def test_years_are_split_normalised_and_validated(fields):
 def test_microscopy_reads_patches_with_a_border(fields):
     out = printed(program(EXAMPLES / "zarr_microscopy.py", "s3://bucket/image", **fields))
     assert "8 patches of 32 x 32" in out
+
+
+@pytest.fixture
+def carrier(fields, tmp_path, monkeypatch, capsys):
+    """Return a function that runs the program of carriers in this process, and returns what it printed."""
+    for name, value in fields.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["zarr_carriers.py", *words])
+        runpy.run_path(str(EXAMPLES / "zarr_carriers.py"))
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_carriers_netcdf_and_its_references_in_json_and_parquet(carrier):
+    assert carrier("s3://bucket/netcdf/*.nc", "t2m") == "8 samples of (3, 5), mean 0.500\n"
+    registry = ObjectStoreRegistry({"s3://bucket": from_url("s3://bucket/")})
+    made = open_virtual_dataset("s3://bucket/netcdf/1.nc", registry, parser=HDFParser(), loadable_variables=[])
+    made.vz.to_kerchunk("refs.json", format="json")
+    assert carrier("./refs.json", "t2m") == "4 samples of (3, 5), mean 1.000\n"
+    source, key = open_source("./refs.parq")
+    put_references(source, key, json.loads(Path("refs.json").read_text("utf-8"))["refs"], 3)
+    assert carrier("./refs.parq", "t2m") == "4 samples of (3, 5), mean 1.000\n"
+
+
+def test_carriers_grib_by_references(carrier, monkeypatch):
+    monkeypatch.setitem(codec_registry, "grib", grib.Grib)
+    assert carrier("s3://bucket/grib.json", "t") == "2 samples of (3, 5), mean 287.250\n"
+
+
+def test_carriers_icechunk(carrier):
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage("fields.icechunk"))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="t2m", data=np.ones((6, 2), "f4"), dimension_names=("time", "x"))
+    session.commit("written")
+    assert carrier("fields.icechunk", "t2m") == "6 samples of (2,), mean 1.000\n"
+
+
+def test_carriers_cells_of_anndata_with_their_types(carrier):
+    found = carrier("s3://bucket/cells.zarr", "X", "--targets", "obs/cell_type/codes")
+    assert found == "40 samples of (7,), mean 1.000\n"
 
 
 LAUNCHERS = {

@@ -322,7 +322,7 @@ def test_a_spawned_worker_aligns_as_its_parent_did(tmp_path, monkeypatch):
 def test_different_times_are_refused_without_an_align_option(tmp_path):
     first = store(tmp_path, field("a", hours(*range(8))))
     later = store(tmp_path, field("b", hours(*range(4), *range(24, 28)), start=100), units="days since 1999-12-30")
-    with pytest.raises(Unusable, match=r"different times along 'time': element 4 is 2000-01-01T04.* and 2000-01-02T00"):
+    with pytest.raises(Unusable, match=r"different times along 'time': element 4 is 2000-01-01T04.* and 2000-01-02 in"):
         ps.ZarrDataset(first, later, dims="time")
     pairs = [*ps.ZarrDataset(first, later, dims="time", align="index", output="numpy")]
     assert np.array_equal([b["b"] - a["a"] for a, b in pairs], np.full((8, 3), 100))

@@ -12,6 +12,7 @@ import numpy as np
 from penstock.data.catalog.rows import rounded, shares
 from penstock.data.order.splits import apart, drawn
 from penstock.data.zarr.coordinates import dates_along
+from penstock.data.zarr.samples.alignment import shown
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -141,13 +142,9 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
     for part in range(len(known) + 1):
         if not (owners == part).any():
             side = f"before {borders[0]}" if not part else f"from {borders[part - 1]} on"
-            first, last = map(_shown, (values[0], values[-1]))
+            first, last = map(shown, (values[0], values[-1]))
             raise Unusable(f"no element lies {side}: the {length:,} elements are {first} to {last}")
     return owners
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401  datetime64, a date of cftime, or a number
-    return str(np.datetime_as_string(value, unit="auto")) if isinstance(value, np.datetime64) else str(value)
 
 
 def _date(border: Border, values: NDArray[Any]) -> Any:  # noqa: ANN401  datetime64, or a date of cftime

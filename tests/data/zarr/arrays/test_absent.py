@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import icechunk
 import numpy as np
 import pytest
 import zarr
@@ -90,6 +91,15 @@ def test_folder_of_stores_is_refused_with_the_pattern_that_joins_them(bucket, na
         ps.open(f"{bucket}/years/{name}/zarr.json", "wb").close()
     with pytest.raises(NotFound, match=words):
         ps.ZarrDataset(f"{bucket}/years/", along="time")
+
+
+def test_folder_of_an_icechunk_repository_is_refused_with_how_to_open_it(tmp_path):
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "fields")))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="t2m", data=np.zeros((2, 900)))
+    session.commit("written")
+    with pytest.raises(NotFound, match=r"an Icechunk repository is there: open a session, and pass zarr\.open_group"):
+        ps.ZarrDataset(tmp_path / "fields")
 
 
 def test_not_found_error_has_no_suggestion_without_nearby_arrays(bucket):

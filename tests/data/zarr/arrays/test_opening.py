@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from zarr.storage import MemoryStore
 
 import penstock as ps
 from penstock.data.zarr.arrays.opening import opened
@@ -30,6 +31,38 @@ def group(tmp_path):
 
 def test_a_group_is_its_arrays_without_coordinates(group):
     assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m", "u10"}
+
+
+def test_coordinates_that_the_group_names_are_left_out_of_samples(group):
+    root = zarr.open_group(group, mode="r+")
+    root.attrs["coordinates"] = "step u10"
+    assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m"}
+    assert {*opened(root, "samples", None, decode_cf=None)} == {"t2m"}
+    with pytest.warns(UserWarning, match="Consolidated"):
+        zarr.consolidate_metadata(group)
+    assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m"}
+    assert [*opened(f"{group}/u10", "samples", None, decode_cf=None)] == [""]
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix"])
+def test_sparse_matrix_of_anndata_is_refused_although_its_arrays_have_one_length(tmp_path, kind):
+    root = zarr.create_group(str(tmp_path / "cells.zarr"))
+    matrix = root.create_group("X", attributes={"encoding-type": kind, "shape": [4, 9]})
+    for name in ("data", "indices", "indptr"):
+        matrix.create_array(name, data=np.arange(5))
+    for given in (f"{tmp_path}/cells.zarr/X", {"X": f"{tmp_path}/cells.zarr/X"}, f"{tmp_path}/cells.zarr", matrix):
+        with pytest.raises(Unsupported, match=rf"sparse matrix of AnnData \({kind}\).*store it dense"):
+            opened(given, "samples", None, decode_cf=None)
+    assert [*opened(f"{tmp_path}/cells.zarr/X/data", "samples", None, decode_cf=None)] == [""]
+
+
+def test_stores_and_sessions_are_refused_with_the_call_that_opens_them():
+    class Session:
+        store = MemoryStore()
+
+    for given, kind in ((MemoryStore(), "MemoryStore"), (Session(), "Session")):
+        with pytest.raises(Unusable, match=rf"open this {kind} by zarr\.open_group\(…, mode=\"r\"\)"):
+            opened(given, "samples", None, decode_cf=None)
 
 
 def test_a_mapping_names_arrays(group):

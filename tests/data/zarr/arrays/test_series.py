@@ -285,6 +285,12 @@ def test_gap_between_stores_is_an_error_that_names_both_and_may_be_left_out():
         ):
             dataset(urls)
         found = [each["t2m"][:, 0, 0] for each in dataset(urls, align="coordinates", offsets=(0, 1))]
+    with (
+        written(first, second) as urls,
+        pytest.raises(Unusable, match=r"ends at 2000-01-05, .* at 2000-01-09, where other steps are 1 day, 0:00:00;"),
+    ):
+        dataset(urls)
+    with written(first, second, time={"units": "days since 2000-01-01"}) as urls:
         whole = joined([first, second])["t2m"][:, 0, 0].to_numpy()
         assert [each.tolist() for each in found] == [whole[n : n + 2].tolist() for n in range(9) if n != 4]
         assert len([*dataset(urls, align="index", offsets=(0, 1))]) == 9

@@ -10,6 +10,7 @@ import tracemalloc
 import numcodecs
 import numpy as np
 import pytest
+from numcodecs.registry import codec_registry
 
 from penstock.data.zarr.format.codecs import ForeignDecoder, decoder_of
 from penstock.data.zarr.format.layout import layout_of
@@ -158,6 +159,13 @@ def test_documents_may_not_name_the_bounded_codec_themselves(version):
     )
     with pytest.raises(Unsupported, match=r"penstock\.bounded"):
         decoder_of(layout_of(document))
+
+
+def test_codec_of_grib_that_is_not_installed_is_named_with_its_package(monkeypatch):
+    monkeypatch.delitem(codec_registry, "grib", raising=False)
+    monkeypatch.setattr("numcodecs.registry.entries", {})
+    with pytest.raises(Unsupported, match=r"codec not available.*pip install kerchunk eccodes"):
+        decoder_of(layout_of({**V2, "filters": [{"id": "grib", "var": "t", "dtype": "float64"}]}))
 
 
 def test_shards_within_very_many_shards_are_refused():

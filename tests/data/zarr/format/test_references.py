@@ -118,6 +118,8 @@ def test_invalid_reference_entry_raises_damaged(entry):
         "file:///etc/passwd",
         "etc/passwd",
         "../../etc/passwd",
+        "file:/etc/passwd",
+        "file://localhost/etc/passwd",
         "FILE:///etc/passwd",
         "fsspec+file:///etc/passwd",
         "penstock://mine/x",
@@ -135,6 +137,14 @@ def test_local_reference_document_may_name_any_url():
     for url in ("/data/a.nc", "file:///data/a.nc", "data/a.nc", "s3://other/a.nc"):
         for where in ("/data/refs.json", "file:///data/refs.json", ""):
             assert found([url, 0, 10], url=where) == Target(url, 0, 10)
+
+
+def test_file_urls_with_one_slash_or_this_host_are_paths():
+    for url in ("file:/data/a.nc", "file://localhost/data/a.nc"):
+        assert found([url, 0, 10], url="/data/refs.json") == Target("file:///data/a.nc", 0, 10)
+    for url in ("file:data/a.nc", "file://elsewhere/data/a.nc"):
+        with pytest.raises(Damaged, match="has no URL"):
+            found([url, 0, 10], url="/data/refs.json")
 
 
 @pytest.mark.parametrize(

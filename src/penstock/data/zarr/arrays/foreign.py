@@ -121,7 +121,7 @@ def arrays_of(value: object) -> Opened:
         if not any(where.store == each for each in stores):
             stores.append(where.store)
     for name, attributes in described.items():
-        arrays.name_axes(name, dict(attributes))
+        arrays.describe(name, dict(attributes))
     if len(stores) > 1:
         raise Unusable(f"these variables lie in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
     if kind == "array" and "" in arrays.refused:

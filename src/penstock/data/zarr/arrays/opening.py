@@ -103,6 +103,9 @@ def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]
             if not name or not isinstance(name, str):
                 raise Unusable(f"{what} must map names to arrays, got {name!r} as a name")
         return {name: _single(name, each, what, manner) for name, each in given.items()}
+    if any(each.__name__ == "Store" for each in type(getattr(given, "store", given)).__mro__):
+        kind = type(given).__name__
+        raise Unusable(f'{what} must be an array or group: open this {kind} by zarr.open_group(…, mode="r")')
     raise Unusable(
         f"{what} must be the URL of a Zarr array or group, or a mapping of names to URLs, got a {type(given).__name__}"
         + ': of several arrays write {"name": URL, …}; along= joins stores' * isinstance(given, list | tuple | set)
@@ -231,8 +234,8 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
     }
 
 
-def _data(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
-    """Return a group's arrays without coordinates (named as their own dimension, or by an attribute of others)."""
+def _data(layouts: Arrays) -> dict[str, Layout]:
+    """Return a group's arrays without coordinates (named as their own dimension, or by an attribute)."""
     named = _coordinates(layouts)
     return {
         name: layout
@@ -241,8 +244,8 @@ def _data(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
     }
 
 
-def _coordinates(layouts: Mapping[str, Layout]) -> set[str]:
-    return {word for layout in layouts.values() for word in _named(layout.attributes)}
+def _coordinates(layouts: Arrays) -> set[str]:
+    return layouts.coordinates | {word for layout in layouts.values() for word in _named(layout.attributes)}
 
 
 def _named(attributes: Mapping[str, Any]) -> Iterable[str]:
@@ -318,6 +321,8 @@ def _stores_below(source: Source, path: str, given: str) -> str:
     names = [each[len(prefix) :].rstrip("/") for each in page.prefixes]
     if not names:
         return ""
+    if "snapshots" in names and not {"refs", "transactions"}.isdisjoint(names):
+        return 'an Icechunk repository is there: open a session, and pass zarr.open_group(session.store, mode="r")'
     pattern = "*.zarr" if all(each.endswith(".zarr") for each in names) else "*"
     some = ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
     return (
@@ -489,6 +494,7 @@ def _below(arrays: Arrays, path: str) -> Arrays:
     below = Arrays(f"{arrays.url}/{path}")
     if path in arrays.images:
         below.images[""] = arrays.images[path].removeprefix(f"{path}/")
+    below.coordinates = {each.removeprefix(f"{path}/") for each in arrays.coordinates if each.startswith(f"{path}/")}
     for name, layout in arrays.items():
         if name == path or name.startswith(path + "/"):
             below[name[len(path) + 1 :]] = layout

@@ -329,6 +329,8 @@ class ForeignDecoder:
             raise
         except Exception as error:
             message = f"zarr does not decode these chunks, with the codecs {', '.join(names)}: {error}"
+            # Its entry point registers the codec; the wheel of eccodes has ECMWF's library.
+            message += "; pip install kerchunk eccodes" * ("grib" in names)
             raise Unsupported(message, url=url) from error
 
     def decode(self, data: Encoded, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:

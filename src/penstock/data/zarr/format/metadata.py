@@ -29,6 +29,8 @@ _ALL = (_V3, _CONSOLIDATED, *_V2)
 _MOST_PARSED_BYTES = 512 << 20  # of a parsed document in Python's memory
 _ITEM_BYTES, _LIST_BYTES, _OBJECT_BYTES = 40, 90, 240  # rough memory of each, besides its text
 _MOST_NAMED = 20  # arrays, in an error
+# Attribute "encoding-type" of groups that hold one matrix in three arrays.
+_SPARSE = ("csr_matrix", "csc_matrix")
 _HOW = "name the arrays instead, each by its URL"
 
 
@@ -40,6 +42,7 @@ class Arrays(dict[str, "Layout"]):
         documents: URL of the document of each layout.
         images: For each OME-Zarr image, by its group: the array of its level with the most pixels, which represents it.
         url: URL of the group or array.
+        coordinates: Names of arrays that attributes of groups call coordinates.
         record_size: The field of that name in the metadata of references in Parquet (``references_of_records``); else
             None.
         files: Names of the documents that sufficed; empty if there were many. For ``open_arrays`` of a similar store.
@@ -52,6 +55,7 @@ class Arrays(dict[str, "Layout"]):
         self.refused: dict[str, PenstockError] = {}
         self.documents: dict[str, str] = {}
         self.images: dict[str, str] = {}
+        self.coordinates: set[str] = set()
         self.record_size: object = None
         self.files: tuple[str, ...] = ()
 
@@ -85,12 +89,28 @@ class Arrays(dict[str, "Layout"]):
         except PenstockError as error:
             self.refused[name] = error
 
-    def name_axes(self, group: str, attributes: Mapping[str, Any]) -> None:
-        """Name unnamed dimensions by the attributes of a group, if the group is an OME-Zarr image."""
+    def describe(self, group: str, attributes: Mapping[str, Any]) -> None:
+        """Apply the attributes of a group to its arrays.
+
+        They name the dimensions of an OME-Zarr image, and the coordinates that xarray kept. Arrays of a sparse matrix
+        of AnnData are refused: their elements do not belong together by number.
+        """
+        folder = as_folder(group)
+        words = attributes.get("coordinates")
+        self.coordinates |= {folder + word for word in words.split()} if isinstance(words, str) else set()
+        if (kind := attributes.get("encoding-type")) in _SPARSE:
+            error = Unsupported(
+                f"a sparse matrix of AnnData ({kind}) has no samples of one shape: store it dense, in chunks of cells "
+                "(adata.X = adata.X.toarray())",
+                url=self.url.rstrip("/") + "/" * bool(group) + group,
+            )
+            for name in [each for each in self if each.startswith(folder)]:
+                del self[name]
+                self.refused[name] = error
         image = image_of(attributes)
         if image is None:
             return
-        names = [as_folder(group) + path for path in image.paths]
+        names = [folder + path for path in image.paths]
         for name in names:
             if name in self:
                 self[name] = _named(self[name], image.axes)
@@ -155,7 +175,7 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False,
             if image is None:
                 raise
             _add(documents, prefix, arrays, image.paths)  # the image lists its levels
-    arrays.name_axes("", node.attributes)
+    arrays.describe("", node.attributes)
     return arrays
 
 
@@ -179,7 +199,7 @@ def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
         elif kind == "group":
             described[path] = _object(_object(document).get("attributes"))
     for name, attributes in described.items():
-        arrays.name_axes(name, attributes)
+        arrays.describe(name, attributes)
     return arrays
 
 
@@ -325,7 +345,7 @@ def _walk(documents: _Documents, prefix: str, arrays: Arrays) -> None:
                 described[child[len(prefix) :].rstrip("/")] = node.attributes
         if not groups:
             for name, attributes in described.items():
-                arrays.name_axes(name, attributes)
+                arrays.describe(name, attributes)
             return
     raise Unsupported(f"groups are nested deeper than {_MOST_DEPTH}", url=documents.source.url(groups[0]))
 

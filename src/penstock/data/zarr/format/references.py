@@ -53,6 +53,8 @@ __all__ = [
     "references_of_records",
 ]
 
+# Forms of RFC 8089 that parse() does not take.
+_FILE = re.compile(r"file:(//localhost)?/(?!/)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Prefixes whose meaning depends on the machine, like a path: among them schemes of fsspec, which may be local.
 _HERE = ("file:", "memory:", "fsspec+", "penstock:", "msc:")
@@ -180,6 +182,7 @@ class References:
 
     def _url(self, text: str, key: str) -> str:
         url = _TEMPLATE.sub(lambda found: self._templates.get(found[1], found[0]), text)
+        url = _FILE.sub("file:///", url, count=1) if url.startswith("file:") else url
         if "{{" in url:
             message = f"the reference {key!r} needs the expression {url[:80]!r}: only names of templates are filled in"
             raise Unsupported(message, url=self.url)

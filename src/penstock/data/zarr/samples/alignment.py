@@ -25,6 +25,7 @@ __all__ = [
     "check_order",
     "check_times",
     "elements_of",
+    "shown",
     "times_along",
     "unbroken",
 ]
@@ -44,6 +45,11 @@ _WORDS = (
 )
 
 
+def shown(value: Any) -> str:  # noqa: ANN401  datetime64, a date of cftime, or a number
+    """Return a value of a coordinate as text: a date without the zeros of its nanoseconds."""
+    return str(np.datetime_as_string(value, unit="auto")) if isinstance(value, np.datetime64) else str(value)
+
+
 class Coordinate(NamedTuple):
     """Coordinate of an array along one dimension.
 
@@ -61,12 +67,12 @@ class Coordinate(NamedTuple):
     @property
     def shown(self) -> str:
         """First and last value, as text."""
-        return f"{self.values[0]} to {self.at(-1)}" if len(self.values) else "no values"
+        return f"{shown(self.values[0])} to {self.at(-1)}" if len(self.values) else "no values"
 
     def at(self, element: int) -> str:
         """Return a value with its unit, for errors."""
         unit = self.unit if self.unit.isprintable() else repr(self.unit)  # text of the store, shown on a terminal
-        return f"{self.values[element]} {unit}".rstrip()
+        return f"{shown(self.values[element])} {unit}".rstrip()
 
 
 class Times(NamedTuple):
@@ -285,8 +291,9 @@ def check_order(name: str, parts: Sequence[Coordinate], *, gaps: bool) -> None:
             )
         if is_even and not gaps and abs(step - usual) > _TOLERANCE * abs(usual):
             raise Unusable(
-                f'there is a gap along {name!r}: {where}, where other steps are {usual:g}; align="coordinates" leaves '
-                'out samples that would reach over it; align="index" takes elements by their number'
+                f"there is a gap along {name!r}: {where}, where other steps are {_step(usual, before.values.dtype)}; "
+                'align="coordinates" leaves out samples that would reach over it; align="index" takes elements by '
+                "their number"
             )
 
 
@@ -303,6 +310,14 @@ def check_equal(name: str, parts: Sequence[Coordinate]) -> None:
                 f"the stores have different grids: {name!r} is {parts[0].shown} in {parts[0].url} and {other.shown} in "
                 f'{other.url}; align="index" joins them by the numbers of elements'
             )
+
+
+def _step(distance: float, dtype: np.dtype[Any]) -> str:
+    """Return a distance as text: a duration between times, and a number otherwise."""
+    if dtype.kind != "M":
+        return f"{distance:g}"
+    step = np.array(round(distance), dtype=dtype.str.replace("M8", "m8"))
+    return str(step.astype("m8[us]").item())
 
 
 def _distances(values: NDArray[Any]) -> NDArray[Any]:
