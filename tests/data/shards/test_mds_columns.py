@@ -6,7 +6,7 @@ from struct import pack
 import numpy as np
 import pytest
 
-from penstock.data.shards.mds_columns import Column, decoded, fixed_size, is_bytes, is_text, refusal
+from penstock.data.shards.mds_columns import Column, as_text, as_view, decoded, decoder, fixed_size, refusal
 from penstock.errors import Damaged, PenstockError, Unsupported
 from tests.data.shards.mosaic import FLOATS, INTEGERS
 
@@ -130,10 +130,7 @@ def test_unknown_encodings_and_pickles_are_refused():
         with pytest.raises(Unsupported):
             fixed_size(encoding)
     assert not refusal("ndarray")
-    assert is_bytes("jpeg")
-    assert not is_bytes("str")
-    assert is_text("str")
-    assert not is_text("json")
+    assert (decoder("jpeg"), decoder("str")) == (as_view, as_text)
 
 
 def test_damaged_samples_are_errors_of_ours(seed):

@@ -40,7 +40,8 @@ def test_descriptions_from_a_hostile_file_are_refused(described):
 
 def test_every_format_can_be_imported_by_its_name_and_suffix():
     for name in FORMATS:
-        assert name in suffixes().values()
+        # Only an index.json names LitData's chunks.
+        assert (name in suffixes().values()) is not name.startswith("litdata")
         for suffix in (suffix for suffix, known in suffixes().items() if known == name):
             assert is_shard(f"a/B{suffix.upper()}", None)
 

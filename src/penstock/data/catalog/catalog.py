@@ -217,12 +217,12 @@ class Catalog(Contents):
             urls: The shards: a prefix, below which all objects with the end of a shard are taken; a glob
                 (``"s3://bucket/train-*.tar"``), which with ``format`` takes objects of any name; a pattern
                 (``"s3://bucket/train-{0000..0127}.tar"``); or a list of URLs, in the order of the samples.
-            format: ``"tar"``, ``"zip"``, ``"parquet"`` (rows), ``"mds"`` (Mosaic's), ``"jsonl"`` (JSON lines),
+            format: ``"tar"``, ``"zip"``, ``"parquet"`` (rows), ``"mds"`` (Mosaic), ``"litdata"``, ``"jsonl"`` (lines),
                 ``"tfrecord"``, or ``"tar.gz"``, ``"jsonl.gz"``, ``"tfrecord.gz"`` (also zstd); default: by the names.
             fields: Fields to take, which are the ends of the members' names: ``("jpg", "cls")``; default: all. A single
                 name, ``"jpg"``: a sample is that member itself, and not a mapping. Of JSON lines: the values of these
-                names, ``("text", "label")``; default: a sample is the bytes of its line. Of Parquet and MDS: columns.
-                TFRecords have none.
+                names, ``("text", "label")``; default: a sample is the bytes of its line. Of Parquet, MDS and LitData:
+                columns. TFRecords have none.
             key: Which members of an archive form a sample: ``"first-dot"`` (default): those whose names agree up to the
                 first dot; ``"last-dot"``; a regular expression with the groups ``key`` and ``field``; or a function of
                 the name that returns both, or None to leave the member out.

@@ -16,7 +16,7 @@ from penstock.data.catalog.column import Strings, encode
 from penstock.data.catalog.journal import Beyond, Walked
 from penstock.data.catalog.labels import classified
 from penstock.data.catalog.scan import Listing, absent, listed
-from penstock.data.catalog.stated import INDEX, check_strays, named_files, read_stated, stated_files
+from penstock.data.catalog.stated import INDEX, check_strays, named_files, read_described, read_stated, stated_files
 from penstock.data.catalog.table import Table, gathered, ranges_of
 from penstock.data.catalog.units import units_of
 from penstock.data.shards.format import Extents, Units
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.labels import Rule
     from penstock.data.catalog.units import UnitTable
     from penstock.data.shards.format import Ask, ShardFormat
-    from penstock.data.shards.mds import MdsFormat
+    from penstock.data.shards.mds import ColumnFormat, MdsFormat
     from penstock.data.shards.mds_index import Stated
     from penstock.data.shards.tar import TarFormat
     from penstock.options import StoreOptions
@@ -60,6 +60,8 @@ _MOST_URLS = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 _WILD = re.compile(r"[*?\[]")
+# Formats of chunks whose values only an index.json describes.
+_LITDATA = ("litdata", "litdata.zst")
 
 
 class Shard(NamedTuple):
@@ -79,7 +81,8 @@ class Shards(NamedTuple):
         found: The shards.
         format: Their format.
         side: Kind of the side indexes that are read in place of walks; empty: none.
-        counts: Samples of each shard by its name, which are compared with those found; None: nothing is compared.
+        counts: Samples of each shard by its name, which an index states, and which are compared with those found; None:
+            nothing is compared.
         stated: What an index.json of MDS states of each shard, by its key; None: there is none.
 
     """
@@ -114,7 +117,7 @@ class Shards(NamedTuple):
         return self._replace(side=side)
 
     def check_count(self, shard: Shard, samples: int) -> None:
-        """Raise ``Damaged`` if a shard has another number of samples than a wids JSON file, or index.json, says."""
+        """Raise ``Damaged`` if a shard has another number of samples than its index says."""
         if self.stated is not None and self.stated[shard.key].samples != samples:
             raise Damaged(
                 f"{INDEX} states {self.stated[shard.key].samples:,} samples, and the shard has {samples:,}: write the "
@@ -127,7 +130,8 @@ class Shards(NamedTuple):
         if wanted != samples:
             known = "does not name it" if wanted is None else f"says {wanted:,} samples"
             raise Damaged(
-                f"the wids index {known}, and the shard has {samples:,}: pass index=None if the shard is right",
+                f"the index {known}, and the shard has {samples:,}: write the index again; if it is one of wids, and "
+                "the shard is right, pass index=None",
                 url=self.source.url(shard.key),
             )
 
@@ -213,6 +217,8 @@ def find_shards(
     patterns = [parse(urls).url] if single else [parse(each).url for each in urls]  # type: ignore[arg-type,union-attr]
     if single and not _BRACES.search(patterns[0]):
         source, key = open_source(patterns[0], store)
+        if form is not None and form.name in _LITDATA:
+            return _described(source, key, cast("ColumnFormat", form))
         if (form is None or form.name == "mds") and f"/{key}".endswith(f"/{INDEX}"):
             return _named(source, key, cast("MdsFormat", form or format_by("mds", (), arguments)))
         if _WILD.search(key) or not is_shard(key, form):
@@ -220,6 +226,8 @@ def find_shards(
             keys = [each.key for each in found]
             form = form or format_by(None, keys, arguments)
             return _indexed(Shards(source, base, found, form), key)
+    if form is not None and form.name in _LITDATA:
+        raise Unusable(f'format="litdata" takes the URL of one folder, or of its {INDEX}; join several with ps.concat')
     places = [parse(each) for pattern in patterns for each in expanded(pattern)]
     if not places:
         raise NotFound("the list of shards is empty")
@@ -241,9 +249,11 @@ def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> S
     """Return the shards below the prefix ``key``, or that the glob ``key`` matches, whose keys sort after ``after``.
 
     Raises:
-        Unusable: ``key`` has braces, which name no further shards.
+        Unusable: ``key`` has braces, which name no further shards; or an index.json names them.
 
     """
+    if form.name in _LITDATA:
+        raise Unusable("a catalog of LitData's chunks cannot be refreshed: scan again", url=source.url(key))
     if _BRACES.search(key):
         raise Unusable("braces name no further shards: pass their prefix, or a glob", url=source.url(key))
     base, _, found = _chosen(source, key, form, after)
@@ -259,6 +269,26 @@ def _named(source: Source, key: str, form: MdsFormat) -> Shards:
     names = dict.fromkeys((*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)))
     found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_existing([*names]) if meta is not None]
     return Shards(source, folder, found, form).named(folder, stated)
+
+
+def _described(source: Source, key: str, form: ColumnFormat) -> Shards:
+    """Return the chunks that the index.json of LitData in a folder names: a HEAD for each.
+
+    Raises:
+        Damaged: A chunk has other bytes than the index states.
+
+    """
+    key = key if f"/{key}".endswith(f"/{INDEX}") else as_folder(key) + INDEX
+    named, form = read_described(source, key, form)
+    folder = key.removesuffix(INDEX)
+    found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([folder + each.name for each in named])]
+    for shard, each in zip(found, named, strict=True):
+        if each.size not in (-1, shard.size):
+            raise Damaged(
+                f"{INDEX} states {each.size} bytes, and the chunk has {shard.size}: one of them is older",
+                url=source.url(shard.key),
+            )
+    return Shards(source, folder, found, form, counts={each.name: each.samples for each in named})
 
 
 def _indexed(shards: Shards, key: str, after: bytes = b"") -> Shards:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from penstock.data.shards.litdata import described_chunks
 from penstock.data.shards.mds_index import stated_shards
 from penstock.errors import Damaged, NotFound, PenstockError, Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.data.shards.litdata import Named
+    from penstock.data.shards.mds import ColumnFormat
     from penstock.data.shards.mds_index import Stated
     from penstock.source import Source
 
-__all__ = ["INDEX", "check_strays", "named_files", "read_stated", "stated_files"]
+__all__ = ["INDEX", "check_strays", "named_files", "read_described", "read_stated", "stated_files"]
+
+T = TypeVar("T")
 
 INDEX = "index.json"
 _MOST_BYTES = 256 << 20  # of an index.json: that of a million shards
@@ -29,19 +34,41 @@ def read_stated(source: Source, key: str) -> list[Stated] | None:
         NotFound: It names no shard.
 
     """
+    found = _read(source, key, stated_shards)
+    if found == []:
+        raise NotFound(f"{INDEX} names no shard", url=source.url(key))
+    return found
+
+
+def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[Named], ColumnFormat]:
+    """Return the chunks of LitData that the index.json ``key`` names, and their format: a HEAD, and a GET.
+
+    Raises:
+        Damaged: It is not such a file.
+        Unsupported: The chunks cannot be read.
+        NotFound: It is not there, or names no chunk.
+
+    """
+    found = _read(source, key, lambda data: described_chunks(data, form))
+    if found is None:
+        raise NotFound(f'format="litdata" needs the {INDEX} of the chunks, which is not there', url=source.url(key))
+    if not found[0]:
+        raise NotFound(f"{INDEX} names no chunk", url=source.url(key))
+    return found
+
+
+def _read(source: Source, key: str, parse: Callable[[bytes], T]) -> T | None:
+    """Return what an index.json says, as ``parse`` reads it; None if it is not there."""
     (meta,) = source.stat_existing([key])
     if meta is None:
         return None
     if meta.size > _MOST_BYTES:
         raise Damaged(f"{INDEX} has {meta.size} bytes: too many", url=source.url(key))
     try:
-        found = stated_shards(source.read(Span(key, 0, meta.size, meta.etag)) if meta.size else b"")
+        return parse(source.read(Span(key, 0, meta.size, meta.etag)) if meta.size else b"")
     except PenstockError as error:
         error.url = error.url or source.url(key)
         raise
-    if not found:
-        raise NotFound(f"{INDEX} names no shard", url=source.url(key))
-    return found
 
 
 def named_files(folder: str, stated: Sequence[Stated], *, packed: bool) -> list[str]:

@@ -473,8 +473,9 @@ class CatalogDataset(ReadableDataset):
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
             transform: As for the class.
-            format: ``"tar"``, ``"zip"``, ``"parquet"``, ``"mds"``, ``"jsonl"``, ``"tfrecord"``; or ``"tar.gz"``,
-                ``"jsonl.gz"``, ``"tfrecord.gz"``, which are also for zstd; default: by the ends of the names.
+            format: ``"tar"``, ``"zip"``, ``"parquet"``, ``"mds"``, ``"litdata"``, ``"jsonl"``, ``"tfrecord"``; or
+                ``"tar.gz"``, ``"jsonl.gz"``, ``"tfrecord.gz"``, which are also for zstd; default: by the ends of the
+                names, for which LitData's chunks have none.
             fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
             key: Rule by which members form samples: see ``Catalog.from_shards``.
             missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or

@@ -10,21 +10,31 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from penstock.data.shards.compressed import inflated
 from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names
-from penstock.data.shards.mds_columns import Column, decoded, is_bytes, is_text, refusal
+from penstock.data.shards.mds_columns import (
+    Column,
+    as_text,
+    as_view,
+    columns_of_file,
+    decoded,
+    decoder,
+    refusal,
+    stored,
+)
 from penstock.data.shards.mds_index import check_hashes, columns_of
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from penstock.data.shards.format import Piece, Walk
+    from penstock.data.shards.mds_columns import Decoder
     from penstock.data.shards.mds_index import Stated
 
-__all__ = ["CompressedMdsFormat", "MdsFormat"]
+__all__ = ["ColumnFormat", "CompressedMdsFormat", "MdsFormat"]
 
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most shards
 _CONFIG_BYTES = 4 << 10  # that most descriptions of columns have at most
@@ -41,12 +51,17 @@ class _Unit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _MdsShards(ShardFormat):
-    """Arguments and columns of MDS files, compressed or not."""
+class ColumnFormat(ShardFormat):
+    """A format whose samples are the values of columns: their sizes, and then their bytes.
+
+    Attributes:
+        fields: Names of the columns to take; empty: all. A single name as a str: samples are its values.
+        columns: The columns of all samples.
+
+    """
 
     fields: str | tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
-    stored: bool = False
 
     def __post_init__(self) -> None:
         """Check the arguments, which may come from a file.
@@ -57,16 +72,45 @@ class _MdsShards(ShardFormat):
 
         """
         object.__setattr__(self, "fields", field_names(self.fields))
-        object.__setattr__(self, "columns", _columns(self.columns))
-        if not isinstance(self.stored, bool):
-            raise Unusable(f"stored must be True or False, got {self.stored!r}")
+        object.__setattr__(self, "columns", columns_of_file(self.columns))
         if self.columns:
-            _check_wanted(self.columns, self.fields, stored=self.stored)
+            _check_wanted(self.columns, self.fields, self.coder)
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The columns to take; empty: all."""
         return (self.fields,) if isinstance(self.fields, str) else self.fields
+
+    @property
+    @abstractmethod
+    def coder(self) -> Decoder:
+        """The function from an encoding to the function that decodes its values."""
+
+    def made(self, data: memoryview) -> Fields | memoryview:
+        """Return the wanted columns of the sample in ``data``, or the bytes of the only one."""
+        values = decoded(data, self.columns, self.wanted, self.coder)
+        if not isinstance(self.fields, str):
+            return Fields("", values)
+        value = values[self.fields]
+        return memoryview(value.encode()) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _MdsShards(ColumnFormat):
+    """Arguments and columns of MDS files, compressed or not."""
+
+    stored: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments, which may come from a file."""
+        if not isinstance(self.stored, bool):
+            raise Unusable(f"stored must be True or False, got {self.stored!r}")
+        ColumnFormat.__post_init__(self)
+
+    @property
+    def coder(self) -> Decoder:
+        """The decoders of Mosaic's encodings; with ``stored``, all bytes are taken as they are."""
+        return stored if self.stored else decoder
 
     def walk(self, size: int) -> Walk:
         """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
@@ -84,7 +128,7 @@ class _MdsShards(ShardFormat):
             Unsupported: A wanted column cannot be read.
 
         """
-        found = _columns(schema)
+        found = columns_of_file(schema)
         if not self.columns:
             return replace(self, columns=found)
         if self.columns != found:
@@ -94,14 +138,6 @@ class _MdsShards(ShardFormat):
                 "dataset of each kind, by the URLs of its shards, and join them with ps.concat"
             )
         return self
-
-    def _made(self, data: memoryview) -> Fields | memoryview:
-        """Return the wanted columns of the sample in ``data``, or the bytes of the only one."""
-        values = decoded(data, self.columns, self.wanted, stored=self.stored)
-        if not isinstance(self.fields, str):
-            return Fields("", values)
-        value = values[self.fields]
-        return memoryview(value.encode()) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +170,7 @@ class MdsFormat(_MdsShards):
 
     def sample(self, data: memoryview) -> Fields | memoryview:
         """Return the columns of the sample in ``data``: see ``ShardFormat.sample``."""
-        return self._made(data)
+        return self.made(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,30 +223,10 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
         """Return sample ``number`` of a shard: see ``UnitFormat.row``."""
-        return self._made(unit.data[unit.offsets[number] : unit.offsets[number + 1]])
+        return self.made(unit.data[unit.offsets[number] : unit.offsets[number + 1]])
 
 
-def _columns(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  may come from a file
-    """Return columns, which may come from a file.
-
-    Raises:
-        Unusable: They are not columns.
-
-    """
-    try:
-        found: Any = tuple(Column(*each) for each in given)
-        valid = all(
-            isinstance(name, str) and isinstance(encoding, str) and (size is None or (type(size) is int and size > 0))
-            for name, encoding, size in found
-        )
-    except TypeError:
-        valid = False
-    if not valid:
-        raise Unusable(f"columns must be triples of name, encoding and size, got {given!r:.200}")
-    return cast("tuple[Column, ...]", found)
-
-
-def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...], *, stored: bool) -> None:
+def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...], coder: Decoder) -> None:
     """Check that wanted columns are there and can be read.
 
     Raises:
@@ -223,9 +239,9 @@ def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...], *,
     for name in wanted:
         if name not in encodings:
             raise Unusable(f"there is no column {name!r}, only {', '.join(encodings)}")
-        if (why := refusal(encodings[name])) and not stored:
+        if why := refusal(encodings[name], coder):
             raise Unsupported(f"the column {name!r} {why}: leave it out, fields=(…)")
-    if isinstance(fields, str) and not stored and not (is_bytes(encodings[fields]) or is_text(encodings[fields])):
+    if isinstance(fields, str) and coder(encodings[fields]) not in (as_view, as_text):
         raise Unusable(
             f"the column {fields!r} has the encoding {encodings[fields]}, neither bytes nor texts: pass "
             f"fields=({fields!r},), and take sample[{fields!r}]"

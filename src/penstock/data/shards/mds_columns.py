@@ -11,11 +11,11 @@ from decimal import Decimal
 from functools import lru_cache
 from json import loads
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.errors import Damaged, Unsupported
+from penstock.errors import Damaged, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,18 +23,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Decode = Callable[[memoryview], Any]
+    Decoder = Callable[[str], Decode]  # of an encoding; raises ``Unsupported`` for one that cannot be read
 
 __all__ = [
     "SCALARS",
     "TYPES",
     "Column",
+    "as_image",
+    "as_text",
+    "as_view",
+    "check_count",
+    "columns_of_file",
     "decoded",
+    "decoder",
     "fixed_size",
-    "is_bytes",
-    "is_text",
     "list_parts",
     "pillow_parts",
     "refusal",
+    "stored",
+    "value_of",
 ]
 
 _ERRORS = (
@@ -91,11 +98,13 @@ class _Layout(NamedTuple):
     columns: tuple[tuple[str, int | None, Decode | None], ...]
 
 
-def _view(data: memoryview) -> memoryview:
+def as_view(data: memoryview) -> memoryview:
+    """Return bytes as they are."""
     return data
 
 
-def _text(data: memoryview) -> str:
+def as_text(data: memoryview) -> str:
+    """Return a text in UTF-8."""
     return str(data, "utf-8")
 
 
@@ -109,7 +118,7 @@ def pillow_parts(data: memoryview) -> tuple[str, tuple[int, int], memoryview]:
     return str(data[12 : 12 + length], "ascii"), (width, height), data[12 + length :]
 
 
-def _image(data: memoryview) -> NDArray[Any]:
+def as_image(data: memoryview) -> NDArray[Any]:
     """Return the pixels of an image of Pillow: shape (height, width), or (height, width, bands)."""
     mode, (width, height), pixels = pillow_parts(data)
     if mode not in _MODES:
@@ -117,15 +126,16 @@ def _image(data: memoryview) -> NDArray[Any]:
     kind, bands = _MODES[mode]
     if mode == "1":
         row = -(-width // 8)
-        _check_count(row * height, len(pixels))
+        check_count(row * height, len(pixels))
         bits = np.unpackbits(np.frombuffer(pixels, np.uint8).reshape(height, row), axis=1, count=width)
         return bits.astype(bool)
     found = np.frombuffer(pixels, kind)
-    _check_count(width * height * bands, found.size)
+    check_count(width * height * bands, found.size)
     return found.reshape((height, width, bands) if bands > 1 else (height, width)).copy()
 
 
-def _check_count(stated: int, there: int) -> None:
+def check_count(stated: int, there: int) -> None:
+    """Raise ``Damaged`` if a value has another number of elements than its header states."""
     if stated != there:
         raise Damaged(f"its header states {stated} elements, and {there} are there")
 
@@ -172,28 +182,28 @@ class _Array(NamedTuple):
                 raise Damaged(f"it states {axes} axes in {len(data)} bytes")
             shape = tuple(np.frombuffer(data[at - axes * width : at], _SIZES[width.bit_length() - 1]).tolist())
         found = np.frombuffer(data[at:], f"<{np.dtype(kind).str[1:]}")
-        _check_count(prod(shape), found.size)
+        check_count(prod(shape), found.size)
         # A copy may be written to, is aligned, and does not keep the block that was read.
         return found.reshape(shape).copy()
 
 
 _DECODE: dict[str, Decode] = {
-    "bytes": _view,
-    "jpeg": _view,
-    "png": _view,
-    "str": _text,
+    "bytes": as_view,
+    "jpeg": as_view,
+    "png": as_view,
+    "str": as_text,
     "int": _int,
-    "str_int": lambda data: int(_text(data)),
-    "str_float": lambda data: float(_text(data)),
-    "str_decimal": lambda data: Decimal(_text(data)),
-    "json": lambda data: loads(_text(data)),
-    "pil": _image,
+    "str_int": lambda data: int(as_text(data)),
+    "str_float": lambda data: float(as_text(data)),
+    "str_decimal": lambda data: Decimal(as_text(data)),
+    "json": lambda data: loads(as_text(data)),
+    "pil": as_image,
     "jpeg_array": lambda data: [bytes(each) for each in list_parts(data, 0)],
     "jpegarray": lambda data: [bytes(each) for each in list_parts(data, 0)],
     # Four bytes are reserved.
     "list[jpeg]": lambda data: [bytes(each) for each in list_parts(data, 4)],
     "list[png]": lambda data: [bytes(each) for each in list_parts(data, 4)],
-    "list[pil]": lambda data: [_image(each) for each in list_parts(data, 4)],
+    "list[pil]": lambda data: [as_image(each) for each in list_parts(data, 4)],
 }
 
 
@@ -224,10 +234,25 @@ def _coder(encoding: str) -> tuple[Decode, int | None]:
     raise Unsupported(f"has the encoding {encoding!r}, which is unknown")
 
 
-def refusal(encoding: str) -> str:
+def decoder(encoding: str) -> Decode:
+    """Return the function that decodes values of an encoding.
+
+    Raises:
+        Unsupported: The encoding is unknown, or runs code.
+
+    """
+    return _coder(encoding)[0]
+
+
+def stored(encoding: str) -> Decode:  # noqa: ARG001  as ``decoder``
+    """Return the function that takes the bytes of a value as they are, whatever its encoding is."""
+    return as_view
+
+
+def refusal(encoding: str, coder: Decoder = decoder) -> str:
     """Return why values of an encoding cannot be read, as the end of a sentence; empty if they can be."""
     try:
-        _coder(encoding)
+        coder(encoding)
     except Unsupported as error:
         return error.message
     return ""
@@ -238,18 +263,28 @@ def fixed_size(encoding: str) -> int | None:
     return _coder(encoding)[1]
 
 
-def is_bytes(encoding: str) -> bool:
-    """Return whether values are bytes, such as an encoded image."""
-    return _DECODE.get(encoding) is _view
+def columns_of_file(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  may come from a file
+    """Return columns, which may come from a file.
 
+    Raises:
+        Unusable: They are not columns.
 
-def is_text(encoding: str) -> bool:
-    """Return whether values are texts."""
-    return _DECODE.get(encoding) is _text
+    """
+    try:
+        found: Any = tuple(Column(*each) for each in given)
+        valid = all(
+            isinstance(name, str) and isinstance(encoding, str) and (size is None or (type(size) is int and size > 0))
+            for name, encoding, size in found
+        )
+    except TypeError:
+        valid = False
+    if not valid:
+        raise Unusable(f"columns must be triples of name, encoding and size, got {given!r:.200}")
+    return cast("tuple[Column, ...]", found)
 
 
 @lru_cache(maxsize=256)
-def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], stored: bool) -> _Layout:  # noqa: FBT001  cached
+def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], coder: Decoder) -> _Layout:
     names = {*wanted}
     return _Layout(
         struct.Struct(f"<{sum(each.size is None for each in columns)}I"),
@@ -257,7 +292,7 @@ def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], stored: bool) 
             (
                 each.name,
                 each.size,
-                (_view if stored else _coder(each.encoding)[0]) if not names or each.name in names else None,
+                coder(each.encoding) if not names or each.name in names else None,
             )
             for each in columns
         ),
@@ -285,17 +320,17 @@ def value_of(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the c
 
 
 def decoded(
-    data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ...], *, stored: bool = False
+    data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ...], coder: Decoder = decoder
 ) -> dict[str, Any]:
     """Return the values of the wanted columns of a sample, in their order; none wanted: of all columns.
 
-    Bytes are views of ``data``. With ``stored``, every value is the bytes of its column.
+    Bytes are views of ``data``.
 
     Raises:
         Damaged: The bytes are not those of a sample with these columns.
 
     """
-    heads, layout = _layout(columns, wanted, stored)
+    heads, layout = _layout(columns, wanted, coder)
     at, end = heads.size, len(data)
     if at > end:
         raise Damaged(f"{end} bytes are fewer than the sizes of its columns")

@@ -29,6 +29,8 @@ FORMATS = {
     "tfrecord.gz": "compressed:CompressedTFRecordFormat",
     "mds": "mds:MdsFormat",
     "mds.zst": "mds:CompressedMdsFormat",
+    "litdata": "litdata:LitDataFormat",
+    "litdata.zst": "litdata:CompressedLitDataFormat",
 }
 # Formats of which another is a compressed form, which the same name asks for.
 _COMPRESSED = {"mds": "mds.zst"}

@@ -227,6 +227,9 @@ def heeds_ranges(response: Response) -> bool | None:
 
 def _same_range(response: Response, start: int, stop: int) -> None:
     found = response.headers.get("content-range", "")
+    # Almost every answer, at a third of the pattern's time: it is as long as was asked for.
+    if found.startswith(f"bytes {start}-{stop - 1}/"):
+        return
     if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
         ignored = Unusable("this server ignores Range: objects can only be read whole")
         ignored.code = RANGE_IGNORED

@@ -1,0 +1,318 @@
+"""Chunks of LitData, which an index.json names and describes: a sample is the leaves of a tree. Pure.
+
+Format: ``litdata/streaming/writer.py`` and ``framed_zstd.py`` of LitData 0.2.76. A chunk is the number of samples, the
+first byte of each and the end of the last (uint32 all), and the samples. A sample is the size of each leaf, a uint32
+each, and then the leaves. zstd compresses whole chunks, frames of several samples, or each sample.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from penstock.data.shards.compressed import inflated
+from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, extents_of
+from penstock.data.shards.litdata_columns import decoder
+from penstock.data.shards.mds import ColumnFormat
+from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
+from penstock.errors import Damaged, Unsupported, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.data.shards.format import Fields, Piece, Walk
+    from penstock.data.shards.mds_columns import Decoder
+
+__all__ = ["CompressedLitDataFormat", "LitDataFormat", "Named", "described_chunks"]
+
+_FIRST_BYTES = 16 << 10  # of the first request, which has the header of most chunks
+_MOST_PACKED = 2 << 30
+_MOST_NAME = 1 << 12
+_FRAMED = struct.Struct("<8sHHIII")  # magic, version, flags, samples, samples of a frame, frames
+_MAGIC = b"LDFZ01\0\0"
+_FRAME = np.dtype([("first", "<u4"), ("count", "<u4"), ("start", "<u8"), ("size", "<u4"), ("raw", "<u4")])
+_ROWS = b"LDARW01\0"  # the end of chunks of rows in Arrow
+
+
+class Named(NamedTuple):
+    """A chunk that index.json names: its file, its bytes (-1: not stated), and its samples."""
+
+    name: str
+    size: int
+    samples: int
+
+
+class _Unit(NamedTuple):
+    """The inflated bytes of several samples, and the place of each, and the end of the last."""
+
+    data: memoryview
+    places: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _LitDataChunks(ColumnFormat):
+    """Arguments and leaves of LitData's chunks."""
+
+    packed: str = ""
+
+    most_walks: ClassVar[int] = 32
+    # What each value of ``packed`` compresses; empty: nothing.
+    levels: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Check the arguments, which may come from a file."""
+        if self.packed not in self.levels:
+            raise Unusable(f"packed must be one of {self.levels}, got {self.packed!r}")
+        ColumnFormat.__post_init__(self)
+
+    @property
+    def coder(self) -> Decoder:
+        """The decoders of LitData's serializers."""
+        return decoder
+
+
+@dataclass(frozen=True, slots=True)
+class LitDataFormat(_LitDataChunks):
+    """Chunks of LitData whose samples have bytes of their own: ``sample["label"]`` is the value of a key.
+
+    Values of nested dicts and lists are named by their path, ``"meta.width"`` and ``"boxes.0"``, those of a tuple
+    ``"0"`` and ``"1"``. Encoded images, audio, video and files are bytes; ``pil`` is the array of its pixels; tensors
+    are arrays. A sample that is itself bytes or a text has no fields. Pickles are refused, as they can run any code:
+    leave them out with ``fields``.
+
+    Args:
+        fields: Names of the values to take; empty: all. A single name as a str, of bytes or texts: samples are these.
+        columns: Name and serializer of each value, as index.json has them.
+        packed: ``"sample"``: each sample is compressed with zstd.
+
+    Example:
+        >>> from penstock.data.shards.litdata import LitDataFormat
+        >>> LitDataFormat(fields=("image", "label")).wanted
+        ('image', 'label')
+
+    """
+
+    name: ClassVar[str] = "litdata"
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    levels: ClassVar[tuple[str, ...]] = ("", "sample")
+
+    def walk(self, size: int) -> Walk:
+        """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
+        return _walk(size)
+
+    def sample(self, data: memoryview) -> Fields | memoryview:
+        """Return the values of the sample in ``data``: see ``ShardFormat.sample``."""
+        return self.made(inflated(data) if self.packed else data)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
+    """Chunks of LitData that zstd compresses as a whole, or in frames of several samples: those of ``LitDataFormat``.
+
+    A chunk or frame is read and inflated at once, to at most 2 GiB and 200 times its bytes, and kept until its last
+    sample was delivered. Needs ``penstock[parquet]``.
+
+    Args:
+        fields: As for ``LitDataFormat``.
+        columns: As for ``LitDataFormat``.
+        packed: ``"chunk"`` or ``"batch"``: what is compressed.
+
+    Example:
+        >>> from penstock.data.shards.litdata import CompressedLitDataFormat
+        >>> CompressedLitDataFormat(fields=("image", "label"), packed="batch").fields
+        ('image', 'label')
+
+    """
+
+    name: ClassVar[str] = "litdata.zst"
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    most_walks: ClassVar[int] = 4
+    levels: ClassVar[tuple[str, ...]] = ("batch", "chunk")
+
+    packed: str = "batch"
+
+    def walk(self, size: int) -> Walk:
+        """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
+        if self.packed == "batch":
+            return (yield from _framed(size))
+        if size > _MOST_PACKED:
+            raise Unsupported(f"the compressed chunk has {size} bytes: write it again without compression")
+        raw = inflated((yield Ask(0, size)) if size else memoryview(b""))
+        places = _places(raw)
+        count = len(places) - 1
+        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
+        units = Units(*(np.array(each, dtype=np.int64) for each in one))
+        sizes = extents_of(places[:-1], places[1:]).sizes
+        return Extents(np.arange(count, dtype=np.int64), sizes, units=units)
+
+    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
+        """Return the samples of a chunk, or of a frame: see ``UnitFormat.decode``."""
+        raw = inflated(pieces[0].data)
+        return _Unit(raw, _places(raw) if self.packed == "chunk" else [*_summed(raw, len(self.columns))])
+
+    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
+        """Return sample ``number`` of a chunk, or of a frame: see ``UnitFormat.row``."""
+        return self.made(unit.data[unit.places[number] : unit.places[number + 1]])
+
+
+def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[Named], ColumnFormat]:
+    """Return the chunks that an index.json names, in order, and their format, with the ``fields`` of ``form``.
+
+    Raises:
+        Damaged: The file is not an index of LitData's chunks, or names files elsewhere.
+        Unsupported: The chunks are encrypted, hold rows of another kind, or a wanted value cannot be read.
+        Unusable: A wanted value is missing.
+
+    """
+    try:
+        index = json.loads(data)
+        config = index["config"]
+        _check_config(config)
+        tree = json.loads(config["data_spec"])[1]
+        names = [*_leaves(tree)]
+        columns = tuple(Column(*each, None) for each in zip(names, config["data_format"], strict=True))
+        packed = (config.get("compression_level") or "chunk") if config["compression"] else ""
+        found = [_named(each, exact=packed != "chunk") for each in index["chunks"]]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise Damaged(f"this is not an index.json of LitData's chunks ({error!r:.200})") from None
+    files = [each.name for each in found]
+    if len(set(files)) < len(files):
+        raise Damaged(f"index.json names {next(name for at, name in enumerate(files) if name in files[:at])!r} twice")
+    if len(set(names)) < len(names):
+        raise Damaged(f"the values have no names of their own: {names!r:.200}")
+    kind = next((each for each in (LitDataFormat, CompressedLitDataFormat) if packed in each.levels), None)
+    if kind is None:
+        raise Unsupported(f"the chunks are compressed by {packed!r}, which is not read")
+    alone = tree["type"] is None and not refusal(columns[0].encoding, decoder)
+    bare = alone and decoder(columns[0].encoding) in (as_view, as_text)
+    return found, kind(form.fields or (names[0] if bare else ()), columns, packed)
+
+
+def _check_config(config: dict[str, Any]) -> None:
+    if config.get("encryption"):
+        raise Unsupported("the chunks are encrypted: decrypt them, and write them again")
+    loader = config.get("item_loader") or "PyTreeLoader"
+    if loader != "PyTreeLoader":
+        raise Unsupported(
+            f"the chunks are for LitData's {loader}, and only those for PyTreeLoader are read: ps.TokenDataset reads "
+            "files of tokens, and ps.MapDataset.from_shards Parquet files"
+        )
+    compression = config["compression"]
+    if compression and str(compression).partition(":")[0] != "zstd":
+        raise Unsupported(f"the chunks are compressed with {compression!r}, which is not read: write them with zstd")
+
+
+def _leaves(spec: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the names of the leaves of a tree: the keys and numbers on the way to each."""
+    kind, children = spec["type"], spec["children_spec"]
+    if kind is None:
+        yield path or "0"
+        return
+    if kind in ("builtins.dict", "collections.OrderedDict", "collections.defaultdict"):
+        keys = json.loads(spec["context"])
+        # A defaultdict has its factory before its keys.
+        keys = keys[1] if kind == "collections.defaultdict" else keys
+    elif kind in ("builtins.tuple", "builtins.list"):
+        keys = range(len(children))
+    else:
+        raise Unsupported(f"the samples hold a {kind}, which is not read, only dicts, lists and tuples")
+    for key, child in zip(keys, children, strict=True):
+        yield from _leaves(child, f"{path}.{key}" if path else str(key))
+
+
+def _named(chunk: dict[str, Any], *, exact: bool) -> Named:
+    name, size, samples = chunk["filename"], chunk["chunk_bytes"], chunk["chunk_size"]
+    if not isinstance(name, str) or not 0 < len(name) < _MOST_NAME or "\0" in name or "/" in name or name == "..":
+        raise Damaged(f"index.json names {name!r:.200}, which cannot be a file in its folder")
+    if not all(type(each) is int and each >= 0 for each in (size, samples)):
+        raise ValueError(f"{chunk!r:.80} has no valid sizes")
+    return Named(name, size if exact else -1, samples)
+
+
+def _walk(size: int) -> Walk:
+    """Find the samples of a chunk that is not compressed: its header says where they are."""
+    if size < 8:  # noqa: PLR2004  the number of samples, and the end of none
+        raise Damaged(f"{size} bytes are not a chunk of LitData")
+    view = yield Ask(0, min(size, _FIRST_BYTES))
+    if view[:8] == _MAGIC:
+        raise Damaged("the chunk is compressed in frames, and index.json does not say so: write the index again")
+    count = int.from_bytes(view[:4], "little")
+    end = 8 + 4 * count
+    if end > size:
+        raise Damaged(f"a chunk of {size} bytes cannot have {count} samples")
+    if end > len(view):
+        view = memoryview(bytes(view) + (yield Ask(len(view), end)))
+    places = np.frombuffer(view[4:end], "<u4").astype(np.int64)
+    stop = size
+    if places[-1] < size:
+        last = bytes(view if len(view) == size else (yield Ask(max(len(view), size - len(_ROWS)), size)))
+        if last.endswith(_ROWS):
+            stop = int(places[-1])
+            if stop == end and count:
+                raise Unsupported(
+                    "the chunk holds rows in Arrow, as LitData writes dicts of nothing but JSON: write the samples "
+                    "with a value of bytes or an array, or as Parquet"
+                )
+    if places[0] != end or places[-1] != stop or (np.diff(places) <= 0).any():
+        raise Damaged(f"the offsets of {count} samples do not ascend from byte {end} to the end at byte {size}")
+    return extents_of(places[:-1].tolist(), places[1:].tolist())
+
+
+def _places(data: memoryview) -> list[int]:
+    """Return the first byte of each sample of an inflated chunk, and the end of the last."""
+    walk = _walk(len(data))
+    try:
+        ask = next(walk)
+        while True:
+            ask = walk.send(data[ask.start : ask.stop])
+    except StopIteration as end:
+        found: Extents = end.value
+        return [*found.offsets.tolist(), int((found.offsets + found.sizes)[-1]) if len(found.offsets) else len(data)]
+
+
+def _framed(size: int) -> Walk:
+    """Find the samples of a chunk of compressed frames."""
+    if size < _FRAMED.size:
+        raise Damaged(f"{size} bytes are not a chunk of frames of LitData")
+    view = yield Ask(0, min(size, _FIRST_BYTES))
+    magic, version, _, count, _, frames = _FRAMED.unpack_from(view)
+    if magic != _MAGIC or version != 1:
+        raise Damaged("the chunk does not begin as chunks of frames of LitData do: one of it and index.json is older")
+    middle = _FRAMED.size + 4 * (count + 1)
+    end = middle + _FRAME.itemsize * frames
+    if end > size:
+        raise Damaged(f"a chunk of {size} bytes cannot have {count} samples in {frames} frames")
+    if end > len(view):
+        view = memoryview(bytes(view) + (yield Ask(len(view), end)))
+    places = np.frombuffer(view[_FRAMED.size : middle], "<u4").astype(np.int64)
+    table = np.frombuffer(view[middle:end], _FRAME)
+    first, counts, starts, sizes, raw = (table[name].astype(np.int64) for name in table.dtype.names or ())
+    stops = starts + sizes
+    whole = (
+        (np.cumsum(counts) - counts == first).all()
+        and counts.sum() == count
+        and (counts > 0).all()
+        and np.array_equal(starts, np.concatenate(([end], stops[:-1])))
+        and (stops[-1] if frames else end) == size
+        and (np.diff(places) > 0).all()
+        and np.array_equal(places[np.append(first, count)], np.concatenate(([0], np.cumsum(raw))))
+    )
+    if not whole:
+        raise Damaged(f"the table of {frames} frames does not fit {count} samples in {size} bytes")
+    units = Units(first, raw, np.arange(1, frames + 1, dtype=np.int64), starts, stops)
+    return Extents(np.arange(count, dtype=np.int64), np.diff(places), units=units)
+
+
+def _summed(data: memoryview, leaves: int) -> Iterator[int]:
+    """Yield the first byte of each sample of an inflated frame, whose leaves' sizes say its end; and the last end."""
+    heads, at = struct.Struct(f"<{leaves}I"), 0
+    yield at
+    while at < len(data):
+        at += heads.size + sum(heads.unpack_from(data, at))
+        yield at
+    if at != len(data):
+        raise Damaged(f"the samples of a frame end at byte {at} of {len(data)}")
