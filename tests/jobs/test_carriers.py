@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import zarr
 
 import penstock as ps
 from benchmarks import jobs as benchmark
+from benchmarks import kills
 from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
 from penstock.interop.zarr import Store
@@ -176,6 +178,12 @@ def test_the_benchmark_measures_this_cluster_beside_processes(cluster, tmp_path,
     printed = capsys.readouterr().out
     assert "CPU seconds, Ray beside local: " in printed
     assert "seconds to the first new part of a driver that goes on: " in printed
+
+
+def test_the_benchmark_of_kills_finds_nothing_missing(cluster, server, capsys):
+    options = Namespace(objects=192, histories=1, seed=1, longest=60, kinds=["worker"])
+    kills.measure(kills.ours(cluster), server, options)
+    assert re.search(r"\nworker   \| [01] \| 0 \[\] \| 0 \| 0 \| 0 \[\]\n$", capsys.readouterr().out)
 
 
 def example(cluster, name, *words):

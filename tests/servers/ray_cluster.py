@@ -37,8 +37,10 @@ class RayCluster:
 
     @classmethod
     @contextmanager
-    def start(cls, nodes: int = 2, env: Mapping[str, str] | None = None) -> Iterator[Self]:
-        """Start a cluster; end all of its processes, whatever became of them."""
+    def start(
+        cls, nodes: int = 2, env: Mapping[str, str] | None = None, interpreter: str = sys.executable
+    ) -> Iterator[Self]:
+        """Start a cluster, whose workers run ``interpreter``; end all of its processes, whatever became of them."""
         # Short: paths of sockets have at most 107 bytes.
         folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         path = os.pathsep.join((f"{_ROOT}/src", str(_ROOT)))
@@ -51,7 +53,7 @@ class RayCluster:
         }
         # Another cluster that this machine may belong to.
         given.pop("RAY_ADDRESS", None)
-        words = [sys.executable, "-W", "ignore", "-m", "tests.servers.ray_cluster", folder, str(nodes)]
+        words = [interpreter, "-W", "ignore", "-m", "tests.servers.ray_cluster", folder, str(nodes)]
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=given
         )
