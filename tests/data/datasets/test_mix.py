@@ -235,6 +235,56 @@ def test_arrays_and_tokens_are_sources_too(sources, tmp_path):
     }
 
 
+def test_arrays_and_tokens_resume_on_other_ranks_and_workers(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(f"{tmp_path}/a.zarr", shape=(40, 4), chunks=(5, 4), dtype="int64")
+    array[:] = np.arange(160).reshape(40, 4)
+    for number in (1, 2, 3):
+        np.arange(number * 1000, number * 1000 + 101).astype("uint16").tofile(tmp_path / f"{number}.bin")
+    tokens = ps.TokenDataset.from_shards(f"{tmp_path}/{{1..2}}.bin", length=4, dtype="uint16", across=True)
+    more = ps.TokenDataset.from_shards(f"{tmp_path}/3.bin", length=4, dtype="uint16")
+    sources = {
+        "zarr": ps.ZarrDataset(f"{tmp_path}/a.zarr", shuffle=True, lanes=4),
+        "tokens": tokens,
+        "both": ps.concat(more, tokens[3:9]),
+    }
+
+    def loaders(world, workers, state=None):
+        made = []
+        for rank in range(world):
+            mix = ps.Mix(sources, weights={"zarr": 2, "tokens": 1, "both": 1})
+            options = {"shuffle": True, "place": Place(rank, world), "num_workers": workers}
+            made.append(ps.DataLoader(mix, 8 // world, **options))
+            if state is not None:
+                made[-1].load_state_dict(state)
+        return made
+
+    def batches(made, count=None):
+        """Return global batches: the samples of all ranks, sorted."""
+        together = itertools.islice(zip(*made, strict=True), count)
+        return [sorted(each.tolist() for part in parts for each in part) for parts in together]
+
+    whole = batches(loaders(1, 0))
+    assert {sum(each[0] < 1000 for each in batch) for batch in whole} == {4}
+    for first, then in (((1, 1), (2, 0)), ((2, 0), (4, 0)), ((4, 0), (1, 2))):
+        begun = loaders(*first)
+        assert batches(begun, 5) + batches(loaders(*then, begun[0].state_dict())) == whole
+
+
+def test_sources_whose_samples_do_not_stack_say_what_to_do(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    for width in (4, 5):
+        zarr.create_array(f"{tmp_path}/{width}", shape=(12, width), chunks=(3, width), dtype="int64")
+    sources = {f"{width}": ps.ZarrDataset(f"{tmp_path}/{width}", shuffle=True) for width in (4, 5)}
+    with pytest.raises(RuntimeError, match="equal size") as caught:
+        next(iter(ps.DataLoader(ps.Mix(sources), 8)))
+    with pytest.raises(
+        Unusable, match=r"got a ZarrDataset: arrays of .* joined by ps\.ZarrDataset\(\[…\], along=\"time\"\)"
+    ):
+        ps.concat(*sources.values())
+    assert any("return tensors of one shape, or pass collate_fn=list" in note for note in caught.value.__notes__)
+
+
 def broken(sample):
     if sample.key.endswith("3.bin"):
         raise ValueError("three")

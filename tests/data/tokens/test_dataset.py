@@ -305,6 +305,105 @@ def test_workers_of_other_processes_read_the_same(pair, context):
     assert sorted(each for batch in loader for each in batch.tolist()) == sorted(each.tolist() for each in dataset)
 
 
+@pytest.fixture(scope="module")
+def joined(folder, arrays, tmp_path_factory):
+    """Datasets of two folders and of two types of tokens, and a slice, and their samples."""
+    wide = tmp_path_factory.mktemp("wide")
+    (arrays[0][:9001] + np.uint32(70_000)).tofile(wide / "0.bin")
+    parts = (opened(folder), opened(wide, dtype="uint32"), opened(folder, across=True)[1740:1760])
+    expected = windows(arrays) + windows([arrays[0][:9001] + np.uint32(70_000)])
+    return parts, expected + windows([np.concatenate(arrays)])[1740:1760]
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("workers", [0, 2])
+def test_windows_of_datasets_end_to_end_come_once_in_each_order(joined, order, workers):
+    parts, expected = joined
+    loader = ps.DataLoader(ps.concat(*parts), 64, shuffle=order, num_workers=workers)
+    batches = [*loader]
+    assert {(each.dtype, each.shape[1:]) for each in batches} == {(torch.int64, (LENGTH,))}
+    found = [each for batch in batches for each in batch.tolist()]
+    assert sorted(found) == sorted(expected)
+    assert order or found == expected
+    if order is not True:
+        assert loader.stats().total.requests < 120 * max(workers, 1)
+
+
+def test_datasets_end_to_end_have_indices_and_slices(joined):
+    parts, expected = joined
+    both = ps.concat(ps.concat(*parts[:2]), parts[2])
+    assert len(both) == len(expected)
+    assert repr(both) == f"<ConcatTokens of {len(expected):,} samples in 3 parts>"
+    rows = [0, len(parts[0]), 7, -1, len(parts[0])]
+    assert [each.tolist() for each in both.__getitems__(rows)] == [expected[row] for row in rows]
+    assert [each.tolist() for each in both] == expected
+    at = len(parts[0])
+    assert [each.tolist() for each in both[at - 2 : at + 2]] == expected[at - 2 : at + 2]
+    with pytest.raises(IndexError, match="does not exist"):
+        both[len(expected)]
+    with pytest.raises(Unusable, match="must be of neighbours, got step 2"):
+        both[::2]
+
+
+@pytest.mark.parametrize("order", ["blocks", "lanes", "full"])
+def test_datasets_end_to_end_resume_on_other_ranks(folder, order):
+    dataset = ps.concat(opened(folder, stride=1500), opened(folder, length=LENGTH, stride=4000, across=True))
+    shuffle = ps.Lanes(block_bytes=20_000, window_blocks=4, lanes=4) if order == "lanes" else ORDERS[order]
+    expected = sorted(each.tolist() for each in dataset)
+
+    def loaders(world):
+        places = [ps.Place(rank, world) for rank in range(world)]
+        return [ps.DataLoader(dataset, 16 // world, shuffle=shuffle, seed=7, place=place) for place in places]
+
+    for first, then in ((1, 4), (4, 2), (2, 1)):
+        begun = loaders(first)
+        batches = itertools.islice(zip(*begun, strict=True), 4)
+        seen = [each.tolist() for batch in batches for part in batch for each in part]
+        state = begun[0].state_dict()
+        for loader in loaders(then):
+            loader.load_state_dict(state)
+            seen += [each.tolist() for batch in loader for each in batch]
+        # The last batch may be too short for all ranks.
+        assert {*map(tuple, seen)} == {*map(tuple, expected)}
+        assert len(seen) <= len(expected) + 3
+
+
+def test_state_of_other_datasets_end_to_end_is_refused(joined):
+    parts, _ = joined
+    state = ps.DataLoader(ps.concat(*parts), 8).state_dict()
+    ps.DataLoader(ps.concat(*parts), 8).load_state_dict(state)
+    with pytest.raises(StateMismatch):
+        ps.DataLoader(ps.concat(parts[1], parts[0], parts[2]), 8).load_state_dict(state)
+
+
+def test_datasets_end_to_end_stack_windows_of_one_length(folder, pair):
+    def first(*parts, **options):
+        return next(iter(ps.DataLoader(ps.concat(*parts), 4, **options)))
+
+    for parts, says in (
+        ((opened(folder), opened(folder, length=50)), "int64 windows of 40 tokens and int64 windows of 50 tokens"),
+        ((opened(folder), opened(folder, output="numpy")), "int64 windows of 40 tokens and uint16 windows of 40"),
+        ((opened(folder), opened(pair, length=None, dtype=None)), "int64 windows of 40 tokens and whole sequences"),
+    ):
+        with pytest.raises(Unusable, match=f"a batch is one array, and the datasets have {says}.* or pass collate_fn="):
+            first(*parts)
+        with pytest.raises(Unusable, match="a batch is one array"):
+            ps.DataLoader(ps.Mix({"a": parts[0], "b": parts[1]}), 4)
+        assert len(first(*parts, collate_fn=list)) == 4
+    assert first(*[opened(folder, output="numpy")] * 2).dtype == np.uint16
+    assert [len(each) for each in first(*[opened(pair, length=None, dtype=None)] * 2)] == [10, 2, 30, 0]
+    doubled = opened(folder, transform=lambda tokens: 2 * tokens)
+    assert first(doubled, opened(folder))[0].tolist() == (2 * opened(folder)[0]).tolist()
+
+
+def test_datasets_of_other_kinds_are_not_joined_with_tokens(folder):
+    for others in ((ps.MapDataset.from_prefix(f"{folder}/"),), (ps.Mix({"a": opened(folder)}),), ("a",)):
+        with pytest.raises(Unusable, match="concat joins a TokenDataset with others of its kind, got a"):
+            ps.concat(*others, opened(folder))
+    with pytest.raises(Unusable, match="map-style datasets are the loader's"):
+        ps.concat(opened(folder), shuffle=True)
+
+
 def test_copies_read_the_same(folder):
     dataset = opened(folder)
     copy = pickle.loads(pickle.dumps(dataset))

@@ -54,7 +54,16 @@ if TYPE_CHECKING:
 
     Reads = tuple[Source, Iterator[Span]]
 
-__all__ = ["BatchSampler", "BatchableDataset", "Batched", "PlannedSample", "Resumable", "SourceShare", "planned"]
+__all__ = [
+    "BatchSampler",
+    "BatchableDataset",
+    "Batched",
+    "PlannedSample",
+    "Resumable",
+    "SourceShare",
+    "check_kinds",
+    "planned",
+]
 
 
 class Resumable:
@@ -289,6 +298,16 @@ class BatchableDataset:
         """Return this dataset's batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
         raise NotImplementedError
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Descriptions of the samples, which stack with others of the same description; empty: not known."""
+        return frozenset()
+
+    @property
+    def end_to_end(self) -> Callable[[Sequence[Any]], Any] | None:
+        """The function with which ``ps.concat`` joins datasets of this kind; None: catalogs are joined."""
+        return None
+
 
 class SourceShare(NamedTuple):
     """Counts of a source of a ``ps.Mix``, over all processes of this rank, since its loader was made.
@@ -444,12 +463,26 @@ def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> A
     return default_collate_fn_map[np.ndarray](writable, collate_fn_map=collate_fn_map)
 
 
+def check_kinds(dataset: BatchableDataset) -> None:
+    """Refuse samples of which no batch can be made without a function of the user's.
+
+    Raises:
+        Unusable: They are of several kinds.
+
+    """
+    if len(dataset.kinds) > 1:
+        raise Unusable(
+            f"a batch is one array, and the datasets have {' and '.join(sorted(dataset.kinds))}: give all the same "
+            "length= and output=, or pass collate_fn="
+        )
+
+
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
     if isinstance(samples[0], Sample):
         return samples
     try:
         return collate(samples, collate_fn_map={**default_collate_fn_map, np.ndarray: _arrays})
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, AttributeError) as error:
         error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
         raise
 

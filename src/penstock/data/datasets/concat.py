@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset, ResumableSamples
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
@@ -53,19 +53,20 @@ class _Concat(JoinedDataset):
 
     """
 
-    parts: tuple[CatalogDataset, ...]
+    parts: tuple[Any, ...]  # CatalogDataset; of datasets of another kind, their own
+    classes: tuple[str, ...] = ()
+    _mixed = False
 
     def __init__(self, parts: Sequence[CatalogDataset]) -> None:
         """Join ``parts``; read nothing."""
         self.classes, named = relabelled(parts)
         self.join(named, [len(each.catalog) for each in named])
-        self._mixed = False
 
     def portions(self) -> list[int]:
         """Return the ``Member.share`` of each part; in catalog order, one part reads at a time."""
         return shares(self._lengths) if self._mixed else super().portions()
 
-    def with_parts(self, classes: tuple[str, ...], parts: Sequence[CatalogDataset]) -> Self:
+    def with_parts(self, classes: tuple[str, ...], parts: Sequence[BatchableDataset]) -> Self:
         """Return this dataset of the same ``parts`` with labels that are numbers in ``classes``."""
         dataset = copy(self)
         dataset.classes = classes
@@ -136,7 +137,6 @@ class ConcatMap(_Concat, Dataset[Any]):
     """
 
     takes_order = True
-    parts: tuple[MapDataset, ...]
 
     def __len__(self) -> int:
         """Return the number of samples of all parts."""
@@ -162,8 +162,8 @@ class ConcatMap(_Concat, Dataset[Any]):
         """Yield all samples in order, read ahead."""
         return chain.from_iterable(self.parts)
 
-    def _sliced(self, rows: range) -> ConcatMap:
-        found, step = list[MapDataset](), rows.step
+    def _sliced(self, rows: range) -> Self:
+        found, step = list[Any](), rows.step
         for part, start, stop in zip(self.parts, self._bounds, self._bounds[1:], strict=False):
             low = -(-(start - rows.start) // step) if step > 0 else -(-(stop - 1 - rows.start) // step)
             high = -(-(stop - rows.start) // step) if step > 0 else (start - rows.start) // step + 1
@@ -171,7 +171,7 @@ class ConcatMap(_Concat, Dataset[Any]):
             if len(mine):
                 last = mine.stop - start
                 found.append(part[mine.start - start : None if last < 0 else last : step])
-        return ConcatMap(found[:: 1 if step > 0 else -1] or [self.parts[0][:0]])
+        return type(self)(found[:: 1 if step > 0 else -1] or [self.parts[0][:0]])
 
     def batched(
         self,
@@ -196,7 +196,12 @@ class ConcatMap(_Concat, Dataset[Any]):
         """
         order, iterations = self.fitted(shuffle), Iterations(place)
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
-        return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
+        dataset, collate_fn = self._collated(plan.batch) if collate_fn is None else (self, collate_fn)
+        return Batched(dataset.ordered(order, iterations), plan, iterations, collate_fn)
+
+    def _collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:  # noqa: ARG002  for subclasses
+        """Return this dataset as its samples are collated, and the function that does; None: torch's."""
+        return self, None
 
 
 class ConcatIterable(_Concat, TorchIterableDataset[Any]):
@@ -262,7 +267,7 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
 
 
 def concat(
-    *datasets: MapDataset | IterableDataset | ConcatMap | ConcatIterable,
+    *datasets: BatchableDataset,
     shuffle: bool | Order = False,
     seed: int = 0,
     place: PlaceLike = None,
@@ -275,8 +280,12 @@ def concat(
     If datasets have classes, those of the result are their union, sorted by name, and labels are numbers in it. Samples
     of datasets without classes keep the labels that they have.
 
+    Token datasets join token datasets: of several stores, of several types of tokens, of slices. Arrays of several
+    stores are joined by ``ps.ZarrDataset(…, along="time")``.
+
     Args:
-        *datasets: The datasets, in the order of their samples.
+        *datasets: The datasets, in the order of their samples: ``MapDataset``, ``IterableDataset`` and what ``concat``
+            returns; or ``TokenDataset`` and what it returns.
         shuffle: Order of all samples, if one of the datasets is an ``IterableDataset``, which then has no ``shuffle``
             of its own. Map-style datasets alone are ordered by the loader: ``ps.DataLoader(dataset, …, shuffle=True)``.
         seed: Seed of the order, as for ``IterableDataset``.
@@ -300,15 +309,26 @@ def concat(
     for each in datasets:
         given: Any = each
         parts += given.parts if isinstance(given, _Concat) else [given]
-    _check(parts)
-    if all(isinstance(part, MapDataset) for part in parts):
+    kinds = (each.end_to_end for each in parts if isinstance(each, BatchableDataset))
+    kind: Callable[[Sequence[Any]], Any] | None = next(filter(None, kinds), None)
+    if kind is None:
+        _check(parts)
+        kind = ConcatMap if all(isinstance(part, MapDataset) for part in parts) else None
+    if kind is not None:
         if shuffle is not False or seed or place is not None:
             raise Unusable("shuffle, seed and place of map-style datasets are the loader's: ps.DataLoader(dataset, …)")
-        return ConcatMap(parts)
+        joined: ConcatMap = kind(parts)
+        return joined
     for each in datasets:
         if isinstance(each, (IterableDataset, ConcatIterable)) and not isinstance(each._order, CatalogOrder):  # noqa: SLF001
             raise Unusable("the order is one over all samples: ps.concat(…, shuffle=True), and datasets without one")
     return ConcatIterable(parts, shuffle=shuffle, seed=seed, place=place)
+
+
+_INSTEAD = {
+    "ZarrDataset": ': arrays of several stores are joined by ps.ZarrDataset([…], along="time")',
+    "Mix": ": give its sources to one ps.Mix",
+}
 
 
 def _check(parts: Sequence[Any]) -> None:
@@ -322,7 +342,10 @@ def _check(parts: Sequence[Any]) -> None:
         raise Unusable("concat takes datasets: ps.concat(first, second)")
     for part in parts:
         if not isinstance(part, (MapDataset, IterableDataset)):
-            raise Unusable(f"concat takes MapDataset and IterableDataset, got a {type(part).__name__}")
+            raise Unusable(
+                f"concat takes MapDataset and IterableDataset, or TokenDataset, got a {type(part).__name__}"
+                f"{_INSTEAD.get(type(part).__name__, '')}"
+            )
         kind = MapDataset if isinstance(part, MapDataset) else IterableDataset
         for name in ("__len__", "__iter__"):
             if getattr(type(part), name, None) is not getattr(kind, name, None) and not isinstance(part, Part):

@@ -81,6 +81,11 @@ class JoinedDataset(BatchableDataset):
         """Whether making a sample costs CPU time in any of the parts."""
         return any(each.decodes for each in self.parts)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Descriptions of the samples of all parts."""
+        return frozenset().union(*(each.kinds for each in self.parts))
+
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches``, each as its own part reads it."""
         return JointReading(self.members({}), batches, self.split, workers)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, get_args
 import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
+from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare, check_kinds
 from penstock.data.datasets.concat import ConcatIterable, ConcatMap, relabelled
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.iteration import Iterations
@@ -205,6 +205,11 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         """Whether making a sample of any source costs CPU time."""
         return any(source.decodes for source in self.sources.values())
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Descriptions of the samples of all sources."""
+        return frozenset().union(*(each.kinds for each in self.sources.values()))
+
     def batched(
         self,
         batch_size: int,
@@ -227,6 +232,8 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             place: This process's rank, as for ``IterableDataset``.
 
         """
+        if collate_fn is None:
+            check_kinds(self)
         prepared = self._batched(batch_size, shuffle=shuffle, seed=seed, place=place)
         order = self._mixture(prepared)
         plan = MixturePlan(samples=order.samples, batch=batch_size, order=order, seed=seed, tail=tail)
@@ -580,7 +587,8 @@ def _named(sources: Mapping[str, BatchableDataset]) -> tuple[tuple[str, ...], di
     found: dict[str, BatchableDataset] = {}
     for name, dataset in sources.items():
         if isinstance(dataset, (ConcatMap, ConcatIterable)):
-            found[name] = dataset.with_parts(classes, [next(after) for _ in dataset.parts])
+            parts = [next(after) if isinstance(part, CatalogDataset) else part for part in dataset.parts]
+            found[name] = dataset.with_parts(classes, parts)
         else:
             found[name] = next(after) if isinstance(dataset, CatalogDataset) else dataset
     return classes, found

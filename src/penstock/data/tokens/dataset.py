@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.batched import BatchableDataset, Batched, check_kinds
+from penstock.data.datasets.concat import ConcatMap
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.reading import in_lists
-from penstock.data.order.orders import CatalogOrder
+from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.lanes import Lanes
+from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.reading import TokenReading
-from penstock.data.tokens.runs import fitted_order, runs_of
+from penstock.data.tokens.runs import block_sizes, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable, public_url
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["Stacked", "TokenDataset"]
+__all__ = ["ConcatTokens", "Stacked", "TokenDataset"]
 
 Format = Literal["megatron", "raw", "llmc", "npy"]
 
@@ -219,6 +222,13 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return self.windows.dtype
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The type and the length of the samples; with a transform, they are not known."""
+        shape, dtype = self.windows.shape, self.dtype if self._numpy else "int64"
+        samples = f"{dtype} windows of {shape.length:,} tokens" if shape.length else f"whole {shape.units}"
+        return frozenset() if self.transform is not None else frozenset({samples})
+
+    @property
     def contents(self) -> Windows:
         """The samples, whose digest is part of a state."""
         return self.windows
@@ -261,7 +271,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order, read ahead in requests of about 1 MiB."""
-        reading = self._ordered(CatalogOrder()).reading(([index] for index in range(len(self))), 1)
+        reading = self.ordered(CatalogOrder()).reading(([index] for index in range(len(self))), 1)
         return (each for [each] in in_lists(reading))
 
     def batched(
@@ -288,18 +298,21 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """
         order, iterations = fitted_order(shuffle, self.windows), Iterations(place)
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
-        dataset = self._ordered(order)
-        dataset._place = iterations  # noqa: SLF001  itself
-        if collate_fn is None and self.transform is None:
-            length = self.windows.shape.length
-            dataset._own = not length  # noqa: SLF001  itself
-            collate_fn = Stacked(self.dtype, plan.batch, length, numpy=self._numpy) if length else list
+        dataset = self.ordered(order, iterations)
+        if collate_fn is None:
+            [dataset], collate_fn = _stacked([dataset], plan.batch)
         return Batched(dataset, plan, iterations, collate_fn)
 
-    def _ordered(self, order: Order) -> Self:
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request."""
         dataset = copy(self)
-        dataset._runs = runs_of(self.windows, order)  # noqa: SLF001  itself
+        dataset._runs, dataset._place = runs_of(self.windows, order), iterations  # noqa: SLF001  itself
         return dataset
+
+    @property
+    def end_to_end(self) -> type[ConcatTokens]:
+        """The class of token datasets end to end, as ``ps.concat`` makes them."""
+        return ConcatTokens
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> TokenReading:
         """Return the samples of ``batches``, cut from runs as these are read.
@@ -368,6 +381,76 @@ class Stacked:
         batch = self._pool.empty(stored.shape, self._dtype)
         batch[...] = stored
         return batch if self._numpy else torch.from_numpy(batch)
+
+
+class ConcatTokens(ConcatMap):
+    """Token datasets end to end, as ``ps.concat`` makes them.
+
+    Attributes:
+        parts: The datasets, in order; each keeps its transform and its store.
+
+    """
+
+    parts: tuple[TokenDataset, ...]
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        """Join ``parts``; read nothing.
+
+        Raises:
+            Unusable: A part is no token dataset.
+
+        """
+        for each in parts:
+            if not isinstance(each, TokenDataset):
+                raise Unusable(
+                    f"concat joins a TokenDataset with others of its kind, got a {type(each).__name__}: ps.Mix takes "
+                    "datasets of any kind, each with its share"
+                )
+        self.join(parts, [*map(len, parts)])
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read samples, those of each part with all requests in flight at once."""
+        numbers, inner = self.split([sample_number(index, len(self)) for index in indices])
+        found: dict[int, Iterator[Any]] = {}
+        for number in {*numbers}:
+            mine = [index for index, of in zip(inner, numbers, strict=True) if of == number]
+            found[number] = iter(self.parts[number].__getitems__(mine))
+        return [next(found[number]) for number in numbers]
+
+    def fitted(self, shuffle: object) -> Order:
+        """Return the order for ``shuffle=``, with blocks cut by bytes within the parts.
+
+        Raises:
+            Unusable: ``shuffle`` is neither True nor False nor an order.
+
+        """
+        order = order_of(shuffle)
+        return order.fitted(self._block_sizes) if isinstance(order, (BlockShuffle, Lanes)) else order
+
+    def _block_sizes(self, block_bytes: int) -> NDArray[np.int64]:
+        found = [np.zeros(0, np.int64)]
+        for part in self.parts:
+            sizes, count = block_sizes(part.windows, block_bytes), len(part)
+            found.append(np.diff(np.arange(0, count, sizes), append=count) if isinstance(sizes, int) else sizes)
+        return np.concatenate(found)
+
+    def _collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
+        check_kinds(self)
+        parts, collate_fn = _stacked(self.parts, batch)
+        return self.with_parts((), parts), collate_fn
+
+
+def _stacked(parts: Sequence[TokenDataset], batch: int) -> tuple[list[TokenDataset], Callable[[list[Any]], Any] | None]:
+    """Return ``parts`` as their samples are collated, and the function that does; None: torch's ``default_collate``."""
+    if any(each.transform is not None for each in parts):
+        return [*parts], None
+    length, dtypes = parts[0].windows.shape.length, {each.dtype for each in parts}
+    if not length or len(dtypes) > 1:
+        return [*parts], None if length else list
+    viewed = [copy(each) for each in parts]
+    for each in viewed:
+        each._own = False  # noqa: SLF001  of this file
+    return viewed, Stacked(parts[0].dtype, batch, length, numpy=parts[0]._numpy)  # noqa: SLF001  of this file
 
 
 def _check(transform: object, output: object) -> None:

@@ -8,6 +8,7 @@ of a run is that of its cell plus that of its stretch: both only grow, so each p
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.data.tokens.windows import Piece, Windows
     from penstock.values import Span
 
-__all__ = ["TokenRuns", "fitted_order", "runs_of"]
+__all__ = ["TokenRuns", "block_sizes", "fitted_order", "runs_of"]
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -44,14 +45,14 @@ def fitted_order(shuffle: object, windows: Windows) -> Order:
 
     """
     order = order_of(shuffle)
+    return order.fitted(partial(block_sizes, windows)) if isinstance(order, (BlockShuffle, Lanes)) else order
 
-    def cut(block_bytes: int) -> int | NDArray[np.int64]:
-        """Return the number of samples of a block; of each block, if samples have different lengths."""
-        if windows.shape.length:
-            return max(1, block_bytes // windows.mean_bytes)
-        return np.diff(_cuts(windows, block_bytes), append=len(windows))
 
-    return order.fitted(cut) if isinstance(order, (BlockShuffle, Lanes)) else order
+def block_sizes(windows: Windows, block_bytes: int) -> int | NDArray[np.int64]:
+    """Return the number of samples of a block; of each block, if samples have different lengths."""
+    if windows.shape.length:
+        return max(1, block_bytes // windows.mean_bytes)
+    return np.diff(_cuts(windows, block_bytes), append=len(windows))
 
 
 def runs_of(windows: Windows, order: Order) -> TokenRuns:
