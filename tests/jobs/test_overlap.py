@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
 import penstock as ps
 from penstock.errors import Unusable
+from penstock.jobs.parts import sync as parts
 from penstock.jobs.sync import Sieve
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer
@@ -82,8 +84,24 @@ def test_two_names_of_a_bucket_keep_the_source(names, turned, prefix, base, part
     assert before <= set(keys(mine))
 
 
-def test_a_part_keeps_what_another_part_has_at_the_source(names, tmp_path):
+@pytest.mark.parametrize("later", [False, True])
+def test_parts_list_the_source_again_only_for_what_looks_like_it(s3, names, tmp_path, monkeypatch, later):
     mine, its = names
+    fill(mine, from_a=b"a", from_m=b"m", from_z=b"z", to_b=b"old", to_n=b"older")
+    # The plan's sieve knows all that is older than it.
+    monkeypatch.setattr(parts, "time", lambda: time.time() + (0 if later else 3600))
+    before = len(s3.seen())
+    found = ps.sync(f"{mine}from/", f"{its}to/", delete=True, job=tmp_path / "job", part_objects=1)
+    assert (found.copied, found.deleted) == (3, 2)
+    lists = sum(seen.verb == "list" for seen in s3.seen()[before:])
+    # One of the plan, two of each part, and one of each part that deletes.
+    assert lists == 1 + 3 * 2 + (2 if later else 0)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_part_keeps_what_another_part_has_at_the_source(names, tmp_path, monkeypatch, later):
+    mine, its = names
+    monkeypatch.setattr(parts, "time", lambda: time.time() + (0 if later else 3600))
     fill(mine, sub_a=b"a", sub_n=b"n", sub_z=b"z")
     with pytest.raises(Unusable, match="under another name"):
         # The last part has z, and would delete sub/a and sub/n.
@@ -126,3 +144,10 @@ def test_sieve_holds_all_added_entries_and_almost_no_others():
     assert sum(sieve.may_hold(ObjectMeta(f"{number}", number + 1)) for number in range(10_000)) < 10
     sieve.add(ObjectMeta("page", UNKNOWN_SIZE))
     assert sieve.may_hold(ObjectMeta("page", 5))
+    kept = Sieve(sieve.bits, 5000.0)
+    assert kept.may_hold(ObjectMeta("folder/7", 7, modified=1.0))
+    assert [kept.may_hold(ObjectMeta("other", 7, modified=each)) for each in (4099.0, 4101.0, None)] == [
+        False,
+        True,
+        True,
+    ]

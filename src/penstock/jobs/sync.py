@@ -9,7 +9,9 @@ import os
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TypedDict
@@ -20,7 +22,7 @@ from penstock.engine.listing.select import selector
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.jobs import steps
 from penstock.jobs.copy import Job, copy, cost_bytes, silent_bytes
-from penstock.jobs.evidence import Rule, is_proven, merged, verdict
+from penstock.jobs.evidence import SKEW_S, Rule, is_proven, merged, verdict
 from penstock.jobs.guard import LinkCheck, check_names, clear, clear_unfinished, folding, in_the_way, link_on_the_way
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import Destination, Origin, plan
@@ -316,6 +318,8 @@ class Run:
         mirror: The two trees.
         unchanged: Number of objects so far that the destination already had.
         unchanged_bytes: Their bytes.
+        sieve: Returns a sieve of the source's objects, or None without one; called if something is to be deleted, and
+            the two sides are not surely apart.
 
     """
 
@@ -334,10 +338,10 @@ class Run:
         self.options = options
         after, until = piece
         self.mirror = replace(opened(source, dest, options, store), after=after, until=until)
-        # A range is compared with all of the source only where something is to be deleted.
-        self._seen = Sieve() if options.delete and self.mirror.whole and not self.mirror.apart else None
-        if self._seen is not None:
-            self.mirror = replace(self.mirror, seen=self._seen.add)
+        seen = Sieve() if options.delete and self.mirror.whole and not self.mirror.apart else None
+        if seen is not None:
+            self.mirror = replace(self.mirror, seen=seen.add)
+        self.sieve: Callable[[], Sieve | None] = lambda: seen
         self.unchanged = self.unchanged_bytes = 0
         self._directory = self.mirror.identity()
         here, there = local(self.mirror.source), local(self.mirror.target)
@@ -395,9 +399,10 @@ class Run:
 
     def _overlap(self) -> Outcome | None:
         """Return the failure of a destination that may contain the source, or lie in it, under a different name."""
-        if self.mirror.apart:
+        if not self._surplus or self.mirror.apart:
             return None
-        suspects = self._surplus if self._seen is None else filter(self._seen.may_hold, self._surplus)
+        sieve = self.sieve()
+        suspects = self._surplus if sieve is None else filter(sieve.may_hold, self._surplus)
         if (found := overlap(self.mirror, suspects)) is None:
             return None
         its, mine = found
@@ -557,29 +562,40 @@ _LOOKS = 8
 
 
 class Sieve:
-    """Bloom filter of the last key components and sizes of objects, with a fixed memory size."""
+    """Bloom filter of the last key components and sizes of objects, with a fixed memory size.
 
-    __slots__ = ("_bits",)
+    Args:
+        bits: Those of a sieve that was kept; default: none are set.
+        until_s: When the listing of its objects began, in seconds since the epoch: it may lack objects written later.
+            Default: never.
 
-    def __init__(self) -> None:
-        """Create an empty filter."""
-        self._bits = bytearray(_SIEVE_BYTES)
+    """
+
+    __slots__ = ("_until_s", "bits")
+
+    def __init__(self, bits: bytes = b"", until_s: float = inf) -> None:
+        """Create a filter."""
+        self.bits = bytearray(bits) or bytearray(_SIEVE_BYTES)
+        self._until_s = until_s
 
     def add(self, meta: ObjectMeta) -> None:
         """Add an object."""
         for at in _bits(meta.key, meta.size):
-            self._bits[at >> 3] |= 1 << (at & 7)
+            self.bits[at >> 3] |= 1 << (at & 7)
 
     def may_hold(self, meta: ObjectMeta) -> bool:
         """Return whether an object of this name, and of this or an unknown size, may have been added."""
+        if self._until_s < inf and (meta.modified is None or meta.modified > self._until_s - SKEW_S):
+            return True
         return any(
-            all(self._bits[at >> 3] & 1 << (at & 7) for at in _bits(meta.key, size))
+            all(self.bits[at >> 3] & 1 << (at & 7) for at in _bits(meta.key, size))
             for size in (meta.size, UNKNOWN_SIZE)
         )
 
 
 def _bits(key: str, size: int) -> Iterator[int]:
-    drawn = hash((_name(key), size))
+    # Python's own hashes differ from process to process.
+    drawn = int.from_bytes(blake2b(b"%d %s" % (size, _order(_name(key))), digest_size=8).digest())
     low, high = drawn & 0xFFFFFFFF, drawn >> 32 | 1
     return ((low + number * high) % (_SIEVE_BYTES << 3) for number in range(_HASHES))
 

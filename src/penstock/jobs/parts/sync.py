@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from struct import Struct
+from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.errors import Unusable, public_url
@@ -16,10 +19,12 @@ from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.parts.operation import Operation, Planned, fail
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
-from penstock.jobs.sync import Run, SyncKeywords, SyncOptions
+from penstock.jobs.selection import local
+from penstock.jobs.sync import Run, Sieve, SyncKeywords, SyncOptions
 from penstock.options import StoreOptions
 from penstock.progress import bar
-from penstock.values import check_keywords, whole
+from penstock.source import open_source
+from penstock.values import Span, check_keywords, whole
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +39,8 @@ __all__ = ["PART_OBJECTS", "OfRanges", "copy_tree", "cut", "in_parts", "resume",
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
+# Of a kept sieve: when its listing began.
+_HEAD = Struct("<d")
 
 
 def sync(  # noqa: PLR0913  see design/0105
@@ -205,8 +212,9 @@ def _in_parts(
     if how.on is not None and report is not None:
         raise Unusable("report= lists what this process copies, and on= copies elsewhere: read the records of the job")
     here, there = (side.url(prefix) for side, prefix in run.mirror.trees)
-    check_apart(Records(job, store), here, there)
-    operation = _Sync(here, there, run.options, store, part_objects)
+    records = Records(job, store)
+    check_apart(records, here, there)
+    operation = _Sync(here, there, run.options, store, part_objects, records.url)
     with ledger(report, run.mirror.trees) as note:
         sums = Job(operation, job, replace(how, note=note)).work()
     found = Synced(parts=sums.parts, parts_done=sums.parts_done, parts_failed=sums.parts_failed, seconds=sums.seconds)
@@ -267,6 +275,7 @@ class _Sync(OfRanges):
     options: SyncOptions
     store: StoreOptions | str
     part_objects: int
+    job: str
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -278,17 +287,24 @@ class _Sync(OfRanges):
 
     def planned(self) -> Planned:
         """List the source."""
-        mirror = self._run().mirror
+        run, began_s = self._run(), time()
+        mirror, sieve = run.mirror, run.sieve()
         # Raises where there is nothing.
         found = mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
         skip = len(mirror.prefix)
         planned = in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
+        if sieve is not None:
+            source, key = open_source(self._kept, self.store)
+            source.put(key, _HEAD.pack(began_s) + sieve.bits)
         # What the destination has is deleted by one part.
         return planned if planned.parts else Planned([("", 0, 0)], 0, 0)
 
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
         """Compare the range on both sides, copy what differs, and delete."""
         run = self._run(part.piece)
+        if not run.mirror.whole and not local(run.mirror.target):
+            # A file may have come later than its time says.
+            run.sieve = partial(_sieve, self._kept, self.store)
         counts, first = Synced(), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
@@ -305,5 +321,17 @@ class _Sync(OfRanges):
         """Remove what killed writers have left in a directory, once for all parts."""
         self._run().clear()
 
+    @property
+    def _kept(self) -> str:
+        return Records(self.job, self.store).place("source.sieve")
+
     def _run(self, piece: tuple[str, str | None] = ("", None)) -> Run:
         return Run(self.source, self.dest, self.options, self.store, piece)
+
+
+@lru_cache(maxsize=1)
+def _sieve(url: str, store: StoreOptions | str) -> Sieve:
+    """Return the sieve of the source's objects that the planner has kept."""
+    source, key = open_source(url, store)
+    data = source.read(Span(key))
+    return Sieve(data[_HEAD.size :], *_HEAD.unpack(data[: _HEAD.size]))
