@@ -311,8 +311,12 @@ class TestRefusals:
             with pytest.raises(Unusable, match=told):
                 ps.sync(*trees[:2], **options)
         copied(trees)
-        with pytest.raises(Unusable, match="the job there is another"):
+        with pytest.raises(
+            Unusable, match="the job there is another: sync with delete=False, not sync with delete=True;"
+        ):
             mirrored(trees)
+        with pytest.raises(TypeError):
+            ps.copy_tree(*trees[:2], job=None)
 
     def test_a_source_with_nothing_in_it(self, trees, tmp_path):
         (tmp_path / "empty").mkdir()

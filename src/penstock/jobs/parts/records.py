@@ -24,7 +24,7 @@ from penstock.values import Span, as_folder
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
@@ -207,9 +207,12 @@ class Records:
                 if (found := self.plan()) is None:
                     raise
         if found.identity != like.identity:
+            # Of two jobs of one operation, what differs says enough.
+            pairs = like.arguments.items() if found.operation == like.operation else ()
+            alike = {name for name, value in pairs if found.arguments.get(name, ...) == value}
+            its, mine = (f"{each.operation} with {_shown(each.arguments, alike)}" for each in (found, like))
             raise Unusable(
-                f"the job there is another: {found.operation} with {_shown(found.arguments)}, not {like.operation} "
-                f"with {_shown(like.arguments)}; choose another job=, or delete it (penstock jobs rm)",
+                f"the job there is another: {its}, not {mine}; choose another job=, or delete it (penstock jobs rm)",
                 url=self.url,
             )
         return found
@@ -335,5 +338,5 @@ def _record(data: bytes, url: str) -> PartRecord:
     raise Damaged("this is not the record of a part", url=url)
 
 
-def _shown(arguments: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+def _shown(arguments: Mapping[str, Any], without: Collection[str]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name not in without)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -27,7 +28,6 @@ from penstock.source import open_source
 from penstock.values import Span, check_keywords, whole
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator
 
     from penstock.errors import PenstockError
@@ -189,7 +189,7 @@ def copy_tree(  # noqa: PLR0913  see design/0091
 
     """
     return sync(
-        source, dest, job=job, part=part, on=on, part_objects=part_objects, report=report, progress=progress,
+        source, dest, job=os.fspath(job), part=part, on=on, part_objects=part_objects, report=report, progress=progress,
         processes=processes, store=store, checksum=checksum, include=include, exclude=exclude,
     )  # fmt: skip
 
