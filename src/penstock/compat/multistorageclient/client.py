@@ -362,7 +362,10 @@ class StorageClient:
         """
         _follows(symlink_handling)
         if getattr(execution_mode, "value", execution_mode) != ExecutionMode.LOCAL.value:
-            refuse(f"execution_mode={execution_mode!r}", "threads of this process copy")
+            refuse(
+                f"execution_mode={execution_mode!r}",
+                "threads of this process copy; ps.sync(…, job=…, on=ps.Ray()) on a cluster",
+            )
         if source_client._store is not None or self._store is not None:
             refuse("sync of a profile from a dictionary", "ps.sync takes the URLs of both sides and store=")
         if source_files is not None:
