@@ -57,6 +57,7 @@ def test_single_shard_and_order_of_a_list(folder):
     [
         ("{}/none/", NotFound, "no objects there"),
         ("{}/index*", NotFound, "none of the 1 objects is a shard"),
+        ("{}/tokens.bin", NotFound, "ps.TokenDataset.from_shards reads files of tokens"),
         ("{}/train-{{00..03}}.tar", NotFound, "train-03.tar"),
         ("{}/train-{{00..}}.tar", InvalidURL, "neither numbers"),
         ("{}/train-{{00..02.tar", InvalidURL, "not in pairs"),
@@ -66,6 +67,7 @@ def test_single_shard_and_order_of_a_list(folder):
     ],
 )
 def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
+    (folder / "tokens.bin").write_bytes(bytes(8))
     with pytest.raises(error, match=says):
         ps.Catalog.from_shards(urls.format(folder))
 

@@ -245,6 +245,11 @@ def test_windows_do_not_cross_documents(pair, order):
     assert dataset.left_out == dataset.tokens - 2 * (10 + 28 + 19)
 
 
+def test_documents_shorter_than_a_window_say_so(pair):
+    with pytest.raises(Unusable, match="the longest document has 30; leave documents= out, or a smaller length="):
+        opened(pair, length=31, dtype=None, documents=True)
+
+
 def test_windows_of_files_cross_documents(pair):
     tokens = [token for document in DOCUMENTS for token in flat(document)]
     dataset = opened(pair, length=10, dtype=None)
@@ -482,7 +487,7 @@ def test_failing_transform_names_the_sample(folder):
         ({"length": 2.5}, "length must be a whole number"),
         ({"stride": 0}, "stride must be 1 or more"),
         ({"length": None, "stride": 4}, "stride is the distance of windows"),
-        ({"length": None}, "no Megatron index|no index of"),
+        ({"length": None}, r"no Megatron index \(.idx\) beside this file: length=None needs it; pass length="),
         ({"documents": "yes"}, "documents must be True or False"),
         ({"across": 1.5}, "across must be True or False"),
         ({"across": True, "documents": True}, "in which documents have no borders: leave it out, or documents="),
@@ -490,7 +495,11 @@ def test_failing_transform_names_the_sample(folder):
         ({"across": True, "length": 200_000}, "no window of 200000 tokens in 5 files"),
         ({"output": "jax"}, "output must be 'torch' or 'numpy'"),
         ({"transform": 3}, "transform must be a function"),
-        ({"length": 200_000}, "no window of 200000 tokens in 5 files"),
+        ({"length": 150_000}, "the longest file has 128000; pass across=True, or a smaller length="),
+        ({"length": 200_000}, "no window of 200000 tokens in 5 files of 198080 tokens: pass a smaller length="),
+        ({"length": 10**30}, r"length and stride must be at most 2\^48 tokens"),
+        ({"stride": 10**30}, r"length and stride must be at most 2\^48 tokens"),
+        ({"documents": True}, "documents=True needs it; leave that out"),
         ({"dtype": None}, "pass dtype='uint16'"),
     ],
 )

@@ -64,6 +64,19 @@ def test_files_of_several_formats_are_one_dataset(folder):
     assert places[2:5] == [([1024], [14]), ([128], [10]), ([0], [12])]
 
 
+def test_bare_tokens_may_have_any_name(folder):
+    np.arange(6, dtype="u2").tofile(folder / "c.tar")
+    np.arange(6, dtype="u2").tofile(folder / "c.tokens")
+    assert found([folder / "c.tar", folder / "c.tokens"], "raw", "uint16").units[1][1].tolist() == [12]
+    assert found([folder / "c.tokens"], None, "uint16").units[0][1].tolist() == [12]
+
+
+@pytest.mark.parametrize("urls", [None, 5, 2.5])
+def test_urls_of_another_type_are_refused(urls):
+    with pytest.raises(Unusable, match=f"urls must be a URL or a list of URLs, got {urls}"):
+        found(urls)
+
+
 def test_raw_format_ignores_indexes(folder):
     files = found(f"{folder}/", "raw", "uint16")
     assert names(files) == ["a.bin", "b.bin", "größe 1.bin"]
@@ -83,11 +96,19 @@ def test_raw_format_ignores_indexes(folder):
         ("{}/", {"format": "raw"}, Unusable, "pass dtype='uint16'"),
         ("{}/", {"format": "raw", "dtype": "uint16", "units": "documents"}, Unusable, "'raw' files have no index"),
         ("{}/", {"format": "llmc"}, Damaged, "no header of llm.c.*a.bin"),
-        ("{}/", {"dtype": "uint32"}, Unusable, "uint16 tokens, others uint32"),
+        ("{}/", {"dtype": "uint32"}, Unusable, "uint16 tokens, not uint32: leave dtype= out"),
+        (["{}/a.bin", "{}/lines.jsonl"], {}, Unusable, "MapDataset.from_shards reads it, or pass format='raw'.*lines"),
+        (["{}/a.bin.gz"], {"dtype": "uint8"}, Unusable, r"of another format: unpack it, or .*a\.bin\.gz"),
+        ("{}/lines.jsonl", {}, NotFound, r"\(.bin, .npy, .ds, .idx\): ps.MapDataset.from_shards reads it"),
+        ("{}/notes.txt", {}, NotFound, "in a file of another name, pass a list of URLs"),
+        ("{}/c.npy", {"format": "megatron"}, NotFound, "format='megatron' needs it; leave that out"),
         ("{}/", {"dtype": "float32"}, Unusable, "dtype must be one of"),
     ],
 )
 def test_unreadable_files_and_wrong_arguments_are_refused(folder, urls, options, error, says):
+    (folder / "lines.jsonl").write_text('{"text": "no tokens"}\n')
+    (folder / "a.bin.gz").write_bytes(bytes(40))
+    np.save(folder / "c.npy", np.arange(5, dtype="u2"))
     given = urls.format(folder) if isinstance(urls, str) else [each.format(folder) for each in urls]
     with pytest.raises((error, ConfigError) if error is InvalidURL else error, match=says):
         found(given, **options)

@@ -22,6 +22,7 @@ from penstock.data.catalog.units import units_of
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
+from penstock.data.shards.tokens import TokenFile
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.progress import bar
@@ -322,8 +323,22 @@ def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> t
         if not rows:
             raise absent(source, fixed_part(key)[0] if _WILD.search(key) else key, given, chosen=False)
         ends = ", ".join(suffixes() if form is None else form.suffixes)
-        raise NotFound(f"none of the {rows} objects is a shard ({ends})", url=source.url(key))
+        raise NotFound(f"none of the {rows} objects is a shard ({ends}){_other(key, form)}", url=source.url(key))
     return base, found
+
+
+def _other(key: str, form: ShardFormat | None) -> str:
+    """Return what to do for a single object whose name is of another format; empty: nothing is known."""
+    tokens = TokenFile.suffixes
+    if form is None:
+        return ": ps.TokenDataset.from_shards reads files of tokens" if key.endswith(tokens) else ""
+    if form.suffixes != tokens:
+        return ""
+    return (
+        ": ps.MapDataset.from_shards reads it"
+        if is_shard(key, None)
+        else "; for tokens in a file of another name, pass a list of URLs"
+    )
 
 
 def _chosen(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.tokens.runs import TokenRuns
+    from penstock.data.tokens.windows import TokenFiles
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import Span
@@ -45,6 +46,7 @@ __all__ = ["ConcatTokens", "Stacked", "TokenDataset"]
 
 Format = Literal["megatron", "raw", "llmc", "npy"]
 
+_MOST_TOKENS = 1 << 48  # of a window or stride: bytes of them fit 64 bits
 _TOGETHER = 16  # transformed samples that a thread makes at a time; others make the next ones meanwhile
 
 
@@ -174,7 +176,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """
         units: Literal["tokens", "sequences", "documents"] = "tokens"
         for name, value in (("documents", documents), ("across", across)):
-            if value not in (True, False):
+            if not isinstance(value, bool):
                 raise Unusable(f"{name} must be True or False, got {value!r}")
         if length is None and stride is not None:
             raise Unusable("stride is the distance of windows: pass length=, too")
@@ -187,16 +189,14 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
                 )
         size = 0 if length is None else whole(length, "length", 1)
         step = size if stride is None else whole(stride, "stride", 1)
+        if max(size, step) > _MOST_TOKENS:
+            raise Unusable(f"length and stride must be at most 2^48 tokens, got {size} and {step}")
         _check(transform, output)
         manner = Manner.checked(format, dtype, units)
         files = open_files(urls, manner, store)
         windows = Windows(files, Shape(size, step, "stream" if across else units))
         if not len(windows):
-            raise Unusable(
-                f"there is no window of {size} tokens in {len(files.keys)} files of {windows.tokens} tokens"
-                if size
-                else f"the indexes of {len(files.keys)} files have no {units}"
-            )
+            raise Unusable(_why_none(windows, files))
         return cls(windows, transform=transform, output=output)
 
     def __repr__(self) -> str:
@@ -451,6 +451,19 @@ def _stacked(parts: Sequence[TokenDataset], batch: int) -> tuple[list[TokenDatas
     for each in viewed:
         each._own = False  # noqa: SLF001  of this file
     return viewed, Stacked(parts[0].dtype, batch, length, numpy=parts[0]._numpy)  # noqa: SLF001  of this file
+
+
+def _why_none(windows: Windows, files: TokenFiles) -> str:
+    """Return why there is no sample, and what to do."""
+    (length, _, units), item = windows.shape, windows.dtype.itemsize
+    if not length:
+        return f"the indexes of {len(files.keys)} files have no {units}"
+    longest = max((int(sizes.max(initial=0)) for _, sizes in files.units), default=0) // item
+    found = f"there is no window of {length} tokens in {len(files.keys)} files of {windows.tokens} tokens"
+    if windows.tokens < length:
+        return f"{found}: pass a smaller length="
+    kind, instead = ("file", "pass across=True") if units == "tokens" else ("document", "leave documents= out")
+    return f"{found}: the longest {kind} has {longest}; {instead}, or a smaller length="
 
 
 def _check(transform: object, output: object) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.shards import Shard, Shards, find_shards, walked
+from penstock.data.shards.registry import is_shard
 from penstock.data.shards.tokens import KINDS, DatatroveIndex, MegatronIndex, TokenFile, token_dtype
 from penstock.data.tokens.windows import TokenFiles
 from penstock.errors import Damaged, NotFound, Unusable
@@ -24,6 +25,7 @@ __all__ = ["Manner", "open_files"]
 
 _BIN, _IDX = ".bin", ".idx"
 _DS, _INDEX = ".ds", ".index"  # datatrove's: a.ds and a.ds.index
+_PACKED = (".gz", ".zst", ".xz", ".bz2", ".npz")
 _BESIDE = (".ds.index", ".ds.metadata", ".ds.loss")
 _ITEMS = {2: "<u2", 4: "<u4"}  # types of datatrove's tokens, by their bytes
 
@@ -75,12 +77,16 @@ def open_files(
         Unusable: The type of the tokens is not known, or files do not fit together.
 
     """
+    if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
+        raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
     given = urls if isinstance(urls, (str, os.PathLike)) else [*urls]
     plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
     shards = find_shards(given, plain, {}, store)
     if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:
         message = "the file lies beside datatrove's tokens, and holds none: name the .ds"
         raise Unusable(message, url=shards.source.url(beside[0]))
+    if not manner.format:
+        _check_names(shards)
     files, pairs = _paired(shards, manner, prefix=_is_prefix(given, plain))
     found: list[Extents] = [None] * len(files)  # type: ignore[list-item]  # filled below
     rest = [number for number in range(len(files)) if number not in pairs]
@@ -100,6 +106,21 @@ def open_files(
     return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(dtype), units)
 
 
+def _check_names(shards: Shards) -> None:
+    """Refuse files of other formats, which a list or a glob may name: their bytes would be taken for tokens.
+
+    Raises:
+        Unusable: There is such a file.
+
+    """
+    for each in shards.found:
+        packed = each.key.endswith(_PACKED)
+        if packed or (is_shard(each.key, None) and not each.key.endswith(TokenFile.suffixes)):
+            instead = "unpack it" if packed else "ps.MapDataset.from_shards reads it"
+            message = f"the name is that of another format: {instead}, or pass format='raw' if it holds bare tokens"
+            raise Unusable(message, url=shards.source.url(each.key))
+
+
 def _is_prefix(urls: object, form: ShardFormat) -> bool:
     """Return whether a listing has shown all files with a beginning, so that an index that is not there is missing."""
     if not isinstance(urls, (str, os.PathLike)):
@@ -116,7 +137,7 @@ def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard
     if manner.format in ("raw", "llmc", "npy"):
         files = [each for each in shards.found if not each.key.endswith(_IDX)]
         if not files:
-            raise NotFound("there is no file of tokens, only indexes", url=source.url(shards.base))
+            raise NotFound("there is no file of tokens, only indexes: name the .bin", url=source.url(shards.base))
         return files, {}
     # Each pair stands where the first of its two files is named.
     keys = [*dict.fromkeys(key.removesuffix(_IDX) + _BIN if key.endswith(_IDX) else key for key in known)]
@@ -145,15 +166,18 @@ def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard
                 url=source.url(key),
             )
         elif manner.format == "megatron" or manner.units != "tokens" or stem in stems:
-            raise NotFound(
-                "there is no Megatron index (.idx) beside this file" + ("" if manner.format else _RAW),
-                url=source.url(key),
-            )
+            raise NotFound(f"there is no Megatron index (.idx) beside this file{_needing(manner)}", url=source.url(key))
         files.append(known[key])
     return files, pairs
 
 
-_RAW = ": windows without documents need none, and length="
+def _needing(manner: Manner) -> str:
+    """Return what needs a Megatron index, and what to do without one."""
+    if manner.units == "documents":
+        return ": documents=True needs it; leave that out for windows that cross documents"
+    if manner.units == "sequences":
+        return ": length=None needs it; pass length= for windows"
+    return ": format='megatron' needs it; leave that out" if manner.format else ""
 
 
 def _in_bytes(extents: Extents, file: Shard, source: Source, dtype: str) -> Extents:
@@ -183,13 +207,13 @@ def _check_size(extents: Extents, file: Shard, source: Source) -> None:
         )
 
 
-def _common(files: Sequence[Shard], found: Sequence[Extents], source: Source, dtype: str) -> str:
+def _common(files: Sequence[Shard], found: Sequence[Extents], source: Source, given: str) -> str:
     """Return the type of the tokens of all files."""
+    dtype = given or found[0].schema
     for file, each in zip(files, found, strict=True):
-        dtype = dtype or each.schema
         if each.schema != dtype:
-            raise Unusable(
-                f"the file holds {np.dtype(each.schema)} tokens, others {np.dtype(dtype)}: make two datasets",
-                url=source.url(file.key),
-            )
+            others = f"not {np.dtype(dtype)}: leave dtype= out"
+            if not given:
+                others = f"others {np.dtype(dtype)}: make two datasets, and join them with ps.concat"
+            raise Unusable(f"the file holds {np.dtype(each.schema)} tokens, {others}", url=source.url(file.key))
     return dtype
