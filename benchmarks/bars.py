@@ -86,6 +86,15 @@ def _shards(condition: str) -> list[Bar]:
     ]
 
 
+def _mds(condition: str) -> list[Bar]:
+    """Samples in MDS files: beside Mosaic's reader, which copies them to a local disk first."""
+    script = "penstock_mds"
+    return [
+        Bar(condition, script, "samples/s beside Mosaic's streaming", rate_by_theirs, 4, at_least=True),
+        _wire(condition, script),
+    ]
+
+
 def _wire(condition: str, script: str) -> Bar:
     def measure(ours: Row, _: Table) -> Values:
         return [each / whole for each, whole in zip(ours["wire_bytes"], ours["bytes"], strict=True)]
@@ -402,6 +411,8 @@ BARS = (
     *_shards("shards"),
     *_shards("shards-late"),
     Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),
+    *_mds("mds"),
+    *_mds("mds-late"),
     *_rows("parquet"),
     *_rows("parquet-late"),
     *(

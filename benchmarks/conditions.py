@@ -229,6 +229,19 @@ _TABLE = (
 )
 _LITDATA = f"litdata==0.2.76 obstore==0.12.1 {_TORCH}"
 _WEBDATASET = f"webdataset==1.0.2 {_TORCH}"
+_ENERGON = (
+    "megatron-energon==7.4.1 multi-storage-client[boto3]==1.3.1 s3fs==2026.9.0 botocore==1.43.117 boto3==1.43.117 "
+    f"webdataset==1.0.2 {_TORCH}"
+)
+# Older releases than ours of what it requires, but for torch.
+_MOSAIC = (
+    "mosaicml-streaming==0.13.0 google-cloud-storage==3.2.0 transformers==4.57.1 tokenizers==0.22.1 xxhash==3.6.0 "
+    "huggingface-hub==0.36.0 numpy==2.1.3 torch==2.13.0"
+)
+_MDS = (
+    Run("penstock_mds", beside="streaming_mds"),
+    Run("streaming_mds", _MOSAIC),
+)
 _SHARDS = (
     Run("floor_shards", threads=8),
     Run("penstock_shards", beside="webdataset_shards"),
@@ -237,6 +250,7 @@ _SHARDS = (
     Run("webdataset_shards", _WEBDATASET),
     Run("s3torchconnector_shards", CONNECTOR),
     Run("litdata_shards", _LITDATA),
+    Run("energon_shards", _ENERGON),
 )
 _DATASETS = "datasets==5.2.0 aiohttp==3.14.5 pyarrow==26.0.1"
 _PARQUET = (
@@ -395,6 +409,8 @@ CONDITIONS = (
         "late",
         (Run("penstock_first_batch"), Run("penstock_resumed_batch")),
     ),
+    Condition("mds", "samples of 30 to 110 KB in MDS files of 32 MiB", "shards", "plain", _MDS, rounds=3),
+    Condition("mds-late", "the same, 30 ms to the first byte", "shards", "late", _MDS, rounds=3),
     Condition("parquet", "rows of 30 to 110 KB in Parquet files of 2,500", "parquet", "plain", _PARQUET, rounds=3),
     Condition("parquet-late", "the same, 30 ms to the first byte", "parquet", "late", _PARQUET, rounds=3),
     Condition(

@@ -37,6 +37,8 @@ _TOLD = (
         "xarray",
         "xbatcher",
         "zarr-torch-dataset",
+        "mosaicml-streaming",
+        "megatron-energon",
         "zarrs",
         "safetensors",
         "datasets",

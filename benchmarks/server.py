@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["FILES", "Server", "install", "missing", "nginx_version", "serve"]
 
 FILES = "files"  # a bucket
+# A key that is a folder here is none to clients, as in a store.
+_ABSENT = "error_page 301 @absent; location @absent { return 404; }"
 _FIRST_BYTE_S = 0.03
 _BACKLOG = 4096
 _ANSWER_S = 10.0
@@ -158,11 +160,12 @@ http {{
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
   scgi_temp_path {folder}/scgi; uwsgi_temp_path {folder}/uwsgi;
   server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; {writes}
+    {_ABSENT}
     add_header x-goog-generation $http_x_goog_if_generation_match; # Google's version, where one is asked for
     location /{BUCKET}/{BUCKET}/ {{ alias {folder}/data/{BUCKET}/; }} # Azure: an emulator has the account in its path
   }}
   server {{
-    listen 127.0.0.1:{ports.late} backlog={_BACKLOG};
+    listen 127.0.0.1:{ports.late} backlog={_BACKLOG}; {_ABSENT}
     location / {{ echo_sleep {_FIRST_BYTE_S}; echo_exec /late$uri; }}
     location /late/ {{ internal; alias {folder}/data/; }}
   }}

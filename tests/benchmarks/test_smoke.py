@@ -46,6 +46,7 @@ PARTS = {
     "epochs": (["fields-4", "fields-shards"], 2),
     "shards": (["shards", "shards-tiny"], 7),
     "many": (["shards-many-late"], 2),
+    "mds": (["mds"], 1),
     "mixture": (["mixture"], 2),
     "pairs": (["pairs"], 1),
     "tokens": (["tokens"], 4),
