@@ -167,8 +167,11 @@ def test_each_window_comes_once_on_ranks_and_after_a_resumption(tmp_path_factory
     assert len(expected) <= len(seen) <= len(expected) + max(ranks, world) - 1
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
-@pytest.mark.parametrize("workers", [0, 2])
+# One order by worker processes is enough, where all of them are read by a single dataset, too.
+EACH = [(order, 0) for order in ORDERS] + [("lanes", 2)]
+
+
+@pytest.mark.parametrize(("order", "workers"), EACH)
 def test_windows_across_files_come_once_and_read_each_byte_once(folder, arrays, order, workers):
     dataset, joined = opened(folder, across=True), np.concatenate(arrays)
     expected = windows([joined])
@@ -178,7 +181,7 @@ def test_windows_across_files_come_once_and_read_each_byte_once(folder, arrays, 
     assert dataset[border].tolist() == expected[border]
     assert dataset[border:][0].tolist() == expected[border]
     assert dataset.url_of(border).endswith("/0.bin")
-    loader = ps.DataLoader(dataset, 64, shuffle=order, num_workers=workers)
+    loader = ps.DataLoader(dataset, 64, shuffle=ORDERS[order], num_workers=workers)
     assert sorted(each for batch in loader for each in batch.tolist()) == sorted(expected)
     if not workers:
         assert loader.stats().total.size_bytes == 2 * LENGTH * len(dataset)
@@ -320,17 +323,16 @@ def joined(folder, arrays, tmp_path_factory):
     return parts, expected + windows([np.concatenate(arrays)])[1740:1760]
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("order", "workers"), EACH)
 def test_windows_of_datasets_end_to_end_come_once_in_each_order(joined, order, workers):
     parts, expected = joined
-    loader = ps.DataLoader(ps.concat(*parts), 64, shuffle=order, num_workers=workers)
+    loader = ps.DataLoader(ps.concat(*parts), 64, shuffle=ORDERS[order], num_workers=workers)
     batches = [*loader]
     assert {(each.dtype, each.shape[1:]) for each in batches} == {(torch.int64, (LENGTH,))}
     found = [each for batch in batches for each in batch.tolist()]
     assert sorted(found) == sorted(expected)
-    assert order or found == expected
-    if order is not True:
+    assert order != "catalog" or found == expected
+    if order != "full":
         assert loader.stats().total.requests < 120 * max(workers, 1)
 
 

@@ -111,15 +111,15 @@ def test_digest_of_saved_states_stays(kind, length):
     assert [found.digest, found.part(1, 2).digest] == SAVED[kind, length]
 
 
-HEAD_BYTES = 16
-
-
 def stream(sizes, length, stride):
     """Return the windows of files as one stream, each behind a header, and the key and place of each byte of that."""
-    places = [(np.array([HEAD_BYTES]), np.array([2 * size])) for size in sizes]
+    heads = range(16, 16 + 8 * len(sizes), 8)
+    places = [(np.array([head]), np.array([2 * size])) for head, size in zip(heads, sizes, strict=True)]
     keys = [f"{number}.bin" for number in range(len(sizes))]
     files = TokenFiles(SOURCE, "", keys, keys, np.dtype("<u2"), places)
-    each = [(key, HEAD_BYTES + at) for key, size in zip(keys, sizes, strict=True) for at in range(2 * size)]
+    each = [
+        (key, at) for key, head, size in zip(keys, heads, sizes, strict=True) for at in range(head, head + 2 * size)
+    ]
     return Windows(files, Shape(length, stride, "stream")), each
 
 
