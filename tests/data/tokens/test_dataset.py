@@ -167,7 +167,7 @@ def test_each_window_comes_once_on_ranks_and_after_a_resumption(tmp_path_factory
     assert len(expected) <= len(seen) <= len(expected) + max(ranks, world) - 1
 
 
-# One order by worker processes is enough, where all of them are read by a single dataset, too.
+# Worker processes read a single order here, and all of them where there is one dataset.
 EACH = [(order, 0) for order in ORDERS] + [("lanes", 2)]
 
 
