@@ -122,6 +122,7 @@ def test_the_static_methods_of_the_library_are_there(arrays):
     samples, _ = arrays
     assert ZarrIterableDataset.refine_chunk_indexes(7, None).tolist() == [*range(7)]
     assert ZarrIterableDataset.refine_chunk_indexes(7, 3).tolist() == [3]
+    assert ZarrIterableDataset.refine_chunk_indexes(7, (0, -1)).tolist() == [0, -1]
     ZarrIterableDataset.check_distribution_ability(samples, None, world_size=5, num_workers=9, array_name="samples")
     for wrong in ((None, 0, 1), (None, 1, -1), ([7], 1, 1)):
         with pytest.raises(Unusable):

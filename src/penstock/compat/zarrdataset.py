@@ -95,7 +95,8 @@ class ZarrIterableDataset(ZarrDataset):
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
         size, chunk, dim = _first_dim(self.samples, "samples")
         self.selected_chunk_indexes = _selected(selected_chunk_indexes, -(-size // chunk))
-        runs = [range(at * chunk, min((at + 1) * chunk, size)) for at in self.selected_chunk_indexes.tolist()]
+        places = (self.selected_chunk_indexes % -(-size // chunk)).tolist()
+        runs = [range(at * chunk, min((at + 1) * chunk, size)) for at in places]
         shuffle: bool | Order = shuffle_chunks and shuffle_buffer
         if shuffle_chunks != shuffle_buffer:
             shuffle = _ChunkOrder([len(each) for each in runs], chunks=shuffle_chunks)
@@ -112,7 +113,10 @@ class ZarrIterableDataset(ZarrDataset):
 
     @staticmethod
     def refine_chunk_indexes(nb_chunks_max: int, selected_chunk_indexes: _Indexes) -> NDArray[np.int64]:
-        """Return the indexes of the selected chunks, of ``nb_chunks_max``, as an array; None selects all."""
+        """Return the indexes of the selected chunks, of ``nb_chunks_max``, as an array; None selects all.
+
+        Negative ones count from the end, and stay negative.
+        """
         return _selected(selected_chunk_indexes, nb_chunks_max)
 
     @staticmethod
@@ -250,4 +254,4 @@ def _selected(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  as
         raise Unusable(f"selected_chunk_indexes is a number or a sequence of numbers, and not empty: {given!r}")
     if found.min() < -chunks or found.max() >= chunks:
         raise Unusable(f"selected_chunk_indexes goes beyond the {chunks} chunks: {given!r}")
-    return found.astype(np.int64) % chunks
+    return found.astype(np.int64)
