@@ -408,6 +408,7 @@ BARS = (
         0.5,
         unit="s",
     ),
+    Bar("fields-4", "penstock_statistics", "fields/s beside an epoch's", rate_by_theirs, 0.9, at_least=True),
     *_shards("shards"),
     *_shards("shards-late"),
     Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),

@@ -206,6 +206,7 @@ _EPOCHS = (
     Run("xbatcher_epochs", _XBATCHER, threads=2),
     Run("zarrtorchdataset_epochs", _ZARR_TORCH, threads=2),
 )
+_STATISTICS = Run("penstock_statistics", threads=64, beside="penstock_epochs")
 # insitubatch 0.1.0 reads no shards: it decodes whole ones as chunks. zarr-torch-dataset says that it supports none.
 _WITHOUT_SHARDS = ("insitubatch_epochs", "zarrtorchdataset_epochs")
 _EPOCHS_OF_SHARDS = tuple(
@@ -378,9 +379,9 @@ CONDITIONS = (
             f"epochs over fields of 253 KiB, {per} in a chunk, in batches of 32",
             f"fields{per}",
             "plain",
-            _EPOCHS,
+            runs,
         )
-        for per in (1, 4, 32)
+        for per, runs in ((1, _EPOCHS), (4, (*_EPOCHS, _STATISTICS)), (32, _EPOCHS))
     ),
     Condition(
         "fields-shards",
