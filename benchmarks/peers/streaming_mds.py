@@ -1,11 +1,22 @@
 """Mosaic's streaming as documented: its own shards, shuffled, through torch's loader; it copies them to local disk."""
 
 import os
+import sys
 import tempfile
 import time
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 from mds_layout import written
 from meter import BUCKET, KEY, REGION, SECRET, Meter
+
+try:
+    import torchvision  # noqa: F401
+except RuntimeError:
+    # PyPI's wheel does not load beside a torch without CUDA. Only datasets of images need it, of which none is read.
+    for name in ("", ".datasets", ".transforms", ".transforms.functional"):
+        module = sys.modules[f"torchvision{name}"] = ModuleType(f"torchvision{name}")
+        module.__spec__, module.VisionDataset, module.to_tensor = ModuleSpec(module.__name__, None), object, None
 from streaming import StreamingDataLoader, StreamingDataset
 
 meter = Meter()
