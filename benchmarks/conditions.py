@@ -237,7 +237,7 @@ _ENERGON = (
 # Older releases than ours of what it requires, but for torch.
 _MOSAIC = (
     "mosaicml-streaming==0.13.0 google-cloud-storage==3.2.0 transformers==4.57.1 tokenizers==0.22.1 xxhash==3.6.0 "
-    "huggingface-hub==0.36.0 numpy==2.1.3 torch==2.13.0"
+    "huggingface_hub==0.36.0 numpy==2.1.3 torch==2.13.0"
 )
 _MDS = (
     Run("penstock_mds", beside="streaming_mds"),
