@@ -100,6 +100,12 @@ def test_processes_share_the_parts(trees):
     assert contents(trees[1]) == contents(trees[0])
 
 
+def test_processes_of_this_machine_are_refused_on_a_cluster(trees):
+    with pytest.raises(Unusable, match="processes=4 is for this machine"):
+        copied(trees, on=ps.Ray(), processes=4)
+    assert not Path(trees[2]).exists()
+
+
 def test_processes_may_all_make_the_plan_and_do_the_same_parts(trees):
     with ThreadPoolExecutor(4) as pool:
         assert all(each.complete for each in pool.map(lambda _: copied(trees, processes=1), range(4)))

@@ -129,9 +129,8 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
         Windows run within a file (with ``documents``, within a document; with ``across``, from file to file), and the
         tokens after the last whole window are left out: ``left_out`` counts them. By default, each token is in one
-        window. ``stride=length - 1`` lets a
-        window begin with the last token of the one before it, as in Megatron and llm.c, so that each token is predicted
-        once.
+        window. ``stride=length - 1`` lets a window begin with the last token of the one before it, as in Megatron and
+        llm.c, so that each token is predicted once.
 
         Costs the requests of a listing, or a HEAD for each file that is named (for a ``.bin`` also one for its index),
         and one small read for each file; up to three for an index that is larger than 256 KiB. ``format="raw"`` with a

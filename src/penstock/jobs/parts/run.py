@@ -97,6 +97,11 @@ class Job:
         """
         self.operation, self._how = operation, how
         self._share = Share.of(how.part)
+        if how.on is not None and how.processes not in (None, 1):
+            raise Unusable(
+                f"processes={how.processes} is for this machine, and on= gives each part to a process of the cluster: "
+                "leave it out"
+            )
         self._carrier = carrier(how.on, operation)
         self.records = Records(job, operation.store)
         now = datetime.now(UTC).isoformat(timespec="seconds")
