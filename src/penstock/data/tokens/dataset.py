@@ -303,7 +303,13 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return Batched(dataset, plan, iterations, collate_fn)
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
-        """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request."""
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request.
+
+        Args:
+            order: Order of the samples.
+            iterations: Iterations of the dataset, which know the rank; None: a single rank reads.
+
+        """
         dataset = copy(self)
         dataset._runs, dataset._place = runs_of(self.windows, order), iterations  # noqa: SLF001  itself
         return dataset
