@@ -394,8 +394,9 @@ class TestRefusals:
                 on_ray._result("ref", attempt, means)
 
     def test_a_report_of_what_others_copy(self, tmp_path):
+        (tmp_path / "from").mkdir()
         with pytest.raises(Unusable, match="report= lists what this process copies"):
-            ps.copy_tree(tmp_path, tmp_path / "to", job=tmp_path / "job", on=ps.Ray(), report=tmp_path / "x")
+            ps.copy_tree(tmp_path / "from", tmp_path / "to", job=tmp_path / "job", on=ps.Ray(), report=tmp_path / "x")
 
     @pytest.mark.parametrize("run", [ps.warm, lambda what, on: ps.verify(what, job=f"{what}-job", on=on)])
     def test_an_address_in_place_of_a_cluster(self, run, tmp_path):

@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.engine.listing.select import globs
 from penstock.errors import Changed, Unusable, public_url
 from penstock.jobs.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
-from penstock.jobs.parts.sync import texts
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.values import as_folder, check_keywords
@@ -141,7 +141,7 @@ def pack(  # noqa: PLR0913  see design/0095
     dest = there.url(as_folder(key))
     check_apart(records, here, dest)
     options = PackOptions(**how)
-    chosen = {"include": texts(options.include), "exclude": texts(options.exclude)}
+    chosen = {"include": globs(options.include), "exclude": globs(options.exclude)}
     if catalog is not None and any(chosen.values()):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
     text = json.dumps(asdict(options) | chosen, default=_refused)

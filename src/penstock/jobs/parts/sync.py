@@ -15,6 +15,7 @@ from struct import Struct
 from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
+from penstock.engine.listing.select import globs
 from penstock.errors import Unusable, public_url
 from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.parts.operation import Operation, Planned, fail
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.jobs.parts.operation import Means, Part
     from penstock.jobs.parts.records import JobPlan, PartRecord
 
-__all__ = ["PART_OBJECTS", "OfRanges", "copy_tree", "cut", "in_parts", "resume", "sync", "texts"]
+__all__ = ["PART_OBJECTS", "OfRanges", "copy_tree", "cut", "in_parts", "resume", "sync"]
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
@@ -112,7 +113,7 @@ def sync(  # noqa: PLR0913  see design/0105
     check_keywords(how, SyncKeywords, "ps.sync")
     given = StoreOptions() if store is None else store
     options = SyncOptions(**how)
-    options = replace(options, include=texts(options.include), exclude=texts(options.exclude))
+    options = replace(options, include=globs(options.include), exclude=globs(options.exclude))
     most = whole(part_objects, "part_objects", 1)
     run = Run(source, dest, options, given)
     if job is not None:
@@ -221,11 +222,6 @@ def _in_parts(
     for name in operation.counts:
         setattr(found, name, sums.counts[name])
     return found
-
-
-def texts(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one text or several as a tuple."""
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def cut(metas: Iterable[tuple[str, int]], most_objects: int, most_bytes: int) -> Iterator[tuple[str, int, int]]:

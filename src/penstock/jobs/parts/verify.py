@@ -17,14 +17,14 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.engine.listing.select import selector
+from penstock.engine.listing.select import globs, selector
 from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url
 from penstock.jobs import steps
 from penstock.jobs.copy import cost_bytes, silent_bytes
 from penstock.jobs.parts.operation import Means, Operation, Part, Planned, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.jobs.parts.run import How, Job, Sums, check_apart
-from penstock.jobs.parts.sync import PART_OBJECTS, OfRanges, in_parts, texts
+from penstock.jobs.parts.sync import PART_OBJECTS, OfRanges, in_parts
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import local, sized
 from penstock.jobs.sync import Run, SyncOptions, in_range, tree
@@ -127,15 +127,15 @@ def verify(  # noqa: PLR0913  see design/0095
 
     """
     given = StoreOptions() if store is None else store
-    globs, most = (texts(include), texts(exclude)), whole(part_objects, "part_objects", 1)
+    chosen, most = (globs(include), globs(exclude)), whole(part_objects, "part_objects", 1)
     source, prefix = tree(url, given)
     here = source.url(prefix)
     operation: _Verifying
     trees = [here]
     if against is None:
-        operation = _Reading(here, *globs, given, most)
+        operation = _Reading(here, *chosen, given, most)
     elif os.fspath(against).endswith(_CATALOG):
-        if any(globs):
+        if any(chosen):
             raise Unusable(
                 "include= and exclude= choose among objects of trees: save a catalog of those, Catalog.filter"
             )
@@ -143,7 +143,7 @@ def verify(  # noqa: PLR0913  see design/0095
     else:
         other, base = tree(against, given)
         trees.append(other.url(base))
-        operation = _Comparing(here, trees[1], SyncOptions(False, True, *globs, True), given, most)  # noqa: FBT003
+        operation = _Comparing(here, trees[1], SyncOptions(False, True, *chosen, True), given, most)  # noqa: FBT003
     if job is None:
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
