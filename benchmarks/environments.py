@@ -7,9 +7,10 @@ import os
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
+
+from tests.pythons.environments import interpreter
 
 __all__ = ["OURS", "ROOT", "answer", "clean", "peer", "python", "versions"]
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 _HOME = ROOT / ".venv-bench"
 _STAMP = "installed.txt"
 _LONGEST_S = 200
+_PYTHON = re.compile(r"python(3\.\d+) ")
 _ASK = """
 import importlib.metadata as m, json, platform, sys
 found = {name: m.version(name) for name in sys.argv[1:] if any(m.distributions(name=name))}
@@ -51,28 +53,33 @@ _TOLD = (
 def python(requirement: str) -> str:
     """Return the interpreter that has ``requirement``; installs it from PyPI the first time.
 
-    Held to constraints.txt, but for the packages that the requirement names: one may need another version than ours.
+    Held to constraints.txt, but for the packages that the requirement names: one may need another version than ours,
+    or another Python, which then comes first: ``"python3.12 insitubatch==0.2.0"``.
 
     Raises:
         SystemExit: pip failed; what it said is on standard error.
+        Missing: There is no such Python.
 
     """
     if not requirement:
         return sys.executable
     folder = _HOME / _package(requirement)
-    stamp, interpreter = folder / _STAMP, folder / "bin" / "python"
+    stamp, own = folder / _STAMP, folder / "bin" / "python"
     if not stamp.exists() or stamp.read_text() != requirement:
         print(f"installing {requirement} into {folder}", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
+        version = _PYTHON.match(requirement)
+        subprocess.run(
+            [interpreter(version[1]) if version else sys.executable, "-m", "venv", "--clear", folder], check=True
+        )
         constraints = folder / "constraints.txt"
         constraints.write_text(_constraints(requirement))
         environment = {**_bare(), "PIP_CONSTRAINT": str(constraints)}
-        command = [str(interpreter), "-m", "pip", "install", "--quiet", *requirement.split()]
+        command = [str(own), "-m", "pip", "install", "--quiet", *_PYTHON.sub("", requirement).split()]
         if subprocess.run(command, env=environment, check=False).returncode:
             message = f"pip could not install {requirement} into {folder}"
             raise SystemExit(message)
         stamp.write_text(requirement)
-    return str(interpreter)
+    return str(own)
 
 
 def _constraints(requirement: str) -> str:
@@ -82,7 +89,7 @@ def _constraints(requirement: str) -> str:
 
 
 def _package(requirement: str) -> str:
-    return re.split(r"[=<>~!\[ ]", requirement)[0]
+    return re.split(r"[=<>~!\[ ]", _PYTHON.sub("", requirement))[0]
 
 
 def answer(requirement: str, script: str, arguments: list[str], name: str, tree: Path = ROOT) -> Any:
