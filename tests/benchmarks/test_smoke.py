@@ -43,7 +43,7 @@ PARTS = {
     "safetensors": (["state-safetensors"], 1),
     "ranks": (["state-ranks"], 1),
     "arrays": (["zarr", "zarr-get"], 0),
-    "epochs": (["fields-4", "fields-shards"], 3),
+    "epochs": (["fields-4", "fields-shards"], 5),
     "shards": (["shards", "shards-tiny"], 7),
     "many": (["shards-many-late"], 2),
     "mds": (["mds"], 1),
