@@ -201,9 +201,9 @@ _EPOCHS = (
     Run("penstock_epochs", threads=64, beside="insitubatch_epochs"),
     Run("insitubatch_epochs", _FIELDS, threads=64),
     Run("penstock_windows_epochs", threads=64, beside="insitubatch_epochs"),  # of as many bytes as the others'
-    Run("obstore_windows_epochs", _OVER_OBSTORE, threads=64),
+    Run("obstore_windows_epochs", _ZARR_TORCH, threads=64),
     Run("zarrs_windows_epochs", _ZARRS, threads=64),
-    Run("obstore_map_epochs", _OVER_OBSTORE, threads=64),
+    Run("obstore_map_epochs", _ZARR_TORCH, threads=64),
     Run("xbatcher_epochs", _XBATCHER, threads=2),
     Run("zarrtorchdataset_epochs", _ZARR_TORCH, threads=2),
 )
