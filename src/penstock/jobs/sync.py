@@ -70,6 +70,12 @@ class SyncOptions:
     allow_empty: bool = False
     whole_bucket: bool = False
 
+    def __post_init__(self) -> None:
+        """Check the switches: a text such as "no" would delete."""
+        for name in ("delete", "checksum", "dry_run", "allow_empty", "whole_bucket"):
+            if (value := getattr(self, name)) not in (True, False):
+                raise Unusable(f"{name} must be True or False, got {value!r}")
+
 
 class SyncKeywords(TypedDict, total=False):
     """Keyword arguments of ``ps.sync``: the fields of ``SyncOptions``."""

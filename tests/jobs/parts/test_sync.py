@@ -100,6 +100,14 @@ def test_processes_share_the_parts(trees):
     assert contents(trees[1]) == contents(trees[0])
 
 
+@pytest.mark.parametrize("wrong", [{"delete": "no"}, {"dry_run": 2}, {"part_objects": 5}])
+def test_wrong_arguments_change_nothing(trees, wrong):
+    (Path(trees[1]) / "theirs").mkdir(parents=True)
+    with pytest.raises(Unusable, match=r"must be True or False|pass job="):
+        ps.sync(*trees[:2], **wrong)
+    assert not contents(trees[1])
+
+
 def test_processes_of_this_machine_are_refused_on_a_cluster(trees):
     with pytest.raises(Unusable, match="processes=4 is for this machine"):
         copied(trees, on=ps.Ray(), processes=4)

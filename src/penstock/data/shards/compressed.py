@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from penstock.data.parquet import libraries
-from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names
+from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names, walked
 from penstock.data.shards.jsonl import JsonlFormat
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.tar import TarFormat
@@ -64,7 +64,7 @@ class _CompressedFormat(UnitFormat):
             )
         data = (yield Ask(0, size)) if size else memoryview(b"")
         raw = inflated(data)
-        found = _walked(self._plain(), raw)
+        found = walked(self._plain().walk(len(raw)), raw)
         count = len(found.offsets)
         one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
@@ -73,24 +73,12 @@ class _CompressedFormat(UnitFormat):
     def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the samples of a file: see ``UnitFormat.decode``."""
         raw, plain = inflated(pieces[0].data), self._plain()
-        found = _walked(plain, raw)
+        found = walked(plain.walk(len(raw)), raw)
         return _Inflated(raw, found.offsets.data, (found.offsets + found.sizes).data, plain)
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  an ``_Inflated``
         """Return sample ``number`` of a file: see ``UnitFormat.row``."""
         return cast("_Inflated", unit).plain.sample(unit.data[unit.starts[number] : unit.stops[number]])
-
-
-def _walked(plain: ShardFormat, data: memoryview) -> Extents:
-    """Return the samples of a plain file in memory."""
-    walk = plain.walk(len(data))
-    try:
-        ask = next(walk)
-        while True:
-            ask = walk.send(data[ask.start : ask.stop])
-    except StopIteration as end:
-        found: Extents = end.value
-        return found
 
 
 @dataclass(frozen=True, slots=True)

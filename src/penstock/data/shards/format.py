@@ -30,6 +30,7 @@ __all__ = [
     "Walk",
     "extents_of",
     "field_names",
+    "walked",
 ]
 
 
@@ -217,6 +218,17 @@ class UnitFormat(ShardFormat):
             Damaged: The sample cannot be made.
 
         """
+
+
+def walked(walk: Walk, data: memoryview) -> Extents:
+    """Return the samples that a walk finds in a file, which is in memory."""
+    try:
+        ask = next(walk)
+        while True:
+            ask = walk.send(data[ask.start : ask.stop])
+    except StopIteration as end:
+        found: Extents = end.value
+        return found
 
 
 def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] = (), schema: Any = None) -> Extents:  # noqa: ANN401  see Extents

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from penstock.data.shards.compressed import inflated
-from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, extents_of
+from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, extents_of, walked
 from penstock.data.shards.litdata_columns import decoder
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
@@ -264,14 +264,8 @@ def _walk(size: int) -> Walk:
 
 def _places(data: memoryview) -> list[int]:
     """Return the first byte of each sample of an inflated chunk, and the end of the last."""
-    walk = _walk(len(data))
-    try:
-        ask = next(walk)
-        while True:
-            ask = walk.send(data[ask.start : ask.stop])
-    except StopIteration as end:
-        found: Extents = end.value
-        return [*found.offsets.tolist(), int((found.offsets + found.sizes)[-1]) if len(found.offsets) else len(data)]
+    found = walked(_walk(len(data)), data)
+    return [*found.offsets.tolist(), int((found.offsets + found.sizes)[-1]) if len(found.offsets) else len(data)]
 
 
 def _framed(size: int) -> Walk:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from penstock.data.shards.compressed import inflated
-from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names
+from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names, walked
 from penstock.data.shards.mds_columns import (
     Column,
     as_text,
@@ -209,7 +209,7 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
             if len(raw) != stated.raw.size:
                 raise Damaged(_STALE.format(f"inflates to {len(raw)} bytes, not {stated.raw.size}"))
             check_hashes(raw, stated.raw)
-        found = _walked(raw, stated)
+        found = walked(_walk(len(raw), stated, ()), raw)
         count = len(found.offsets)
         one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
@@ -218,7 +218,7 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
     def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the samples of a shard: see ``UnitFormat.decode``."""
         raw = inflated(pieces[0].data)
-        found = _walked(raw, None, self.columns)
+        found = walked(_walk(len(raw), None, self.columns), raw)
         return _Unit(raw, [*found.offsets.tolist(), len(raw)])
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
@@ -290,15 +290,3 @@ def _described(config: memoryview) -> tuple[Column, ...]:
         raise
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Damaged(f"the description of the columns of the MDS shard is damaged: {error!r:.200}") from error
-
-
-def _walked(data: memoryview, stated: Stated | None, columns: tuple[Column, ...] = ()) -> Extents:
-    """Return the samples of a shard in memory."""
-    walk = _walk(len(data), stated, columns)
-    try:
-        ask = next(walk)
-        while True:
-            ask = walk.send(data[ask.start : ask.stop])
-    except StopIteration as end:
-        found: Extents = end.value
-        return found

@@ -95,8 +95,9 @@ def sync(  # noqa: PLR0913  see design/0105
 
     Raises:
         NotFound: The source has no objects to copy. Nothing was changed.
-        Unusable: One tree lies in the other; ``delete`` on a protected place; ``part`` or ``on`` without ``job``. With
-            ``job``: it lies in a tree or has another job, ``dry_run``, or ``on`` with ``report``.
+        Unusable: One tree lies in the other; ``delete`` on a protected place; a switch that is not True or False;
+            ``part``, ``on`` or ``part_objects`` without ``job``. With ``job``: it lies in a tree or has another job,
+            ``dry_run``, or ``on`` with ``report``.
         PenstockError: The first failure, after all other objects were copied; nothing was deleted, or nothing in parts
             with failures. The same call tries failed objects again.
 
@@ -118,8 +119,8 @@ def sync(  # noqa: PLR0913  see design/0105
     run = Run(source, dest, options, given)
     if job is not None:
         return _in_parts(run, job, given, most, report, How(part, on, progress, processes))
-    if part is not None or on is not None:
-        raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+    if part is not None or on is not None or most != PART_OBJECTS:
+        raise Unusable("part=, on= and part_objects= are for the parts of a job: pass job=, a folder for its records")
     found, first = Synced(), None
     outcomes = run.outcomes(progress=progress, processes=processes)
     with ledger(report, run.mirror.trees) as note, closing(outcomes):
