@@ -261,7 +261,8 @@ class TestRedirects:
         assert "hushhush" not in f"{caught.value}{vars(caught.value)}"
 
     def test_circles_end(self):
-        with _scripted(lambda _received: reply(302, location="/k")) as server:
+        # It keeps connections open: libcurl before 8.17 gives up after five that closed when it used them again.
+        with Scripted(lambda _received, send: send(reply(302, location="/k")) is None) as server:
             # On a slow machine, a hedge would go round in the same circle.
             source = _source(server, read=ps.ReadOptions(hedge=False))
             with pytest.raises(ConfigError, match="redirects"):
