@@ -102,3 +102,16 @@ class TestLabelsOfKeys:
         (tmp_path / "list.txt").touch()
         empty = kind.from_manifest(tmp_path / "list.txt", labels="folder", allow_empty=True)
         assert len(empty.catalog.labels) == len(kind.from_objects([], labels="folder", allow_empty=True).catalog) == 0
+
+
+def test_a_dataset_is_shown_with_its_class_its_size_and_its_place(tmp_path):
+    class Scans(ps.MapDataset):
+        pass
+
+    folder = tmp_path / "Catalog"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}").write_bytes(b"x")
+    scans = Scans.from_prefix(f"{folder}/")
+    assert repr(scans) == f"<Scans of 3 objects under file://{folder}/>"
+    assert repr(scans[1:]) == f"<Scans of 2 objects under file://{folder}/>"

@@ -32,6 +32,7 @@ def batches(loader):
 def test_samples_are_the_arrays_own_in_order(url, workers):
     dataset = ZarrDataset(url)
     assert len(dataset.contents) == 21
+    assert repr(dataset) == "<ZarrDataset of 21 samples of an array>"
     found = batches(ps.DataLoader(dataset, 4, num_workers=workers))
     assert [len(each) for each in found] == [4, 4, 4, 4, 4, 1]
     np.testing.assert_array_equal(np.concatenate(found), VALUES)

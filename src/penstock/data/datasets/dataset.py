@@ -243,6 +243,10 @@ class CatalogDataset(ReadableDataset):
         elif not isinstance(store, Mapping):  # see _check
             self._source = open_source(catalog.root + catalog.base, store)[0]
 
+    def __repr__(self) -> str:
+        """Return the class, the number of samples and the URL above them."""
+        return repr(self.catalog).replace("Catalog", type(self).__name__, 1)
+
     @classmethod
     @constructor
     def from_prefix(  # noqa: PLR0913  see design/0020

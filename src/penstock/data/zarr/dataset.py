@@ -262,6 +262,10 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         """Return the number of samples of an epoch, over all ranks."""
         return self._plan(1).total
 
+    def __repr__(self) -> str:
+        """Return the number of samples and the names of the arrays."""
+        return f"<ZarrDataset of {len(self):,} samples of {', '.join(name or 'an array' for name in self.contents.names)}>"
+
     @property
     def contents(self) -> ZarrContents:
         """The arrays and the samples."""
