@@ -264,7 +264,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def __repr__(self) -> str:
         """Return the number of samples and the names of the arrays."""
-        return f"<ZarrDataset of {len(self):,} samples of {', '.join(name or 'an array' for name in self.contents.names)}>"
+        names = ", ".join(name or "an array" for name in self.contents.names)
+        return f"<ZarrDataset of {len(self):,} samples of {names}>"
 
     @property
     def contents(self) -> ZarrContents:
