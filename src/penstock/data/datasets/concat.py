@@ -328,6 +328,7 @@ def concat(
 _INSTEAD = {
     "ZarrDataset": ': arrays of several stores are joined by ps.ZarrDataset([…], along="time")',
     "Mix": ": give its sources to one ps.Mix",
+    "list": ": give its datasets one by one, ps.concat(*datasets)",
 }
 
 
