@@ -241,7 +241,7 @@ def test_subclass_and_its_slice_read_themselves(parts, expected):
         (lambda parts: ps.concat(*parts[:0]), "concat takes datasets"),
         (lambda parts: ps.concat(parts[0], 5), "MapDataset and IterableDataset, or TokenDataset, got a int"),
         (lambda parts: ps.concat(parts[0], parts[1].catalog), "got a Catalog"),
-        (lambda parts: ps.concat(parts), "give its datasets one by one"),
+        (lambda parts: ps.concat([*parts]), "give its datasets one by one"),
         (lambda parts: ps.concat(ps.Mix({"a": parts[0]})), "got a Mix: give its sources to one ps.Mix"),
         (lambda parts: ps.concat(parts[0], Longer(parts[2].catalog)), "cannot concatenate a Longer"),
         (lambda parts: ps.concat(*parts, shuffle=True), "are the loader's"),

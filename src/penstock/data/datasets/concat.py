@@ -325,10 +325,12 @@ def concat(
     return ConcatIterable(parts, shuffle=shuffle, seed=seed, place=place)
 
 
+_SINGLY = ": give its datasets one by one, ps.concat(*datasets)"
 _INSTEAD = {
     "ZarrDataset": ': arrays of several stores are joined by ps.ZarrDataset([…], along="time")',
     "Mix": ": give its sources to one ps.Mix",
-    "list": ": give its datasets one by one, ps.concat(*datasets)",
+    "list": _SINGLY,
+    "tuple": _SINGLY,
 }
 
 
