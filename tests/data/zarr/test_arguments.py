@@ -34,6 +34,7 @@ WRONG = [
     ({"num_workers": 4}, "num_workers= is the loader's"),
     ({"chunks": 4}, "no argument chunks=: the samples of whole chunks"),
     ({"patches": {"y": 2}}, "no argument patches=: did you mean patch="),
+    ({"variables": ["t2m"]}, "no argument variables=: some arrays of a group are chosen by a mapping"),
     ({"quux": 1}, r"no argument quux=: help\(ps.ZarrDataset\)"),
     ({"window_bytes": 0}, "window_bytes must be 1 or more, not 0"),
     ({"memory_bytes": 0}, "memory_bytes must be 1 or more, not 0"),

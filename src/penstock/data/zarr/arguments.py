@@ -32,7 +32,9 @@ _OF_LOADER = {
     *("batch_size", "num_workers", "collate_fn", "tail", "drop_last", "pin_memory", "device", "decode_threads"),
     *("prefetch", "prefetch_factor", "persistent_workers", "on_error"),
 }
+_CHOOSE = 'some arrays of a group are chosen by a mapping as samples, {"t2m": "s3://bucket/era5.zarr/t2m"}'
 _INSTEAD = {
+    **dict.fromkeys(("variables", "arrays", "names", "fields"), _CHOOSE),
     "chunks": "the samples of whole chunks are dims= and patch=; penstock zarr copy --chunks writes others",
     "shuffle_buffer": "the samples of window_bytes= of chunks are mixed",
     "transforms": "pass one function as transform=",
