@@ -372,9 +372,17 @@ class TestRefusals:
             ps.copy_tree("s3://bucket/a/", "s3://bucket/b/", job="s3://bucket/job/", on=ps.Ray(), store=store)
 
     def test_a_cluster_that_is_not_there(self, tmp_path, monkeypatch):
-        on_ray = carrier(ps.Ray(address="127.0.0.1:1"), Deadly(str(tmp_path)))
+        on_ray = carrier(ps.Ray(), Deadly(str(tmp_path)))
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
         monkeypatch.setattr(on_ray._ray, "init", failing(ConnectionError("nobody")))
         with pytest.raises(Unreachable, match=r"cannot reach a Ray cluster .*nobody"):
+            next(on_ray.carried(Deadly(str(tmp_path)), iter(()), Means(None)))
+
+    @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "[::1]:1", "127.0.0.1:99999", "auto"])
+    def test_a_port_that_nobody_answers_is_refused_at_once(self, tmp_path, monkeypatch, address):
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        on_ray = carrier(ps.Ray(address), Deadly(str(tmp_path)))
+        with pytest.raises(Unreachable, match=r"cannot reach a Ray cluster at .*; start one"):
             next(on_ray.carried(Deadly(str(tmp_path)), iter(()), Means(None)))
 
     @pytest.mark.parametrize("alive", [True, False])
@@ -404,7 +412,16 @@ class TestRefusals:
             run(str(tmp_path), on="auto")
 
     @pytest.mark.parametrize(
-        "options", [{"cpus_per_part": 0}, {"cpus_per_part": "2"}, {"cpus_per_part": float("nan")}, {"retries": -1}]
+        "options",
+        [
+            {"address": None},
+            {"address": ""},
+            {"address": 6379},
+            {"cpus_per_part": 0},
+            {"cpus_per_part": "2"},
+            {"cpus_per_part": float("nan")},
+            {"retries": -1},
+        ],
     )
     def test_numbers_that_make_no_sense(self, options):
         with pytest.raises(Unusable, match=next(iter(options))):

@@ -16,7 +16,7 @@ import pytest
 
 from penstock import observe
 from penstock.engine.node.member import processors
-from penstock.errors import Bug, NotFound, Transient
+from penstock.errors import Bug, NotFound, Transient, Unusable
 from penstock.jobs import pool, steps
 from penstock.jobs.pool import Worker, run_jobs, suitable
 from penstock.source import open_source
@@ -264,6 +264,9 @@ def test_how_many_suit(monkeypatch, tmp_path):
     assert suitable(1, local, store) == 1
     assert suitable(None, local, memory) == 1
     assert suitable(7, memory) == 1
+    for wrong in (0, -1, 1.5, "2"):
+        with pytest.raises(Unusable, match="processes must be"):
+            suitable(wrong, memory)
     monkeypatch.setattr(pool.sys, "platform", "darwin")
     assert suitable(None, local, store) == 1
 

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
+import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from math import ceil, inf
 from time import monotonic, sleep
@@ -42,6 +44,8 @@ _LOOK_S = 2.0
 _PAUSE_S = 0.5
 # For attempts on machines that are gone, until Ray has noticed: it takes 10 to 20 s.
 _PATIENCE_S = 60.0
+# For the port of a cluster to answer.
+_REACH_S = 10.0
 # For cancelled parts to end their requests, which takes at most 3 s.
 _CANCEL_S = 5.0
 
@@ -63,7 +67,7 @@ class Here(Carrier):
             yield done(operation, part, means)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Ray:
     """The cluster that does the parts of a job: ``on=ps.Ray()``.
 
@@ -79,20 +83,25 @@ class Ray:
             for a minute. A part that takes more workers with it is recorded as failed, and the others go on.
 
     Raises:
-        Unusable: A number is not positive.
+        Unusable: The address is not a text, or a number is not positive.
 
     Example:
-        >>> ps.Ray(address="auto", cpus_per_part=0.5).retries
+        >>> ps.Ray("auto", cpus_per_part=0.5).retries
         3
 
     """
 
     address: str = "auto"
+    _: KW_ONLY
     cpus_per_part: float = 1.0
     retries: int = 3
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check address and numbers."""
+        # Without an address, Ray would start a cluster of its own on this machine.
+        address: object = self.address
+        if not isinstance(address, str) or not address:
+            raise Unusable(f'address must be a text like "auto" or "ray://host:10001", got {address!r}')
         given: object = self.cpus_per_part
         if not isinstance(given, int | float) or not 0 < given < inf:
             raise Unusable(f"cpus_per_part must be a positive number, got {given!r}")
@@ -323,9 +332,10 @@ def _connection(ray: Any, address: str) -> Generator[None]:  # noqa: ANN401  the
         yield
         return
     try:
+        _reach(address)
         # What each dead worker prints would bury the one line that tells of it.
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
         raise Unreachable(
             f"cannot reach a Ray cluster at {address!r}: {error}; start one (ray start --head), or pass its address"
         ) from error
@@ -336,6 +346,15 @@ def _connection(ray: Any, address: str) -> Generator[None]:  # noqa: ANN401  the
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Connect to the port of a cluster once: Ray itself tries an address without an answer for more than ten minutes."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from penstock.engine.node.member import processors
 from penstock.engine.waiting import LOOK_S, Inbox
 from penstock.errors import Bug, Cancelled, PenstockError, Transient
 from penstock.events import end, operation
+from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -326,7 +327,13 @@ def suitable(processes: int | None, *sources: Source) -> int:
 
     Default: as many as processors, at most 4. This process works alone if a fork is not a reliable copy (macOS; any
     system except Linux), and on stores that forks cannot share.
+
+    Raises:
+        Unusable: ``processes`` is not a whole number, or below 1.
+
     """
+    if processes is not None:
+        processes = whole(processes, "processes", 1)
     if sys.platform != "linux" or not all(each.forks for each in sources):
         return 1
     return min(_MOST, processors()) if processes is None else processes

@@ -118,6 +118,17 @@ def test_only_the_records_are_deleted(records, tmp_path):
     assert [path.name for path in (tmp_path / "job").rglob("*") if path.is_file()] == ["mine.txt"]
 
 
+def test_records_of_a_job_that_ran_on_are_not_taken_for_those_of_the_next(records):
+    records.planned(lambda: PLAN, PLAN)
+    records.remove()
+    for left in (lambda: records.write(PartRecord(1)), records.finish):
+        left()
+        with pytest.raises(Unusable, match="a job that has no plan, for it was deleted while it ran: delete them"):
+            records.planned(lambda: pytest.fail("planned"), PLAN)
+        assert records.remove() >= 1
+    assert records.planned(lambda: PLAN, PLAN) == PLAN
+
+
 def test_jobs_below_a_folder_are_found(tmp_path):
     for name in ("one", "two"):
         Records(f"{tmp_path}/{name}", StoreOptions()).planned(lambda: PLAN, PLAN)

@@ -49,6 +49,25 @@ def test_the_last_step_is_done_once_all_shares_are(tmp_path):
     assert not (tmp_path / "finished").exists()
 
 
+def test_records_that_are_deleted_while_the_job_runs_are_noticed(tmp_path):
+    class Removing(Failing):
+        def work(self, part, record, means):
+            if part.number == 3:
+                means.records.remove()
+            return super().work(part, record, means)
+
+    with pytest.raises(NotFound, match="records of this job were deleted while it ran"):
+        Job(Removing(str(tmp_path)), f"{tmp_path}/job", How()).work()
+    assert not (tmp_path / "finished").exists()
+
+
+@pytest.mark.parametrize("processes", [0, -1, "2"])
+def test_numbers_of_processes_that_make_no_sense_are_refused_before_a_plan_is_made(tmp_path, processes):
+    with pytest.raises(Unusable, match="processes must be"):
+        done(tmp_path, How(processes=processes))
+    assert not (tmp_path / "job").exists()
+
+
 def test_a_killed_last_step_is_done_again(tmp_path):
     done(tmp_path)
     (tmp_path / "finished").unlink()

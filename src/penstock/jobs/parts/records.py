@@ -194,10 +194,18 @@ class Records:
         """Return the plan; make and publish it first if there is none.
 
         Raises:
-            Unusable: There is the plan of another operation, or of other arguments than those of ``like``.
+            Unusable: There is the plan of another operation, or of other arguments than those of ``like``; or there
+                are records without a plan.
 
         """
         found = self.plan()
+        if found is None and self._has_records() and (found := self.plan()) is None:
+            # Those of a job that ran on would be taken for parts of this one.
+            raise Unusable(
+                "the records there are of a job that has no plan, for it was deleted while it ran: delete them "
+                "(penstock jobs rm), or choose another job=",
+                url=self.url,
+            )
         if found is None:
             try:
                 found = made()
@@ -220,6 +228,9 @@ class Records:
     def numbers(self, *, failed: bool = False) -> set[int]:
         """Return the parts that are done, or those in which objects failed: one request for each 1,000."""
         return {number for number, _ in self._listed(_FAILED if failed else _DONE)}
+
+    def _has_records(self) -> bool:
+        return self.finished() or any(any(self._listed(folder)) for folder in (_DONE, _FAILED))
 
     def _listed(self, name: str) -> Iterator[tuple[int, ObjectMeta]]:
         folder = self._base + name
@@ -302,12 +313,12 @@ class Records:
         """Delete all records, the plan last, and nothing else; return their number.
 
         Raises:
-            NotFound: There is no job.
+            NotFound: There is no job, and no record of one.
             Unsupported: The store cannot delete.
 
         """
         self._source.require(Delete, self._base)
-        if self.plan() is None:
+        if self.plan() is None and not self._has_records():
             raise NotFound("no job has its plan here", url=self.url)
         keys = [entry.key for folder in (_DONE, _FAILED) for _, entry in self._listed(folder)]
         keys += [entry.key for page in self._source.pages(self._base + _DATA) for entry in page.entries]

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from logging import getLogger
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import PenstockError, Unusable
+from penstock.errors import NotFound, PenstockError, Unusable
 from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
 from penstock.jobs.carriers import carrier
 from penstock.jobs.parts.operation import Means, Part, ignore
 from penstock.jobs.parts.records import JobPlan, Records, Share
 from penstock.progress import bar
+from penstock.values import whole
 
 if TYPE_CHECKING:
     import os
@@ -97,6 +98,8 @@ class Job:
         """
         self.operation, self._how = operation, how
         self._share = Share.of(how.part)
+        if how.processes is not None:
+            whole(how.processes, "processes", 1)
         if how.on is not None and how.processes not in (None, 1):
             raise Unusable(
                 f"processes={how.processes} is for this machine, and on= gives each part to a process of the cluster: "
@@ -116,6 +119,7 @@ class Job:
         """Do the parts of the share that have no record, and finish once all parts are done; return their sums.
 
         Raises:
+            NotFound: Records were deleted meanwhile.
             PenstockError: The first failure, after all other parts.
 
         """
@@ -154,6 +158,12 @@ class Job:
             if sums.counts["failed"] > 1:
                 first.message += f"; {sums.counts['failed']:,} objects failed in {sums.parts_failed:,} parts"
             raise first
+        if sums.parts_done < len(mine):
+            raise NotFound(
+                "records of this job were deleted while it ran: penstock jobs rm deletes the others, and the same "
+                "call then begins anew",
+                url=self.records.url,
+            )
         self._finish()
         return sums
 
