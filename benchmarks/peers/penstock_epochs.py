@@ -2,10 +2,11 @@
 
 from epochs import BATCH, consume, opened
 from meter import BUCKET
-from ours import store
+from ours import import_late, store
 
 from penstock import DataLoader, ZarrDataset  # with torch: neither is timed
 
+import_late()
 meter, name = opened()
 dataset = ZarrDataset(f"s3://{BUCKET}/{name}", shuffle=True, store=store(meter))
 loader = DataLoader(dataset, BATCH)

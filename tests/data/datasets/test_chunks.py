@@ -54,3 +54,18 @@ def test_first_batch_is_not_read_beside_the_rest_of_its_window(tmp_path):
         assert (len(reading._ahead._reads) + taken > needed) == (2 * taken >= needed)
     assert len(reading._ahead._reads) + taken > 3 * needed
     reading.close()
+
+
+def test_chunks_of_the_first_batch_that_have_arrived_are_decoded_before_its_samples(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))
+    dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
+    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
+    samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
+    needed = len({*runs_of(dataset.catalog, order).of(np.array(samples[:20])).tolist()})
+    reading = dataset.ordered(order).reading((samples[at : at + 20] for at in range(0, 2000, 20)), 1)
+    reading.begin()
+    for read in reading._ahead._reads:
+        reading._ahead._inbox.wait(read)
+    items = [next(reading) for _ in range(needed + 1)]
+    assert [item.size for item in items] == [0] * needed + [20], "threads decode them at the same time"
+    reading.close()

@@ -89,7 +89,7 @@ class ChunkReading(Reading, Generic[V]):
         # Chunks are decoded this many samples ahead.
         self._lead = 0
         self._asked = self._taken = 0  # chunks, until half of those of the first batch are there
-        self._started = False
+        self._begun = self._started = False
         self._unmade = 0  # samples handed out and not yet made
         self._over = self._closed = False
 
@@ -147,11 +147,17 @@ class ChunkReading(Reading, Generic[V]):
         if self._closed or (schedule.position == schedule.frontier and not self._extend(must=True)):
             self._end()
             raise StopIteration
+        if not self._begun:
+            self._begun = True
+            # Reads are sent first: to look ahead as far as they reach takes milliseconds.
+            self._ahead.refill()
+            for _ in range(self._asked):
+                self._extend()
         # Looking ahead only when the next reads are sent would release chunks that samples beyond the frontier need.
         self._look_ahead()
         if not self._to_take:
             self._ahead.refill()
-        if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
+        if self._to_take and self._is_due(self._to_take[0]):
             return self._prepared(self._to_take.popleft())
         with self._lock:
             turn = schedule.turn(self._most())
@@ -160,6 +166,17 @@ class ChunkReading(Reading, Generic[V]):
             self._lead = turn.size
         return self._item(turn)
 
+    def _is_due(self, pending: _Pending[V]) -> bool:
+        """Return whether to decode a chunk before the next sample is made.
+
+        Those of the first batch are decoded as they arrive: a thread that made a sample instead would often wait for
+        the chunk that another thread is decoding.
+        """
+        schedule = self._schedule
+        if pending.position <= schedule.position + self._lead:
+            return True
+        return pending.position < schedule.first and self._has_arrived(pending)
+
     def _reach(self) -> int:
         """Return the number of next samples whose chunks were all handed out."""
         position = self._schedule.position
@@ -167,18 +184,21 @@ class ChunkReading(Reading, Generic[V]):
 
     def ahead(self) -> Item | None:
         """Return the item that decodes the next chunk if its bytes have arrived; all scheduled chunks fit in memory."""
-        if self._closed or not self._to_take:
+        if self._closed or not self._to_take or not self._has_arrived(self._to_take[0]):
             return None
-        pending = self._to_take[0]
+        return self._prepared(self._to_take.popleft())
+
+    def _has_arrived(self, pending: _Pending[V]) -> bool:
+        """Return whether the next chunk can be decoded without waiting for its bytes."""
         span = pending.span
         if span is _UNKNOWN or (isinstance(span, tuple) and not self._ahead.ready):
-            return None
+            return False
         if isinstance(span, list):
             while len(pending.reads) < len(span):
                 if not self._ahead.ready:
-                    return None
+                    return False
                 pending.reads.append(self._ahead.advance())
-        return self._prepared(self._to_take.popleft())
+        return True
 
     def _end(self) -> None:
         """Finish at the end of the epoch; if samples are still being made, the last one does it."""
@@ -224,7 +244,8 @@ class ChunkReading(Reading, Generic[V]):
     def _spans(self) -> Iterator[Span]:
         """Yield the locations of the next chunks, within the look-ahead of the schedule."""
         while not self._closed:
-            self._look_ahead()
+            if len(self._to_read) < _LEAD or self._schedule.frontier < self._schedule.first:
+                self._extend()
             if not self._to_read or not (self._started or self._may_start(self._to_read[0])):
                 yield PAUSE
                 continue

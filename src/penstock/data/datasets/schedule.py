@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Need", "Schedule", "Turn"]
 
 _AT_ONCE = 1 << 12  # samples whose chunks are computed together
+_FIRST = 1 << 9  # the same of the first, which the first request waits for
 # Limit of the chunks of these samples, counted once per sample.
 _MOST_CELLS = 1 << 16
 # Samples that are looked at together: those that do not fit are looked at again.
@@ -145,9 +146,9 @@ class Schedule:
         return len(rows)
 
     def _draw(self) -> bool:
-        """Draw batches until there are 4,096 or more samples to look at; fewer if each needs many chunks."""
+        """Draw batches until there are 4,096 or more samples to look at; fewer at first, or if each has many chunks."""
         drawn: list[int] = []
-        most = _AT_ONCE if not self._rows.shape[1] else max(1, min(_AT_ONCE, _MOST_CELLS // self._rows.shape[1]))
+        most = _FIRST if not self._rows.shape[1] else max(1, min(_AT_ONCE, _MOST_CELLS // self._rows.shape[1]))
         # An empty batch: the next one is not known yet.
         while len(drawn) < most and (batch := next(self._batches, None)):
             self._drawn.append(batch)

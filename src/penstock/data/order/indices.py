@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["batch_indices", "sample_indices"]
 
 _AT_ONCE = 4096  # positions looked up together: the permutation is vectorised
+_FIRST = 512  # the same of the first look-up, which the first request waits for
 
 
 def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[list[int]]:
     """Yield each batch's sample indices, with repeats as ``Repeat``; lazily, some batches ahead, in O(1) memory."""
     partition, lanes = plan.batches(cursor, place), plan.lanes(cursor, place.world)
     source, indices = iter(partition), plan.indices(cursor, place.world)
-    while chunk := list(islice(source, max(1, _AT_ONCE // plan.batch))):
+    at_once = _FIRST
+    while chunk := list(islice(source, max(1, at_once // plan.batch))):
+        at_once = _AT_ONCE
         starts, stops = np.array(chunk, dtype=np.int64).T
         sizes = stops - starts
         ends = np.cumsum(sizes)
