@@ -28,11 +28,13 @@ from tests.servers.ray_cluster import RayCluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["KINDS", "main", "measure", "ours"]
+__all__ = ["KINDS", "STEERING", "THEIRS", "main", "measure", "ours", "profile"]
 
 KINDS = ("worker", "machine", "driver")
 _KEYS = {"AWS_ACCESS_KEY_ID": "penstock-testing", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "us-east-1"}
-_THEIRS = "ray==2.60.0 multi-storage-client[boto3]==1.3.1"
+THEIRS = "ray==2.60.0 multi-storage-client[boto3]==1.3.1"
+# As many processes as the cluster has processors, of which each of their threads takes one.
+STEERING = {"MSC_NUM_PROCESSES": "2", "MSC_NUM_THREADS_PER_PROCESS": "1"}
 _LATE_MS = 20
 # As many objects as a batch of the other has.
 _OURS_PROGRAM = """
@@ -81,14 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
     with FaultServer.start(Settings(latency_ms=_LATE_MS)) as server, tempfile.TemporaryDirectory() as folder:
-        profile = Path(folder, "msc.json")
-        profile.write_text(json.dumps(_profile(server.store.endpoint or "")))
-        # As many processes as the cluster has processors, of which each of their threads takes one.
-        steering = {"MSC_CONFIG": str(profile), "MSC_NUM_PROCESSES": "2", "MSC_NUM_THREADS_PER_PROCESS": "1"}
+        settings = Path(folder, "msc.json")
+        settings.write_text(profile(server.store.endpoint or "", "bucket"))
         with RayCluster.start(2, _KEYS) as cluster:
             measure(ours(cluster), server, options)
-        interpreter = python(_THEIRS)
-        with RayCluster.start(2, {**_KEYS, **steering}, interpreter) as cluster:
+        interpreter = python(THEIRS)
+        with RayCluster.start(2, {**_KEYS, **STEERING, "MSC_CONFIG": str(settings)}, interpreter) as cluster:
             side = Side("multi-storage-client", cluster, interpreter, _THEIR_PROGRAM, "sync_worker_process")
             measure(side, server, options)
 
@@ -98,9 +98,10 @@ def ours(cluster: RayCluster) -> Side:
     return Side("penstock", cluster, sys.executable, _OURS_PROGRAM, "penstock.sync")
 
 
-def _profile(endpoint: str) -> dict[str, object]:
-    options = {"base_path": "bucket", "endpoint_url": endpoint, "region_name": _KEYS["AWS_REGION"]}
-    return {"profiles": {"bucket": {"storage_provider": {"type": "s3", "options": options}}}}
+def profile(endpoint: str, bucket: str) -> str:
+    """Return a configuration of Multi-Storage Client that names a bucket of a server ``bucket``."""
+    options = {"base_path": bucket, "endpoint_url": endpoint, "region_name": _KEYS["AWS_REGION"]}
+    return json.dumps({"profiles": {"bucket": {"storage_provider": {"type": "s3", "options": options}}}})
 
 
 def measure(side: Side, server: FaultServer, options: argparse.Namespace) -> None:

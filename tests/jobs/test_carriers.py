@@ -20,7 +20,7 @@ import zarr
 
 import penstock as ps
 from benchmarks import jobs as benchmark
-from benchmarks import kills
+from benchmarks import kills, ray_sync
 from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
 from penstock.interop.zarr import Store
@@ -36,7 +36,6 @@ from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import tar
 from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
-from tests.servers.made_up import listing
 from tests.servers.ray_cluster import RayCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ray"
@@ -168,14 +167,18 @@ def test_each_machine_warms_its_cache_with_everything(cluster, tmp_path):
         assert ps.warm("s3://bucket/a/", store=store).present == 20
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_this_cluster_beside_processes(cluster, tmp_path, capsys):
     if message := load_server.missing():
         (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
     (tmp_path / "data").mkdir()
-    options = Namespace(objects=40, part_objects=10, rounds=1, parts=20)
+    options = Namespace(objects=40, part_objects=10, rounds=1, parts=20, keys=(10, 20))
     with load_server.serve(tmp_path) as serving:
         benchmark.measure(cluster, serving.plain, tmp_path, options)
+        ray_sync.measure([ray_sync.ours(cluster)], serving.plain, tmp_path, options)
     printed = capsys.readouterr().out
+    assert "penstock's seconds beside ours: 1.00 (bar 3, missed)" in printed
+    assert "MiB more for more keys: " in printed
     assert "CPU seconds, Ray beside local: " in printed
     assert "seconds to the first new part of a driver that goes on: " in printed
 
@@ -227,6 +230,19 @@ def test_an_interrupted_driver_ends_soon_and_says_how_to_go_on(cluster, tmp_path
     while cluster.workers("penstock.deadly"):
         assert time.monotonic() - began < 20
         time.sleep(0.05)
+
+
+def test_a_driver_whose_own_node_dies_says_what_to_do_and_the_same_call_goes_on(tmp_path):
+    with RayCluster.start(1) as other:
+        process = driver(other, DEADLY, tmp_path, "", 0.5)
+        while not (tmp_path / "job" / "done" / "000000.json").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        # The head's: drivers on its machine belong to it.
+        os.kill(other.raylets()[0], signal.SIGKILL)
+        assert re.match(r"Unreachable cannot .* belongs to has died; .*: repeat the same call \[", told(process))
+        assert Records(f"{tmp_path}/job", StoreOptions()).numbers() < {*range(5)}
+        assert told(driver(other, DEADLY, tmp_path, "", 0)) == "5"
 
 
 @pytest.fixture
@@ -343,26 +359,10 @@ def kill(kind, cluster, process, what, draw):
     return True
 
 
-MEMORY = """
-import resource, sys
-import penstock as ps
-address, endpoint, job = sys.argv[1:]
-store = ps.S3Options(endpoint=endpoint, anonymous=True, region="us-east-1")
-found = ps.verify("s3://bucket/one/", "s3://bucket/two/", store=store, job=job, on=ps.Ray(address=address))
-print(found.objects, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-"""
-
-
 @pytest.mark.slow
 def test_memory_of_the_driver_does_not_grow_with_the_number_of_keys(cluster, tmp_path):
-    memory = []
-    for number in (10_000, 1_000_000):
-        with listing(number) as endpoint:
-            objects, mib = told(driver(cluster, MEMORY, endpoint, tmp_path / str(number)), timeout=400).split()
-        assert int(objects) == number
-        memory.append(int(mib))
-    print("MiB of the driver:", *memory)
-    assert memory[1] - memory[0] < 50, memory
+    few, many = (benchmark.driver_mib(cluster, tmp_path, number) for number in (10_000, 1_000_000))
+    assert many - few < 50, (few, many)
 
 
 class TestRefusals:

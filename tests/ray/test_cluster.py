@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 
 import penstock as ps
 from benchmarks import ray_data as benchmark
+from penstock.testing.faults import FaultServer, Settings
 from tests.servers.ray_cluster import RayCluster
 
 SAMPLES, GLOBAL_BATCH, EPOCHS = 120, 12, 2
@@ -115,6 +117,7 @@ def test_the_benchmark_of_ray_data_measures_readers_and_checkpoints(cluster, cap
     benchmark.measure(cluster, Namespace(objects=40, files=1, rounds=1, rows=400))
     printed = capsys.readouterr().out
     assert "objects/s beside read_binary_files: " in printed
+    assert "CPU seconds beside download(): " in printed
     assert "bytes of the loader's state: 1" in printed
 
 
@@ -171,3 +174,76 @@ def test_a_dataset_becomes_shards_with_each_sample_once_though_a_task_is_killed(
     made = ps.Catalog.open(tmp_path / "shards" / "index.catalog", root=f"{tmp_path}/shards/")
     found = sorted((sample.key, bytes(sample["txt"].data)) for sample in ps.MapDataset.from_catalog(made))
     assert found == [(f"{number:03}", b"x") for number in range(SAMPLES)]
+
+
+NODES = """
+import json, sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
+folder, endpoint = sys.argv[1:]
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+def work(folder, endpoint, node, number):
+    import os, time
+    from pathlib import Path
+    import penstock as ps
+
+    def met(name):
+        Path(f"{folder}/{node}-{name}-{number}").touch()
+        while not Path(f"{folder}/{node}-{name}-{1 - number}").exists():
+            time.sleep(0.01)
+
+    met("begun")
+    shared = ps.NodeOptions(connections=6)
+    cache = ps.CacheOptions(path=f"{folder}/cache-{node}")
+    store = ps.S3Options(endpoint=endpoint, node=shared)
+
+    def read(store):
+        size = lambda sample: sample.size
+        return ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/a/", transform=size, store=store), 4)
+
+    # Requests until both know of each other, and share.
+    until = time.monotonic() + 30
+    while not (ps.node_status().processes and ps.node_status().connections < 6) and time.monotonic() < until:
+        sum(1 for _ in read(store))
+    status = ps.node_status()
+    met("shared")
+    loader = read(ps.S3Options(endpoint=endpoint, node=shared, cache=cache))
+    if number:
+        # After the other one has filled the cache.
+        met("read")
+    sum(1 for _ in loader)
+    if not number:
+        met("read")
+    report = loader.report()
+    return [os.getpid(), [*status.processes], status.connections, status.directory, report.context.host, report.cached]
+
+alive = [each["NodeID"] for each in ray.nodes() if each["Resources"].get("CPU")]
+found = []
+for node in alive:
+    # Two machines in one: what processes of a machine share lies in a directory of its own for each.
+    own = {"env_vars": {"PENSTOCK_NODE": f"{folder}/node-{node}"}}
+    task = ray.remote(num_cpus=0.5, runtime_env=own, scheduling_strategy=At(node, soft=False))(work)
+    found += [task.remote(folder, endpoint, node, number) for number in (0, 1)]
+print(json.dumps(ray.get(found)))
+"""
+
+
+@pytest.mark.slow
+def test_workers_of_a_node_share_its_budget_and_its_cache_and_their_reports_name_it(cluster, tmp_path):
+    keys = 12
+    with FaultServer.start(Settings(latency_ms=20)) as server:
+        server.make("bucket")
+        for number in range(keys):
+            server.put("bucket", f"a/{number:03}", b"x" * 1000)
+        command = [sys.executable, "-W", "ignore", "-c", NODES, str(tmp_path), server.store.endpoint]
+        found = json.loads(ran(command, cluster))
+    for node in (found[:2], found[2:]):
+        pids, others, connections, directories, hosts, cached = zip(*node, strict=True)
+        assert [*others] == [[pids[1]], [pids[0]]]
+        assert all(0 < each < 6 for each in connections)
+        assert len({*directories}) == 1
+        assert {*hosts} == {platform.node()}
+        # The second reads what the first one has fetched.
+        assert cached == (0, keys)
+    assert found[0][3] != found[2][3]

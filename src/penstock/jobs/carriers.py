@@ -349,7 +349,7 @@ def _connection(ray: Any, address: str) -> Generator[None]:  # noqa: ANN401  the
 
 
 def _reach(address: str) -> None:
-    """Connect to the port of a cluster once: Ray itself tries an address without an answer for more than ten minutes."""
+    """Connect to the port of a cluster once: Ray itself tries for more than ten minutes if nothing answers there."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address
     host, _, port = address.rpartition("/")[2].rpartition(":")
