@@ -73,6 +73,7 @@ except ps.PenstockError as error:
 # Each in some 24 parts; ``how`` has the options of the store and, on the cluster, the job.
 CALLS = {
     "sync": "ps.sync(source, dest, delete=True, part_objects=10, **how).complete",
+    "sync_to_another_bucket": "ps.sync(source, dest, delete=True, part_objects=10, **how).complete",
     "verify": "ps.verify(source, part_objects=10, **how).digest",
     "index": 'len(ps.index(source, dest + "x.catalog", format="tar", **how))',
     "pack": "len(ps.pack(source, dest, samples=10, **how))",
@@ -248,18 +249,19 @@ def test_a_driver_whose_own_node_dies_says_what_to_do_and_the_same_call_goes_on(
 @pytest.fixture
 def server():
     with FaultServer.start(Settings(latency_ms=20)) as running:
-        running.make("bucket")
-        for key in ("outside", "to.txt"):
-            running.put("bucket", key, b"x")
+        for bucket in ("bucket", "other"):
+            running.make(bucket)
+            for key in ("outside", "to.txt"):
+                running.put(bucket, key, b"x")
         yield running
 
 
-def below(server, prefix):
-    return {key.removeprefix(prefix): data for key, data in server.objects("bucket").items() if key.startswith(prefix)}
+def below(server, prefix, bucket="bucket"):
+    return {key.removeprefix(prefix): data for key, data in server.objects(bucket).items() if key.startswith(prefix)}
 
 
-def filled(server, what):
-    """Put what an operation works on."""
+def filled(server, what, bucket):
+    """Put what an operation works on; ``bucket`` has the destination."""
     if what == "zarr_copy":
         array = zarr.create_array(
             Store("s3://bucket/from/z", store=server.store), shape=(COUNT, 8), chunks=(2, 8), dtype="f4"
@@ -268,9 +270,12 @@ def filled(server, what):
     for number in range(COUNT if what != "zarr_copy" else 0):
         data = tar([(f"{number}.txt", b"x" * number)]) if what == "index" else b"%d" % number * 50
         server.put("bucket", f"from/{number % 7}/{number:04}.{'tar' if what == 'index' else 'bin'}", data)
-        if what == "sync" and number % 4 == 0:
+        if what.startswith("sync") and number % 4 == 0:
             # To be deleted, and to be replaced.
-            server.put("bucket", f"to/{number % 8}/{number:04}.{'old' if number % 3 else 'bin'}", b"other")
+            server.put(bucket, f"to/{number % 8}/{number:04}.{'old' if number % 3 else 'bin'}", b"other")
+            # To be deleted, though an object of the source has the name, or the end of the path, and the size.
+            server.put(bucket, f"to/{8 + number % 3}/{number:04}.bin", b"%d" % number * 50)
+            server.put(bucket, f"to/x{number % 5}/{number % 7}/{number:04}.bin", b"%d" % number * 50)
 
 
 def alone(server, cluster, what):
@@ -289,20 +294,21 @@ ONCE = {"sync": ("put", "to/"), "verify": ("get", "from/"), "pack": ("put", "to/
 @pytest.mark.parametrize(
     ("what", "history"),
     [
-        pytest.param(what, history, marks=() if what == "sync" and not soak else pytest.mark.slow)
+        pytest.param(what, history, marks=() if what == "sync_to_another_bucket" and not soak else pytest.mark.slow)
         for what in CALLS
         for history in range(20 if soak else 1)
     ],
 )
 def test_a_history_of_kills_ends_as_one_process_does(cluster, server, what, history, seed):
     """Of a worker, a machine and the driver, in a bucket that fails 5 % of requests."""
-    filled(server, what)
+    bucket = "other" if what == "sync_to_another_bucket" else "bucket"
+    filled(server, what, bucket)
     source = below(server, "from/")
-    expected = ("True", source) if what == "sync" else alone(server, cluster, what)
+    expected = ("True", source) if what.startswith("sync") else alone(server, cluster, what)
     server.fail(FAULTS["503"], when=Match(times=None, rate=0.05, seed=1))
     draw, requests = random.Random(f"{seed} {what} {history}"), len(server.seen())
     program = WORK + ON_RAY + f"print({CALLS[what]})"
-    words = "s3://bucket/from/", "s3://bucket/to/", "s3://bucket/jobs/1/", server.store.endpoint
+    words = "s3://bucket/from/", f"s3://{bucket}/to/", "s3://bucket/jobs/1/", server.store.endpoint
     kinds = ["worker", "raylet", "driver"]
     draw.shuffle(kinds)
     before, killed, process = {}, [], driver(cluster, program, *words)
@@ -326,18 +332,21 @@ def test_a_history_of_kills_ends_as_one_process_does(cluster, server, what, hist
     # A worker that outlives its driver may record a part that the next one has given out.
     assert len(before.items() - after.items()) <= IN_FLIGHT
 
-    made = below(server, "to/")
+    made = below(server, "to/", bucket)
     if what == "pack":
         # They name the place of the shards.
         assert made.pop("index.catalog")
         del expected[1]["index.catalog"]
     assert (printed, made) == expected, errors[-2000:]
     assert below(server, "from/") == source
-    outside = {key for key in server.objects("bucket") if not key.startswith(("from/", "to/", "alone/", "jobs/"))}
-    assert outside == {"outside", "to.txt"}
-    assert server.uploads("bucket") == []
+    for each in ("bucket", "other"):
+        outside = {key for key in server.objects(each) if not key.startswith(("from/", "to/", "alone/", "jobs/"))}
+        assert outside == {"outside", "to.txt"}
+        assert server.uploads(each) == []
+    # Names of the source were compared with what was deleted, unless both sides are one bucket.
+    assert (bucket == "other") == any(each.key.endswith("/source.sieve") for each in server.seen("get", "bucket"))
     # A part that was done is not done again, but for those that were in flight.
-    verb, prefix = ONCE.get(what, ("none", ""))
+    verb, prefix = ONCE.get(what.partition("_to_")[0], ("none", ""))
     seen = (each for each in server.seen()[requests:] if each.verb == verb and each.status in (200, 206))
     # Of a shard of ps.pack, a record beside it is written twice.
     times = Counter(each.key for each in seen if each.key.startswith(prefix) and not each.key.endswith(".partial"))
@@ -350,7 +359,7 @@ def kill(kind, cluster, process, what, draw):
     if kind == "driver":
         process.kill()
         return True
-    pids = cluster.workers(f"penstock.{what}") if kind == "worker" else cluster.raylets()[1:]
+    pids = cluster.workers(f"penstock.{what.partition('_to_')[0]}") if kind == "worker" else cluster.raylets()[1:]
     if not pids:
         return False
     os.kill(draw.choice(pids), signal.SIGKILL)

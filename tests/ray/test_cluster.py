@@ -22,6 +22,7 @@ from tests.servers.ray_cluster import RayCluster
 SAMPLES, GLOBAL_BATCH, EPOCHS = 120, 12, 2
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("train_program.py")
+LIGHTNING = Path(__file__).with_name("lightning_program.py")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,18 @@ def test_a_killed_worker_costs_no_sample_and_repeats_none(cluster, settings, tmp
     assert ps.CheckpointManager(url).restore(number) == {"step": number}
     # Ray wrote its checkpoints through the file system that it was given.
     assert [*(tmp_path / "ray" / "training").rglob("penstock.json")]
+
+
+@pytest.mark.slow
+def test_lightning_on_ray_loses_and_repeats_no_sample_though_a_worker_is_killed(cluster, settings, tmp_path):
+    ran([sys.executable, "-W", "ignore", str(LIGHTNING), json.dumps(settings)], cluster)
+    assert (tmp_path / "died").exists()
+    found = batches(tmp_path)
+    assert len(found) == SAMPLES // GLOBAL_BATCH * EPOCHS
+    assert sorted(key for batch in found.values() for key in batch) == sorted([*range(SAMPLES)] * EPOCHS)
+    # The steps from the last checkpoint to the kill came twice, and no others.
+    steps = [json.loads(line)[1:3] for path in tmp_path.glob("seen-*") for line in path.read_text().splitlines()]
+    assert sorted({step for step, rank in steps if steps.count([step, rank]) > 1}) == [7, 8]
 
 
 def test_the_example_trains_from_a_folder_of_classes_and_continues(cluster, tmp_path):
