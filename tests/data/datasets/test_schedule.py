@@ -98,3 +98,24 @@ def test_samples_without_chunks_have_their_turns():
     while schedule.position < schedule.frontier or schedule.extend(must=True):
         turns.append(schedule.turn().samples[0])
     assert turns == [0, 1, 2]
+
+
+def test_batches_that_are_not_known_yet_are_asked_for_again_and_ended_ones_are_not():
+    class Batches:
+        def __init__(self):
+            self.given = [[0], [], [1]]
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if self.given is None:
+                raise AssertionError("asked for after the end")
+            if not self.given:
+                self.given = None
+                raise StopIteration
+            return self.given.pop(0)
+
+    schedule = Schedule(Batches(), np.arange(2)[:, None].__getitem__, size_of, most_bytes=10, most_samples=10)
+    assert [schedule.extend() for _ in range(4)] == [True, True, False, False]
+    assert schedule.frontier == 2

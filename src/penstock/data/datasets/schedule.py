@@ -16,6 +16,7 @@ __all__ = ["Need", "Schedule", "Turn"]
 
 _AT_ONCE = 1 << 12  # samples whose chunks are computed together
 _FIRST = 1 << 9  # the same of the first, which the first request waits for
+_END: list[int] = []
 # Limit of the chunks of these samples, counted once per sample.
 _MOST_CELLS = 1 << 16
 # Samples that are looked at together: those that do not fit are looked at again.
@@ -92,6 +93,7 @@ class Schedule:
         self._most_bytes, self._most_samples = most_bytes, most_samples
         self._drawn: deque[list[int]] = deque()  # batches that were drawn and are not finished
         self._number, self._slot = 0, 0
+        self._ended = False  # all batches were drawn
         self._samples = np.empty(0, dtype=np.int64)  # drawn, and not yet looked at
         self._rows = np.empty((0, 0), dtype=np.int64)  # their chunks
         self._look = _LEAST
@@ -111,7 +113,7 @@ class Schedule:
             self.held_bytes > self._most_bytes - self._most_bytes // _SPARE or ahead >= self._most_samples
         ):
             return False
-        if not len(self._samples) and not self._draw():
+        if not len(self._samples) and (self._ended or not self._draw()):
             return False
         rows = self._rows[: self._look]
         count = self._admit(rows, must=must)
@@ -150,10 +152,11 @@ class Schedule:
         drawn: list[int] = []
         most = _FIRST if not self._rows.shape[1] else max(1, min(_AT_ONCE, _MOST_CELLS // self._rows.shape[1]))
         # An empty batch: the next one is not known yet.
-        while len(drawn) < most and (batch := next(self._batches, None)):
+        while len(drawn) < most and (batch := next(self._batches, _END)):
             self._drawn.append(batch)
             self.first = self.first or len(batch)
             drawn += batch
+        self._ended = batch is _END
         self._samples = np.array(drawn, dtype=np.int64)
         if drawn:
             self._rows = self._uses(self._samples)

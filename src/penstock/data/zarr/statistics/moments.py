@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Moments", "moments_of"]
 
-# Values that are converted to float64 together: 512 KiB, within a processor's cache.
-_AT_ONCE = 1 << 16
+# Values that are converted to float64 together, 2 MiB: with a quarter of it, the calls take a tenth of the time.
+_AT_ONCE = 1 << 18
 # Values that BLAS multiplies and adds in one call: for more, it would start threads of its own.
 _ROW = 1 << 12
 # Values of which the mean is near that of all.
@@ -61,6 +61,9 @@ class Moments:
 
     def add(self, other: Moments, at: tuple[Any, ...] = ()) -> None:
         """Add moments of other values to the elements ``at`` (Chan, Golub and LeVeque 1979)."""
+        if not self.count.ndim:
+            self._set((), _together(self._single(), other._single()))
+            return
         one = Moments(*(getattr(self, each.name)[at] for each in fields(self)))
         count = one.count + other.count
         share = other.count / np.maximum(count, 1)
@@ -73,21 +76,26 @@ class Moments:
         self.missing[at] = one.missing + other.missing
         self.count[at] = count
 
+    def _single(self) -> _One:
+        """Return the moments of the only set of values."""
+        return tuple(getattr(self, each.name).item() for each in fields(self))
+
+    def _set(self, at: tuple[int, ...], one: _One) -> None:
+        for each, value in zip(fields(self), one, strict=True):
+            getattr(self, each.name)[at] = value
+
 
 def moments_of(values: NDArray[Any], kept: Sequence[int] = ()) -> Moments:
     """Return the moments of values; those of each index along the dimensions ``kept``."""
+    if not kept:
+        return Moments(*map(np.array, _of_values(values.reshape(-1))))
     moved = np.moveaxis(values, kept, range(len(kept)))
     shape = moved.shape[: len(kept)]
     if values.size // max(1, prod(shape)) < _SHORT and prod(shape) > 1:
         return _of_rows(moved.reshape(*shape, -1))
     found = Moments.empty(shape)
     for at in np.ndindex(shape):
-        flat = moved[at].reshape(-1)
-        one = _NONE
-        for start in range(0, len(flat), _AT_ONCE):
-            one = _together(one, _of_block(flat[start : start + _AT_ONCE]))
-        for each, value in zip(fields(found), one, strict=True):
-            getattr(found, each.name)[at] = value
+        found._set(at, _of_values(moved[at].reshape(-1)))  # noqa: SLF001  of this module
     return found
 
 
@@ -104,6 +112,13 @@ def _together(one: _One, other: _One) -> _One:
     share, distance = other[0] / count, other[2] - one[2]
     mean, squares = one[2] + distance * share, one[3] + other[3] + distance * distance * one[0] * share
     return count, one[1] + other[1], mean, squares, min(one[4], other[4]), max(one[5], other[5])
+
+
+def _of_values(values: NDArray[Any]) -> _One:
+    found = _NONE
+    for start in range(0, len(values), _AT_ONCE):
+        found = _together(found, _of_block(values[start : start + _AT_ONCE]))
+    return found
 
 
 _local = local()
