@@ -49,6 +49,8 @@ class RayCluster:
             **(env or {}),
             "PYTHONPATH": path,
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray Train looks at its workers every 2 s by default, and notices reports, deaths and the end only then.
+            "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
             _MARK: uuid.uuid4().hex,
         }
         # Another cluster that this machine may belong to.
