@@ -11,6 +11,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+# Tests start hundreds of interpreters, and each would compile the package for itself.
+unexport PYTHONDONTWRITEBYTECODE
 SETUP := pyproject.toml constraints.txt
 
 .PHONY: demo test lint package platforms docs api bench soak clean

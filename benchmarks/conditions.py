@@ -436,4 +436,8 @@ CONDITIONS = (
 
 def quick(loads: tuple[Load, ...]) -> tuple[Load, ...]:
     """Return loads that take no time, to see that everything still runs; their numbers mean nothing."""
-    return tuple(replace(load, size=min(load.size, 32 << 20), count=min(load.count, 512)) for load in loads)
+    return tuple(
+        # Fields are read three times by each engine, and decoded.
+        replace(load, size=min(load.size, 32 << 20), count=min(load.count, 128 if load.fields[0] else 512))
+        for load in loads
+    )

@@ -199,21 +199,26 @@ def test_the_program_of_the_readme_on_two_ranks(readme):
     assert sorted(re.findall(r"rank (\d): (\d) steps", ended.stdout)) == [("0", "4"), ("1", "4")]
 
 
-@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_slurm_script_of_the_readme(readme, tmp_path, nodes):
-    each = str(4 // nodes)
+# Each task imports Lightning.
+@pytest.mark.parametrize(
+    ("nodes", "tasks"), [(1, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 4), (2, 2)))]
+)
+def test_the_slurm_script_of_the_readme(readme, tmp_path, nodes, tasks):
+    own = {"nodes": str(nodes), "ntasks_per_node": str(tasks), "gres": f"gpu:{tasks}"}
     ended = sbatch(
         SLURM / "srun.sh",
         PROGRAMS / "zarr_lightning.py",
         readme,
         folder=tmp_path,
         environment={"PYTHONPATH": os.pathsep.join(sys.path), "WORKERS": "0" if nodes == 1 else "2"},
-        **({} if nodes == 1 else {"nodes": str(nodes), "ntasks_per_node": each, "gres": f"gpu:{each}"}),
+        **({} if tasks == 4 else own),
     )
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.endswith("> script completed with exit code 0\n")
-    # 200 samples on four ranks in batches of 32: two batches on each
-    assert sorted(re.findall(r"rank (\d): (\d) steps", ended.stdout)) == [(str(rank), "2") for rank in range(4)]
+    # 200 samples in batches of 32: four batches on each of two ranks, two on each of four
+    world = nodes * tasks
+    expected = [(str(rank), str(8 // world)) for rank in range(world)]
+    assert sorted(re.findall(r"rank (\d): (\d) steps", ended.stdout)) == expected
 
 
 @pytest.mark.parametrize("script", ["srun.sh", "torchrun.sh"])

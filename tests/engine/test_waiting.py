@@ -9,6 +9,7 @@ from time import monotonic
 
 import penstock
 from penstock.engine.waiting import LOOK_S, Wakeup
+from tests.amounts import examples
 from tests.children import forked, python
 
 
@@ -58,11 +59,11 @@ class TestWakeup:
             from penstock.engine.waiting import Wakeup
 
             chance = random.Random(int(sys.argv[1]))
-            for _ in range(100_000):
+            for _ in range(int(sys.argv[2])):
                 assert not Wakeup().wait(chance.uniform(0, 5e-6))
             print("over")
         """
-        ended = python(script, str(seed), limit_s=60)
+        ended = python(script, str(seed), str(examples(50_000)), limit_s=250)
         assert ended.stdout == "over\n", ended.stderr
 
     def test_wait_without_wakeup_lasts_at_least_its_limit(self):

@@ -68,27 +68,24 @@ def test_single_file_is_replaced_only_with_overwrite(bucket):
 @pytest.mark.parametrize("sizes", [(1200, 2000), (None, 1200), (1200, None)], ids=["several", "more", "one"])
 def test_each_request_of_a_save_may_be_refused_and_the_old_or_the_new_is_there(sizes):
     before, after = sizes
-    nth = 1
-    while True:
-        with FaultServer.start() as server:
-            server.make("bucket")
-            ps.save_safetensors(OLD, "s3://bucket/m/", max_shard_bytes=before, store=server.store)
+    told, nth = None, 0
+    with FaultServer.start() as server:
+        while told is not None or not nth:
+            nth += 1
+            server.make(f"bucket-{nth}")
+            url, told = f"s3://bucket-{nth}/m/", None
+            ps.save_safetensors(OLD, url, max_shard_bytes=before, store=server.store)
             server.fail(FAULTS["denied"], when=Match(nth=nth, times=None))
-            told = None
             try:
-                ps.save_safetensors(NEW, "s3://bucket/m/", max_shard_bytes=after, overwrite=True, store=server.store)
+                ps.save_safetensors(NEW, url, max_shard_bytes=after, overwrite=True, store=server.store)
             except Forbidden as error:
                 told = error
             server.heal()
-            found = ps.load_safetensors("s3://bucket/m/", store=server.store)
+            found = ps.load_safetensors(url, store=server.store)
             assert same(found, NEW) or (told is not None and same(found, OLD))
-            if told is None:
-                break
-            ps.save_safetensors(NEW, "s3://bucket/m/", max_shard_bytes=after, overwrite=True, store=server.store)
-            assert same(ps.load_safetensors("s3://bucket/m/", store=server.store), NEW), (
-                "what it left is in nobody's way"
-            )
-        nth += 1
+            if told is not None:
+                ps.save_safetensors(NEW, url, max_shard_bytes=after, overwrite=True, store=server.store)
+                assert same(ps.load_safetensors(url, store=server.store), NEW), "what it left is in nobody's way"
     assert nth > 5
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from torch.utils.data import DataLoader
@@ -15,6 +14,7 @@ from torch.utils.data import DataLoader
 import penstock as ps
 from penstock.errors import NotFound, Unusable
 from tests.children import PEAK_KIB
+from tests.data.datasets.ranks import ranks
 from tests.data.datasets.transforms import key_and_bytes, number, numbered, who
 
 METHODS = ["fork", "spawn", "forkserver"]
@@ -158,37 +158,20 @@ def test_a_copy_sent_elsewhere_finds_its_own_place(folder, monkeypatch):
     assert list(pickle.loads(data)) == list(range(1, COUNT, 2))
 
 
-RANK = """
-import sys, torch.distributed as dist
-import penstock as ps
-from tests.data.datasets.transforms import number
-from torch.utils.data import DataLoader
-if __name__ == "__main__":
-    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
-    dataset = ps.IterableDataset.from_prefix(sys.argv[3], transform=number, shuffle=True)
+def _received(folder):
+    """Return what this rank gets with a worker that is forked, and with one that is spawned."""
+    dataset = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=True)
+    found = []
     for method in ("fork", "spawn"):
         batches = dataset.batched(4, collate_fn=list)
         loader = DataLoader(batches, batch_size=None, num_workers=1, multiprocessing_context=method)
         dataset.set_epoch(0)
-        print(sum(loader, []), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-"""
+        found.append(sum(loader, []))
+    return found
 
 
 def test_rank_is_read_from_the_process_group(folder, tmp_path):
-    (tmp_path / "rank.py").write_text(RANK)
-    command = [sys.executable, str(tmp_path / "rank.py"), str(tmp_path / "meet")]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), folder], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-        )
-        for rank in range(2)
-    ]
-    out = [process.communicate(timeout=100)[0].splitlines() for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0]
-    for line in range(2):
-        first, second = (eval(lines[line]) for lines in out)  # noqa: S307  lists of integers that we printed
+    for first, second in zip(*ranks(2, f"file://{tmp_path}/meet", _received, folder), strict=True):
         assert sorted(first + second) == list(range(COUNT))
 
 
