@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -34,6 +34,11 @@ def listing(count: int) -> Iterator[str]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     count = 0
+
+    def handle(self) -> None:
+        """Answer requests until the client leaves, in the middle of one perhaps."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def do_GET(self) -> None:
         """List a page."""
