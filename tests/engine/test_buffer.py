@@ -1,7 +1,9 @@
 """Memory to be filled: fresh or borrowed, of the right size, and never Python's shared constants."""
 
 import io
+import platform
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -163,3 +165,30 @@ def test_a_borrowed_buffer_cannot_be_resized_under_the_transport():
     with pytest.raises(BufferError):
         buffer.extend(b"more")
     assert target.size == 10
+
+
+_BLOCKS = """
+import resource, sys
+from penstock.engine.buffer import Buffer, reuse_freed
+
+data = bytes(1 << 20)
+if sys.argv[1]:
+    reuse_freed()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [Buffer.allocate(1 << 20) for _ in range(3)]
+    for block in blocks:
+        block.fill(data)
+    del block, blocks
+    made = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(made)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have other rules")
+def test_blocks_use_the_pages_of_freed_ones_from_the_first_on():
+    made = {}
+    for early in ("", "1"):
+        ran = subprocess.run([sys.executable, "-c", _BLOCKS, early], check=True, capture_output=True, text=True)
+        made[early] = int(ran.stdout)
+    assert made["1"] < made[""] / 4

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Buffer", "flat", "readable"]
+__all__ = ["Buffer", "flat", "readable", "reuse_freed"]
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 # Without argtypes: checking them would take as long as the call.
@@ -22,6 +22,8 @@ _hold.restype = _drop.restype = None
 _object_at: Callable[[ctypes.c_void_p], Any] = ctypes.py_object.from_buffer
 # Up to this size, a copy takes less time than handing memory over.
 _COPIED_BYTES = 16 << 10
+# More than a run of samples has by default. Twice as much may then lie unused at the end of each thread's heap.
+_REUSED_BYTES = 2 << 20
 _OWN: Final = object()  # pin of a whole allocated buffer
 # A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
 _BYTES_HEADER = bytes.__basicsize__ - 1
@@ -201,3 +203,13 @@ class Buffer:
     def take(self) -> bytes:
         """Return the contents as ``bytes``, without a copy if allocated; call it once the region is filled."""
         return self.owner if isinstance(self.owner, bytes) else bytes(self.view())
+
+
+def reuse_freed() -> None:
+    """Have the memory of freed blocks used again from the first one on, by this whole process.
+
+    glibc gives each block of 128 KiB or more pages of its own, which it unmaps with the block, until one of them is
+    freed: blocks up to that size then share a heap, whose pages stay. A window of such blocks is there before the first
+    of them is freed, and all its pages would be made twice. So a block is freed here; its pages are not touched.
+    """
+    Buffer.allocate(_REUSED_BYTES)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.data.datasets.reading import Item, Prepared, Reading
 from penstock.data.datasets.schedule import Schedule
+from penstock.engine.buffer import reuse_freed
 from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE
 
@@ -77,6 +78,8 @@ class ChunkReading(Reading, Generic[V]):
 
     def __init__(self, source: Source, batches: Iterable[list[int]], workers: int, bounds: Bounds) -> None:
         """Read chunks from ``source``; nothing begins before the first ``next``."""
+        # A window of chunks is read before the first of them is freed.
+        reuse_freed()
         # For the schedule, which the threads that make samples count down.
         self._lock = Lock()
         self._schedule = Schedule(

@@ -196,9 +196,10 @@ class GroupReading(Reading):
         return all(ahead.has_ready(count - missing) for ahead, count in self._needs)
 
     def _make(self, samples: list[int], spans: list[Spans], reads: list[Reads]) -> list[Any]:
-        names = dict(zip(samples, spans, strict=True))
-        catalog = self._dataset.catalog
-        return self._together.make(self._made, lambda index: _url(catalog, names[index]), samples, spans, reads)
+        def name(index: int) -> str:
+            return _url(self._dataset.catalog, spans[samples.index(index)])
+
+        return self._together.make(self._made, name, samples, spans, reads)
 
     def _made(self, index: int, spans: Spans, reads: Reads) -> Any:  # noqa: ANN401  the transform decides the type
         return self._dataset._sample(index, spans, [read and read.take() for read in reads])  # noqa: SLF001  see _Dataset
@@ -236,17 +237,15 @@ def read_groups(dataset: Any, indices: Sequence[int]) -> list[Any]:  # noqa: ANN
 
 def grouped_sample(catalog: Catalog, spans: Any, data: list[Any], shared: Shared) -> Sample:  # noqa: ANN401  a tuple
     """Return a sample of several objects, given the span and the bytes of each; None for one that is missing."""
-    label, columns, repeat = shared
     values: dict[str, Sample | None] = {}
     first: Any = None
     for (field, root, form), mine, body in zip(catalog.homes, spans, data, strict=True):
         if mine is None:
             values[field] = None
         elif form is None:
-            values[field] = Sample(root, mine, body, label, columns=columns, repeat=repeat)
+            values[field] = Sample(root, mine, body, *shared)
         else:
             values[field] = made_sample(root, form, mine, body, shared)
         first = first or (mine and (root, mine))
     root, mine = first
-    fields = Fields(catalog.group_key(mine.key), values)
-    return FieldSample(root, mine, fields, label, columns=columns, repeat=repeat)
+    return FieldSample(root, mine, Fields(catalog.group_key(mine.key), values), *shared)

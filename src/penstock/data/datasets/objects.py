@@ -44,7 +44,6 @@ def span_url(root: str, span: Span) -> str:
 
 def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shared: Shared) -> Sample:  # noqa: ANN401  see below
     """Return a sample of an object, or of a shard of a format, whose bytes, or unit and number, ``data`` is."""
-    label, columns, repeat = shared
     if form is not None:
         try:
             found = cast("UnitFormat", form).row(*data) if form.in_units else form.sample(memoryview(data))
@@ -55,9 +54,9 @@ def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shar
             message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
             raise Damaged(message, url=span_url(root, span)) from error
         if isinstance(found, Fields):
-            return FieldSample(root, span, found, label, columns=columns, repeat=repeat)
+            return FieldSample(root, span, found, *shared)
         data = found
-    return Sample(root, span, data, label, columns=columns, repeat=repeat)
+    return Sample(root, span, data, *shared)
 
 
 class _Objects(Protocol):
@@ -165,9 +164,10 @@ class ObjectReading(Reading):
         return Item(number, slot, size, name, partial(self._make, samples, spans, reads), len(reads))
 
     def _make(self, samples: list[Any], spans: list[Span], reads: list[ReadOperation]) -> list[Any]:
-        root = self._dataset.catalog.root
-        names = dict(zip(samples, spans, strict=True))
-        return self._together.make(self._made, lambda index: span_url(root, names[index]), samples, spans, reads)
+        def name(index: Any) -> str:  # noqa: ANN401  see _rows
+            return span_url(self._dataset.catalog.root, spans[samples.index(index)])
+
+        return self._together.make(self._made, name, samples, spans, reads)
 
     def _made(self, index: Any, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  the transform decides the type
         return self._dataset._sample(index, span, read.take())  # noqa: SLF001  see _Objects

@@ -143,7 +143,7 @@ class ReadableDataset(BatchableDataset):
         """
         catalog, repeat = self.catalog, isinstance(index, Repeat)
         if catalog.plain:
-            sample = Sample(catalog.root, span, data, repeat=repeat)
+            sample = Sample(catalog.root, span, data, None, None, repeat)
         else:
             label, columns = (None, {}) if catalog.unlabelled else (catalog.label(index), catalog.row(index))
             shared = label, columns, repeat

@@ -38,7 +38,7 @@ OnError = Literal["raise", "skip"]
 
 _OURS = (Bug, Cancelled, DatasetChanged, NoSpace, Unusable, MemoryError)  # errors that would affect every sample
 _NAMED = 8
-_TOGETHER, _ITEM_S = 16, 0.0005
+_TOGETHER, _ITEM_S = 64, 0.0005
 
 
 class Skipped(NamedTuple):
@@ -207,7 +207,7 @@ class Together:
     Handing an item from thread to thread takes some 10 µs. Safe in any thread: a lost update does no harm.
 
     Attributes:
-        count: Number of samples, from 1 to 16.
+        count: Number of samples, from 1 to 64.
 
     """
 

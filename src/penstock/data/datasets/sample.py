@@ -59,9 +59,9 @@ class Sample:
         span: Span,
         data: bytes | memoryview,
         label: object = None,
-        *,
+        # By position, too: calls with keywords take 0.16 µs longer, and every sample comes here.
         columns: dict[str, Any] | None = None,
-        repeat: bool = False,
+        repeat: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         """Wrap ``data``, which was read from the object that ``span`` names below ``root``."""
         self.key = span.key
@@ -280,9 +280,8 @@ class FieldSample(Sample):
         span: Span,
         fields: Fields,
         label: object = None,
-        *,
         columns: dict[str, Any] | None = None,
-        repeat: bool = False,
+        repeat: bool = False,  # noqa: FBT001, FBT002  see the base class
     ) -> None:
         """Wrap ``fields``, which were read from the shard that ``span`` names below ``root``."""
         # As in the base class, without the call: each sample of a shard comes here.
