@@ -354,7 +354,7 @@ class Scratch:
     def _room(self, most: int) -> int:
         """Return the room for ``most`` bytes, or for the largest such object so far: a tighter buffer needs no copy."""
         count, largest = self._largest.get(_power(most), (0, 0))
-        return largest if count >= _OBJECTS else -(-most // _LEAST_BYTES) * _LEAST_BYTES
+        return largest if count >= _OBJECTS else _power(most)
 
     def give(self, buffer: Buffer) -> None:
         """Take back a buffer, whether spent or not."""
