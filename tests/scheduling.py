@@ -17,13 +17,22 @@ WHOLE = (
     "tests/faults/",  # the table's cases are begun before the tests beside it (tests/faults/conftest.py)
 )
 
+# Of the files at the end, the longest: begun last, one of them would run by itself while other workers wait.
+FIRST = ("tests/test_examples.py", "tests/testing/test_restarts.py")
+
 
 class ByFile(LoadScopeScheduling):
-    """Gives each worker the next file in the order of collection, and not the one with the most tests first."""
+    """Gives each worker the next file: those of ``FIRST``, then in the order of collection, not by number of tests."""
 
     def __init__(self, config: pytest.Config, log=None) -> None:
         config.option.loadscopereorder = False  # the dearest files have few tests
         super().__init__(config, log)
+
+    def _assign_work_unit(self, node) -> None:
+        for scope in FIRST:
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         """Return what the test is not to be separated from."""

@@ -45,6 +45,8 @@ def test_a_test_that_hangs_shows_every_stack_and_ends_the_run(tmp_path, jobs):
     for name, text in {"conftest": HOOKS, "test_1_other": OTHER, "test_2_hangs": HANGS}.items():
         (tmp_path / f"{name}.py").write_text(text)
     command = ["-m", "pytest", "-c", ROOT / "pyproject.toml", "-o", "faulthandler_timeout=2", "--rootdir", tmp_path]
+    # They take seconds to import, in each process.
+    command += ["-p", "no:zarr", "-p", "no:hypothesispytest"]
     done = subprocess.run(
         [sys.executable, *command, "-v", "-n", str(jobs), tmp_path],
         cwd=ROOT,
