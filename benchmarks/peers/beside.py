@@ -14,7 +14,7 @@ from ours import store
 
 import penstock as ps
 
-_ALONE_S, _LONGER = 2.0, 2.0
+_ALONE_S_PER_GIB, _LONGER = 2.0, 2.0
 
 
 def _steps(step, least_s):
@@ -31,9 +31,10 @@ def measure(step):
     meter = Meter()
     (key,) = meter.keys
     manager = ps.CheckpointManager(f"s3://{BUCKET}/{WRITTEN}{meter.layout(RUN)}/", store=store(meter))
-    state = torch.load(meter.path(key))
-    _steps(step, _ALONE_S / 4)  # the first are slow
-    alone = [_steps(step, _ALONE_S)]
+    path = meter.path(key)
+    state, alone_s = torch.load(path), _ALONE_S_PER_GIB * path.stat().st_size / 2**30
+    _steps(step, alone_s / 4)  # the first are slow
+    alone = [_steps(step, alone_s)]
     began = time.perf_counter()
     manager.save(1, state)
     waited_s = time.perf_counter() - began
@@ -47,7 +48,7 @@ def measure(step):
         count, beside_s = _steps(step, _LONGER * waited_s)
         checkpoints.wait()
         meter.count(key)
-        alone.append(_steps(step, _ALONE_S))
+        alone.append(_steps(step, alone_s))
         step_s = sum(seconds for _, seconds in alone) / sum(count for count, _ in alone)
         lost_s = returned_s + beside_s - count * step_s
         meter.told = {"waited_s": waited_s, "returned_s": returned_s, "lost_percent": lost_s / waited_s * 100}

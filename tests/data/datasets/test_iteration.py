@@ -84,8 +84,8 @@ def test_a_dataset_that_is_made_before_its_ranks_are_started_is_each_ranks_own(m
     context = multiprocessing.get_context(method)
     options = [
         {},
-        # A rank that is spawned spawns its workers, and each imports torch: they are started once.
-        {"num_workers": 2, "persistent_workers": method == "spawn"},
+        # A rank that is spawned spawns its worker, and each imports torch: it is started once.
+        {"num_workers": 1 if method == "spawn" else 2, "persistent_workers": method == "spawn"},
         *({"num_workers": 1, "persistent_workers": True, "multiprocessing_context": each} for each in spawning),
     ]
     loaders = []
