@@ -98,7 +98,7 @@ def test_neighbours_of_an_iterable_dataset_are_read_in_one_request(server, argum
 
 
 @BOTH
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_workers_share_the_files_out(kind, method, arguments):
     dataset = kind.from_tar(TAR, INDEX, transform=described, **arguments)
     loader = DataLoader(dataset, batch_size=2, num_workers=2, multiprocessing_context=method, collate_fn=list)

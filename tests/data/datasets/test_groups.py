@@ -284,9 +284,9 @@ def test_samples_are_those_written_on_any_ranks_after_any_resume(ranks, count, s
     assert len(found) == count or count % (size * ranks) < ranks
 
 
-def test_spawned_workers_read_groups(folder):
+def test_workers_of_a_fork_server_read_groups(folder):
     dataset = ps.MapDataset.from_prefix(f"{folder}/", group="stem", missing="none", transform=plain)
-    loader = ps.DataLoader(dataset, 20, collate_fn=list, num_workers=1, multiprocessing_context="spawn")
+    loader = ps.DataLoader(dataset, 20, collate_fn=list, num_workers=1, multiprocessing_context="forkserver")
     assert dict(each for batch in loader for each in batch) == expected(folder, "none")
 
 

@@ -131,9 +131,9 @@ def test_a_mixture_resumes_under_torchs_loader(sources):
     check_restarts(make)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_worker_processes_make_the_same_batches(sources, method):
-    # A process that was spawned has no memory:// of this one.
+    # A process of a fork server has no memory:// of this one.
     sources, mix = {key: sources[key] for key in ("shards", "files")}, {"weights": {"shards": 1, "files": 3}}
     expected = [*loader_of(sources, mix=mix)]
     loader = loader_of(sources, mix=mix, num_workers=2, multiprocessing_context=method)

@@ -188,7 +188,7 @@ def test_the_parts_of_a_random_split_keep_their_pairs_and_resume(paired):
     assert sorted(chain.from_iterable(whole)) == sorted(three_times(train.indices))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_workers_read_a_part_with_its_pairs(paired, method):
     part = part_of(paired, slice(5, None, 2))
     assert batches(part, num_workers=2, multiprocessing_context=method) == three_times(range(5, COUNT, 2))

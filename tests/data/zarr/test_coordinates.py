@@ -308,13 +308,13 @@ def test_random_access_numbers_the_common_coordinates(tmp_path):
     equal([pickle.loads(pickle.dumps(samples))[6]], wanted[6:7])
 
 
-def test_a_spawned_worker_aligns_as_its_parent_did(tmp_path, monkeypatch):
+def test_a_worker_of_a_fork_server_aligns_as_its_parent_did(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     where, wanted = with_gaps(tmp_path)
     dataset = ps.ZarrDataset(*where, dims="time", align="coordinates")
     for path in where:
         shutil.rmtree(path.parent / "time")  # nobody reads the coordinates anew
-    loader = ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn", timeout=120)
+    loader = ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="forkserver", timeout=120)
     batches = [(x.numpy(), y.numpy()) for x, y in loader]
     equal([pair for batch in batches for pair in zip(*batch, strict=True)], wanted)
 
