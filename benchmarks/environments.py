@@ -58,7 +58,7 @@ def python(requirement: str) -> str:
 
     Raises:
         SystemExit: pip failed; what it said is on standard error.
-        Missing: There is no such Python.
+        Missing: The Python that the requirement names is not installed.
 
     """
     if not requirement:

@@ -185,7 +185,7 @@ print(made)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have other rules")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the rule for freed blocks is glibc's")
 def test_blocks_use_the_pages_of_freed_ones_from_the_first_on():
     made = {}
     for early in ("", "1"):

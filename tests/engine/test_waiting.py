@@ -63,7 +63,7 @@ class TestWakeup:
                 assert not Wakeup().wait(chance.uniform(0, 5e-6))
             print("over")
         """
-        ended = python(script, str(seed), str(examples(50_000)), limit_s=250)
+        ended = python(script, str(seed), str(examples(100_000)), limit_s=250)
         assert ended.stdout == "over\n", ended.stderr
 
     def test_wait_without_wakeup_lasts_at_least_its_limit(self):

@@ -18,7 +18,7 @@ PATIENCE_S, CONNECT_S = 8.0, 2.0
 # Each waits in its resolver threads for 150 s: more threads than the 20 that libcurl has by default.
 READS = 24
 LIBRARIES = ("wheel", "system")
-BUSY_S = 5.0  # what a busy machine adds: less than patience, and far less than what the resolver's threads wait
+BUSY_S = 1.0  # what a busy machine adds
 PROGRAM = r"""
 import importlib.util, json, os, signal, socket, subprocess, sys, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -150,7 +150,7 @@ def test_silent_name_server_ends_reads_in_time_and_leaves_other_stores_alone(ran
     assert max(took_s for _, took_s in told["stalled"]) <= 1.25 * PATIENCE_S + BUSY_S
     # Each host is a new one, whose name has to be looked up while the others wait.
     assert {found for found, _ in told["others"]} == {"data"}
-    assert max(took_s for _, took_s in told["others"]) <= CONNECT_S + BUSY_S
+    assert max(took_s for _, took_s in told["others"]) <= CONNECT_S
     assert len(told["others"]) >= PATIENCE_S
     assert exit_s <= 1 + BUSY_S
 
@@ -159,5 +159,5 @@ def test_silent_name_server_ends_reads_in_time_and_leaves_other_stores_alone(ran
 def test_interrupt_ends_a_read_that_waits_for_a_name_and_then_the_program(ran, library):
     told, exit_s = ran[library, "interrupt"].result()
     assert told["found"] == "KeyboardInterrupt"
-    assert told["after_s"] <= 1 + BUSY_S
+    assert told["after_s"] <= 1.0
     assert exit_s <= 1 + BUSY_S

@@ -234,7 +234,7 @@ def work(folder, endpoint, node, number):
 alive = [each["NodeID"] for each in ray.nodes() if each["Resources"].get("CPU")]
 found = []
 for node in alive:
-    # Two machines in one: what processes of a machine share lies in a directory of its own for each.
+    # Both nodes are this machine: each gets its own directory for what its processes share.
     own = {"env_vars": {"PENSTOCK_NODE": f"{folder}/node-{node}"}}
     task = ray.remote(num_cpus=0.5, runtime_env=own, scheduling_strategy=At(node, soft=False))(work)
     found += [task.remote(folder, endpoint, node, number) for number in (0, 1)]

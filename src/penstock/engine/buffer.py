@@ -208,8 +208,9 @@ class Buffer:
 def reuse_freed() -> None:
     """Have the memory of freed blocks used again from the first one on, by this whole process.
 
-    glibc gives each block of 128 KiB or more pages of its own, which it unmaps with the block, until one of them is
-    freed: blocks up to that size then share a heap, whose pages stay. A window of such blocks is there before the first
-    of them is freed, and all its pages would be made twice. So a block is freed here; its pages are not touched.
+    At first, glibc gives each block of 128 KiB or more its own pages, and unmaps them when the block is freed. After
+    the first such free, blocks up to the freed size share a heap, whose pages are used again. A whole window of blocks
+    is allocated before any of them is freed, so its pages would be made twice. Therefore one block is freed here; its
+    pages are never touched.
     """
     Buffer.allocate(_REUSED_BYTES)

@@ -98,7 +98,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         """Check address and numbers."""
-        # Without an address, Ray would start a cluster of its own on this machine.
+        # With the address None, Ray starts a new cluster on this machine.
         address: object = self.address
         if not isinstance(address, str) or not address:
             raise Unusable(f'address must be a text like "auto" or "ray://host:10001", got {address!r}')

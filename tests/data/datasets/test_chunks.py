@@ -37,14 +37,20 @@ def test_chunks_of_two_windows_are_read_once_while_chunks_are_decoded_ahead(tmp_
     assert reading.counts.requests == len(runs_of(dataset.catalog, order).starts) - 1
 
 
-def test_first_batch_is_not_read_beside_the_rest_of_its_window(tmp_path):
-    (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))
-    dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
+def _begun(folder):
+    """Return a reading that has sent its first requests, and the number of chunks that its first batch needs."""
+    (folder / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))
+    dataset = ps.MapDataset.from_shards(folder / "a.tar")
     order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
     samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
     needed = len({*runs_of(dataset.catalog, order).of(np.array(samples[:20])).tolist()})
     reading = dataset.ordered(order).reading((samples[at : at + 20] for at in range(0, 2000, 20)), 1)
     reading.begin()
+    return reading, needed
+
+
+def test_first_batch_is_not_read_beside_the_rest_of_its_window(tmp_path):
+    reading, needed = _begun(tmp_path)
     assert len(reading._ahead._reads) == needed < 21
     taken = 0
     while not (item := next(reading)).size or item.batch == 0:
@@ -57,13 +63,7 @@ def test_first_batch_is_not_read_beside_the_rest_of_its_window(tmp_path):
 
 
 def test_chunks_of_the_first_batch_that_have_arrived_are_decoded_before_its_samples(tmp_path):
-    (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))
-    dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
-    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
-    samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
-    needed = len({*runs_of(dataset.catalog, order).of(np.array(samples[:20])).tolist()})
-    reading = dataset.ordered(order).reading((samples[at : at + 20] for at in range(0, 2000, 20)), 1)
-    reading.begin()
+    reading, needed = _begun(tmp_path)
     for read in reading._ahead._reads:
         reading._ahead._inbox.wait(read)
     items = [next(reading) for _ in range(needed + 1)]

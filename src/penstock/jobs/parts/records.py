@@ -313,7 +313,7 @@ class Records:
         """Delete all records, the plan last, and nothing else; return their number.
 
         Raises:
-            NotFound: There is no job, and no record of one.
+            NotFound: There is neither a plan nor a record.
             Unsupported: The store cannot delete.
 
         """
