@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import traceback
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -51,6 +52,9 @@ def forked(work: Callable[[], object], limit_s: float = 60) -> Iterator[Callable
         try:
             work()
             status = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(status)
     os.close(signal_end)
