@@ -1,5 +1,6 @@
 """Memory to be filled: fresh or borrowed, of the right size, and never Python's shared constants."""
 
+import ctypes
 import io
 import platform
 import resource
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.engine.buffer import Buffer
+from penstock.engine.buffer import Buffer, readable
 
 LINUX = sys.platform == "linux"
 
@@ -192,3 +193,23 @@ def test_blocks_use_the_pages_of_freed_ones_from_the_first_on():
         ran = subprocess.run([sys.executable, "-c", _BLOCKS, early], check=True, capture_output=True, text=True)
         made[early] = int(ran.stdout)
     assert made["1"] < made[""] / 4
+
+
+@pytest.mark.parametrize("start", [0, 5])
+@pytest.mark.parametrize("kind", [bytes, bytearray, lambda data: memoryview(data).toreadonly()])
+def test_memory_to_read_is_where_the_buffer_has_it(kind, start):
+    owner = np.arange(100, dtype=np.uint8)
+    buffer = kind(owner)
+    view = memoryview(buffer)[start:]
+    address, pin = readable(view)
+    assert ctypes.string_at(address, len(view)) == owner[start:].tobytes()
+    assert address == readable(buffer)[0] + start, "no copy"
+    if kind is bytearray:
+        with pytest.raises(BufferError):
+            buffer.append(1)
+    del pin
+
+
+@pytest.mark.parametrize("empty", [b"", bytearray(), memoryview(b"")])
+def test_empty_memory_to_read_has_an_address(empty):
+    assert readable(empty)[0]

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 import penstock as ps
-from penstock.engine.write.upload import Parts
+from penstock.engine.write.parts import Parts
 from penstock.errors import Cancelled, Changed, Damaged, NotFound
 from penstock.jobs.copy import Job, copy, cost_bytes, delete_source
 from penstock.source import open_source

@@ -19,6 +19,8 @@ _ssize = ctypes.c_ssize_t
 _resize = getattr(ctypes.pythonapi, "_PyBytes_Resize", None)
 _hold, _drop = ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef
 _hold.restype = _drop.restype = None
+_export, _release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+_release.restype = None
 _object_at: Callable[[ctypes.c_void_p], Any] = ctypes.py_object.from_buffer
 # Up to this size, a copy takes less time than handing memory over.
 _COPIED_BYTES = 16 << 10
@@ -52,16 +54,24 @@ def flat(buffer: object) -> memoryview:
     return memoryview(b"") if view.readonly else memoryview(bytearray())
 
 
+class _Export(ctypes.Structure):
+    """The ``Py_buffer`` of the C API."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("address", "owner", "size", "item_size")),
+        *((name, ctypes.c_int) for name in ("readonly", "dimensions")),
+        *((name, ctypes.c_void_p) for name in ("format", "shape", "strides", "suboffsets", "internal")),
+    )
+
+
 def readable(buffer: bytes | bytearray | memoryview) -> tuple[int, object]:
     """Return the address of a buffer's bytes, for reading, and the object that must live until they are read."""
-    if isinstance(buffer, bytes):
-        pointer = ctypes.c_char_p(buffer)
-        return ctypes.cast(pointer, ctypes.c_void_p).value or 0, (buffer, pointer)
-    view = memoryview(buffer).cast("B")
-    if view.readonly or not view.nbytes:
-        return readable(bytes(view))
-    pin = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return ctypes.addressof(pin), pin
+    # This view, which nothing releases, keeps the memory where it is.
+    view, export = memoryview(buffer if len(buffer) else b""), _Export()
+    _export(ctypes.py_object(view), ctypes.byref(export), 0)
+    address: int = export.address
+    _release(ctypes.byref(export))
+    return address, view
 
 
 class Buffer:

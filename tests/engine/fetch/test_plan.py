@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.contracts.driver import Limits
 from penstock.engine.read.spanread import split
-from penstock.engine.write.upload import cut, part_bytes
+from penstock.engine.write.parts import cut, part_bytes
 from penstock.errors import Unusable
 from penstock.stores.s3 import services
 

@@ -5,8 +5,8 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from penstock.engine.write import upload as partbuffer
-from penstock.engine.write.upload import PartBuffer
+from penstock.engine.write import parts as partbuffer
+from penstock.engine.write.parts import PartBuffer
 
 PIECE = partbuffer._PIECE_BYTES
 SIZES = [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 5]

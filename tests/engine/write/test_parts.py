@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import threading
+
+import numpy as np
 import pytest
 
 from penstock import events
@@ -11,6 +15,10 @@ from penstock.errors import Forbidden
 from penstock.testing.servers import reply
 from tests.engine.write.uploads import OPTIONS, PART, Uploads, small_parts, writing
 from tests.servers.hostile import document
+
+
+def _bytes(size):
+    return np.random.default_rng(0).bytes(size)
 
 
 @pytest.fixture
@@ -34,6 +42,15 @@ def test_memory_is_bounded(source):
         for _ in range(40):
             file.write(bytes(1 << 20))
             assert sum(len(sent.buffer) for sent in file._parts._sent) + len(file._part.buffer) <= OPTIONS.buffer_bytes
+        file.abort()
+
+
+def test_memory_is_bounded_while_views_of_blocks_are_sent(source):
+    with source.open_write("key") as file:
+        for _ in range(8):
+            file.write(bytes(2 * PART))
+            held = {id(sent.buffer): len(sent.buffer) for sent in file._parts._sent}
+            assert sum(held.values()) <= OPTIONS.buffer_bytes, "two blocks of two parts would be too much"
         file.abort()
 
 
@@ -95,6 +112,54 @@ def test_a_part_that_fails_once_is_sent_again():
         file.write(bytes(3 * PART))
         file.close()
     assert script.parts == {1: PART, 2: PART, 3: PART}
+
+
+def test_views_and_copies_make_the_object_that_was_written(source, bucket):
+    sizes = [2 * PART, PART, PART + 3, 2 * PART, 7]
+    whole = _bytes(sum(sizes))
+    with source.open_write("key") as file:
+        for stop, size in zip(np.cumsum(sizes), sizes, strict=True):
+            assert file.write(whole[stop - size : stop]) == size
+            assert file.tell() == stop
+    assert bucket.client.get_object(Bucket=bucket.name, Key="key")["Body"].read() == whole
+
+
+@pytest.mark.parametrize("sizes", [[PART], [PART, PART, 1], [PART + 3, PART], [3, 2 * PART], [3 * PART, 4 * PART]])
+def test_views_are_sent_again_after_a_failure_with_the_same_bytes(sizes):
+    whole, bodies = _bytes(sum(sizes)), {}
+
+    def part(received, send, _answer):
+        attempts = bodies.setdefault(re.search(r"partNumber=(\d+)|$", received.path)[1], [])
+        attempts.append(received.body)
+        if len(attempts) == 1:
+            send(reply(503))
+            return True
+        return None
+
+    with writing(Uploads(part=part, put=part)) as file:
+        for stop, size in zip(np.cumsum(sizes), sizes, strict=True):
+            file.write(whole[stop - size : stop])
+        file.close()
+    assert (None in bodies) == (sizes == [PART]), "one PUT where it fits in one part"
+    for attempt in (0, 1):
+        assert b"".join(bodies[number][attempt] for number in sorted(bodies)) == whole
+
+
+def test_only_bytes_are_sent_from_their_own_memory():
+    answered, whole = threading.Event(), _bytes(2 * PART)
+
+    def part(_received, _send, _answer):
+        answered.wait(60)
+
+    with writing(Uploads(part=part)) as file:
+        file.write(whole)
+        assert [sent.buffer is whole for sent in file._parts._sent] == [True, True]
+        answered.set()
+        for kind in (bytearray, memoryview):
+            block = kind(whole)
+            file.write(block)
+            assert not any(sent.buffer is block for sent in file._parts._sent)
+        file.abort()
 
 
 def test_failed_part_error_is_raised_to_a_writer_waiting_for_memory():

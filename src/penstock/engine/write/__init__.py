@@ -1,6 +1,6 @@
 """Writes: parts in parallel, published in one step.
 
-1. ``upload`` is the file that a caller writes: it fills a buffer, and digests it on the way.
+1. ``upload`` is the file that a caller writes: it fills a buffer of ``parts``, and digests it on the way.
 2. What fits in one part is one PUT when the file is closed. Otherwise an upload begins with the first full part, and
    parts are sent within a budget of memory while the caller writes.
 3. ``publish`` makes the object visible with one request, on the condition of the write, and looks at the outcome: a

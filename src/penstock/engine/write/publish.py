@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Publication",
     "check_metadata",
+    "digested",
     "needs_staging",
     "payload",
     "publish",
@@ -65,11 +66,16 @@ def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
 
 def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
     """Return the body of a PUT, with its digest if the store checks one."""
-    view, abilities = flat(data), fetcher.driver.abilities
-    return Payload(view, _digest_of(view, abilities.put_digest or abilities.digest))
+    abilities = fetcher.driver.abilities
+    return digested(flat(data), abilities.put_digest or abilities.digest)
 
 
-def _digest_of(data: bytes | memoryview, begin: Callable[[], Digest] | None) -> str:
+def digested(data: bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
+    """Return a body with its digest; ``begin`` creates one."""
+    return Payload(data, _digest_of(data, begin))
+
+
+def _digest_of(data: bytes | bytearray | memoryview, begin: Callable[[], Digest] | None) -> str:
     if begin is None:
         return ""
     digest = begin()

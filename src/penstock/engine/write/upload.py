@@ -1,6 +1,6 @@
 """Write-only file that becomes an object when it is closed without an error, and nothing otherwise.
 
-Multipart upload: begins with the first part, sends parts within a byte budget, and collects their results.
+The first full part begins a multipart upload, see ``parts``; an object of one part is one PUT.
 """
 
 from __future__ import annotations
@@ -11,38 +11,28 @@ import os
 import sys
 import warnings
 import weakref
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from sys import maxsize
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.engine.blocks import moved
-from penstock.engine.budget import Budget
 from penstock.engine.buffer import flat
-from penstock.engine.contracts.driver import Multipart, Part, PartCopy, Payload, Put
+from penstock.engine.contracts.driver import Multipart, PartCopy, Put
 from penstock.engine.fetch.policy import again
 from penstock.engine.support import require
-from penstock.engine.waiting import Inbox, Turn, may_wait
-from penstock.engine.write.publish import (
-    Publication,
-    check_metadata,
-    needs_staging,
-    payload,
-    publish_staged,
-    staging_key,
-    unconditional,
-)
+from penstock.engine.waiting import Turn, may_wait
+from penstock.engine.write.parts import PartBuffer, Parts, cut
+from penstock.engine.write.publish import Publication, check_metadata, digested, payload
 from penstock.errors import Cancelled, PenstockError, Unusable
-from penstock.events import Committed, PartSent, emit, listening, operation
+from penstock.events import Committed, emit, listening, operation
 from penstock.values import MARK, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from penstock.engine.contracts.driver import Attributes, Digest, Limits
+    from penstock.engine.contracts.driver import Attributes, Part, Payload
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.engine.fetch.operation import VerbOperation
@@ -51,7 +41,7 @@ if TYPE_CHECKING:
 
     _Verb = Callable[[str, str, Part, "B"], Exchange[str]]
 
-__all__ = ["PartBuffer", "Parts", "Writer", "cut", "part_bytes"]
+__all__ = ["Writer"]
 
 B = TypeVar("B")
 
@@ -175,6 +165,8 @@ class Writer(io.BufferedIOBase):
     def write(self, data: object, /) -> int:
         """Write any bytes-like object; blocks while ``buffer_bytes`` are in flight.
 
+        A ``bytes`` object of several parts is sent without a copy, and held until they have arrived.
+
         Raises:
             PenstockError: A part could not be sent; the upload is aborted then.
             ValueError: The file is closed.
@@ -186,6 +178,9 @@ class Writer(io.BufferedIOBase):
             self._check_open()  # another thread may have closed it meanwhile
             try:
                 self._check_straight()
+                # Of other buffers the caller may change the bytes once this returns.
+                if type(data) is bytes:
+                    done = self._send_views(data)
                 while done < len(view):
                     if self._part.full:
                         self._make_room()
@@ -222,7 +217,7 @@ class Writer(io.BufferedIOBase):
 
     def give(self, buffer: bytearray) -> None:
         """Send memory of ``lend``, filled, as the next part without a copy; do not mix with ``write`` or ``append``."""
-        body = self._into(buffer, len(buffer)).payload()
+        body = digested(buffer, self._fetcher.driver.abilities.digest)
         self._add(buffer, (len(buffer), body.digest), require(self._fetcher.driver, Multipart, self._key).part, body)
 
     def _add(self, buffer: bytearray, piece: tuple[int, str], verb: _Verb[B], body: B, at_once: int = 0) -> None:
@@ -248,21 +243,41 @@ class Writer(io.BufferedIOBase):
         """Grow the first buffer to the size of a part; send a full part and continue in the next buffer."""
         size = self._parts.next_bytes()
         if len(self._part.buffer) < size:
+            self._parts.admit(min(2 * len(self._part.buffer), size))
             self._part.grow(size)
         else:
-            self._send()
+            self._send(self._part.buffer, self._part.payload())
             self._part = self._into(self._parts.buffer(self._parts.next_bytes()))
 
-    def _into(self, buffer: bytearray, size: int = 0) -> PartBuffer:
-        return PartBuffer(buffer, self._fetcher.driver.abilities.digest, size)
+    def _send_views(self, block: bytes) -> int:
+        """Send the whole parts that an immutable block begins with, without a copy; return how many bytes they have.
 
-    def _send(self) -> None:
-        """Send the content of the buffer as the next part."""
-        driver, filled = require(self._fetcher.driver, Multipart, self._key), self._part
-        body = filled.payload()
-        self._scope.run(self._start, filled.buffer, (filled.size, body.digest), driver.part, body)
+        Nothing is sent behind bytes that wait to be sent, nor of a block that is longer than ``buffer_bytes``: its
+        parts hold the whole of it. An object of one part is left for ``close``, which sends it in one request.
+        """
+        parts, done, size = self._parts, 0, self._parts.next_bytes()
+        if self._part.size not in (0, size) or not size <= len(block) <= parts.most_bytes():
+            return 0
+        if self._part.size:
+            self._send(self._part.buffer, self._part.payload())
+            self._part = self._into(bytearray(_FIRST_BYTES))
+        while (left := len(block) - done) >= (size := parts.next_bytes()) and (parts.upload or left > size):
+            parts.admit_view(size)
+            view = memoryview(block)[done : done + size]
+            self._send(block, digested(view, self._fetcher.driver.abilities.digest))
+            done += size
+        parts.admit(0)
+        return done
 
-    def _start(self, buffer: bytearray, piece: tuple[int, str], verb: _Verb[B], body: B) -> None:
+    def _into(self, buffer: bytearray) -> PartBuffer:
+        return PartBuffer(buffer, self._fetcher.driver.abilities.digest)
+
+    def _send(self, memory: bytearray | bytes, body: Payload) -> None:
+        """Send the next part, whose bytes lie in ``memory``."""
+        driver = require(self._fetcher.driver, Multipart, self._key)
+        self._scope.run(self._start, memory, (len(body.data), body.digest), driver.part, body)
+
+    def _start(self, buffer: bytearray | bytes, piece: tuple[int, str], verb: _Verb[B], body: B) -> None:
         """Begin the upload, if necessary, and send its next part."""
         self._parts.begin()
         self._check_wanted()
@@ -334,7 +349,7 @@ class Writer(io.BufferedIOBase):
             self._check_wanted()
             return publication.send(partial(require(driver, Put, key).put, key, body, attributes))
         if self._part.size:
-            self._send()
+            self._send(self._part.buffer, self._part.payload())
         parts.settle()
         self._check_wanted()
         return parts.publish(attributes)
@@ -447,227 +462,3 @@ def _abort_all() -> None:
     until = monotonic() + _ABORT_S
     for leaving in list(_leaving):
         leaving.wait(until - monotonic())
-
-
-# CPU seconds for copying and digesting 1 GiB (Xeon with SHA extensions, 2 MiB of L2): 0.79 in pieces of 512 KiB, 0.75
-# of 256 KiB, 0.77 of 128 KiB, 0.84 of 1 MiB, 1.13 when 16 MiB are copied first. If the same pieces are then digested
-# for other purposes (a seal, a zip's checksum): 0.95 with 512 KiB and 0.80 with 256 KiB. hashlib releases the GIL once
-# per piece.
-_PIECE_BYTES = 256 << 10
-
-
-class PartBuffer:
-    """A buffer that is filled step by step, and the digest of its bytes if the store takes one.
-
-    Attributes:
-        buffer: Memory of the buffer; must not change after ``payload`` was called, until the payload is sent.
-        size: Number of bytes that are filled.
-
-    """
-
-    __slots__ = ("_digested", "_state", "buffer", "size")
-
-    def __init__(self, buffer: bytearray, digest: Callable[[], Digest] | None, size: int = 0) -> None:
-        """Start with the first ``size`` bytes of ``buffer``; ``digest`` creates a digest."""
-        self.buffer = buffer
-        self.size = size
-        self._digested = 0
-        self._state = digest() if digest is not None else None
-
-    @property
-    def full(self) -> bool:
-        """Whether all bytes of the buffer are filled."""
-        return self.size == len(self.buffer)
-
-    def grow(self, most_bytes: int) -> None:
-        """Double the buffer, up to ``most_bytes``. Raises BufferError once ``payload`` was called."""
-        self.buffer.extend(bytes(min(len(self.buffer), most_bytes - len(self.buffer))))
-
-    def take(self, data: memoryview) -> int:
-        """Copy from the start of ``data``, a view of bytes, until the buffer is full; return how many bytes."""
-        taken = 0
-        while taken < len(data) and not self.full:
-            piece = data[taken : taken + min(len(self.buffer), self._digested + _PIECE_BYTES) - self.size]
-            # Through a view: assigning anything but a bytearray to a bytearray first copies it into a new one.
-            memoryview(self.buffer)[self.size : self.size + len(piece)] = piece
-            self.size += len(piece)
-            taken += len(piece)
-            if self.size - self._digested == _PIECE_BYTES:
-                self._digest()
-        return taken
-
-    def payload(self) -> Payload:
-        """Return the filled bytes, with their digest."""
-        self._digest()
-        return Payload(memoryview(self.buffer)[: self.size], self._state.hexdigest() if self._state else "")
-
-    def _digest(self) -> None:
-        if self._state is not None:
-            self._state.update(memoryview(self.buffer)[self._digested : self.size])
-        self._digested = self.size
-
-
-# Percentage of a store's parts that have one size. With 10 %, S3's 10,000 parts, beginning at 5 MiB, would hold 4.9
-# TiB.
-_PERCENT_PER_SIZE = 9
-
-
-def part_bytes(number: int, first_bytes: int, limits: Limits) -> int:
-    """Return the size of part ``number`` (from 1): where the store allows, it doubles every 9 % of its ``most_parts``.
-
-    With any first size, the 10,000 parts that S3 allows thus hold 5 TiB.
-
-    Raises:
-        Unusable: The store takes no part of this number.
-
-    """
-    if number > limits.most_parts:
-        message = f"an upload has at most {limits.most_parts} parts here: pass a larger WriteOptions(part_bytes=…)"
-        raise Unusable(message)
-    # The first part may be the whole object, and be sent as a PUT.
-    largest = min(limits.most_part_bytes, limits.put_bytes)
-    if limits.equal_parts:
-        return min(first_bytes, largest)
-    doubled = (number - 1) // max(1, limits.most_parts * _PERCENT_PER_SIZE // 100)
-    return min(first_bytes << min(doubled, largest.bit_length()), largest)
-
-
-def cut(size_bytes: int, first_bytes: int, limits: Limits) -> Iterator[int]:
-    """Yield the sizes of the parts of an object; the last one may be smaller. Raises the errors of ``part_bytes``."""
-    number, left = 1, size_bytes
-    while left > 0:
-        size = min(left, part_bytes(number, first_bytes, limits))
-        yield size
-        number, left = number + 1, left - size
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A part in flight, and the buffer that it is sent from."""
-
-    part: Part
-    buffer: bytearray
-    size_bytes: int
-    operation: VerbOperation[str]
-
-
-class Parts:
-    """Parts of one object. One thread at a time uses an instance; ``call_off`` is for any thread.
-
-    Attributes:
-        upload: The store's identifier of the upload; empty before the first part.
-        key: Key that the parts are sent to.
-        etags: ETags of the parts, in order; empty while a part is in flight.
-        pieces: Sizes and digests of the parts, in order.
-        free: Buffers of parts that were sent.
-
-    """
-
-    def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
-        """Start without parts; nothing is sent."""
-        self.upload = ""
-        self.key = key
-        self.etags: list[str] = []
-        self.pieces: list[tuple[int, str]] = []
-        self.free: list[bytearray] = []
-        self._fetcher = fetcher
-        self._object = key
-        self._options = options
-        self._attributes = attributes
-        self._window = Budget(options.buffer_bytes, maxsize)
-        self._offset = 0
-        self._sent: list[_Sent] = []
-        self._inbox = Inbox()
-
-    def next_bytes(self) -> int:
-        """Return the size of the next part."""
-        return part_bytes(len(self.etags) + 1, self._options.part_bytes, self._fetcher.limits)
-
-    def begin(self) -> None:
-        """Begin the upload with one request, unless it has begun."""
-        if not self.upload:
-            create, attributes = require(self._fetcher.driver, Multipart, self.key).create, self._attributes
-            if needs_staging(self._fetcher, attributes):
-                self.key = staging_key(self.key, self._fetcher.limits.key_bytes)
-                attributes = unconditional(attributes)
-            self.upload = self._fetcher.run(partial(create, self.key, attributes))
-            self._fetcher.hold(self._window)
-
-    def send(
-        self, buffer: bytearray, piece: tuple[int, str], verb: Callable[[str, str, Part, B], Exchange[str]], body: B
-    ) -> None:
-        """Send the next part: ``piece`` is its size and digest, ``buffer`` the memory that it occupies."""
-        size_bytes, _ = piece
-        part = Part(len(self.etags) + 1, self._offset)
-        operation = self._fetcher.operation(partial(verb, self.key, self.upload, part, body), self._inbox)
-        self._sent.append(_Sent(part, buffer, size_bytes, operation))
-        self.pieces.append(piece)
-        self.etags.append("")
-        self._offset += size_bytes
-        self._fetcher.send((operation,))
-
-    def buffer(self, size: int) -> bytearray:
-        """Return a buffer of ``size`` bytes; wait for a part while as many bytes as allowed are in flight.
-
-        Two buffers are always allowed, one to fill and one in flight, whatever other processes of the machine hold.
-        """
-        self._collect(block=False)
-        while self._held_bytes() + size > max(self._window.bytes_limit, 2 * size):
-            self._collect(block=True)
-        # Buffers of other sizes belong to earlier parts.
-        self.free = [buffer for buffer in self.free if len(buffer) == size]
-        # The buffer that was used last is still in the processor's caches.
-        found = self.free.pop() if self.free else bytearray(size)
-        room = max(self._window.bytes_limit, 2 * size) - self._held_bytes() - size
-        del self.free[: max(0, len(self.free) - max(0, room) // size)]
-        return found
-
-    def settle(self, at_once: int = 0) -> None:
-        """Wait until at most ``at_once`` parts are in flight; raise the error of a part that failed."""
-        while len(self._sent) > at_once:
-            self._collect(block=True)
-
-    def publish(self, attributes: Attributes) -> ObjectMeta:
-        """Make the object visible, once all its parts are there; their free buffers are released first."""
-        self.free.clear()
-        fetcher, key = self._fetcher, self._object
-        publication = Publication(fetcher, key, self.pieces, attributes)
-        complete = require(fetcher.driver, Multipart, key).complete
-        if self.key != key:
-            staged = replace(publication, key=self.key, attributes=unconditional(attributes))
-            return publish_staged(staged, publication, partial(complete, self.key, self.upload, self.etags))
-        new, old = attributes.create_only, attributes.replaces
-        return publication.send(partial(complete, key, self.upload, self.etags, create_only=new, replaces=old))
-
-    def call_off(self) -> None:
-        """Cancel the parts in flight; a thread that waits for one wakes up."""
-        self._fetcher.call_off([sent.operation for sent in list(self._sent)])
-
-    def abort(self) -> VerbOperation[None] | None:
-        """Ask the store to discard the upload, without waiting; return the request, if there is one."""
-        if self.upload:
-            # In this order: a part that arrives after the abort would stay forever.
-            self.call_off()
-            # The upload is invisible either way, and the error that led here is the one to raise.
-            with suppress(PenstockError):
-                abort = require(self._fetcher.driver, Multipart, self.key).abort
-                leaving = self._fetcher.operation(partial(abort, self.key, self.upload), Inbox())
-                self._fetcher.send((leaving,))
-                return leaving
-        return None
-
-    def _held_bytes(self) -> int:
-        return sum(len(sent.buffer) for sent in self._sent)
-
-    def _collect(self, *, block: bool) -> None:
-        """Take the parts that are done, and keep their buffers; raise the error of a part that failed."""
-        if block and self._sent:
-            self._inbox.wait_any([sent.operation for sent in self._sent])
-        done = [sent for sent in self._sent if sent.operation.complete]
-        self._sent = [sent for sent in self._sent if sent not in done]
-        for sent in done:
-            self.etags[sent.part.number - 1] = sent.operation.result()
-            if listening():
-                emit(PartSent(self._fetcher.driver.url(self._object), sent.part.number, sent.size_bytes))
-            if sent.buffer:
-                self.free.append(sent.buffer)
