@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["axes", "panel", "picture", "safe", "size", "table"]
+__all__ = ["axes", "counted", "panel", "picture", "safe", "size", "table"]
 
 _KIB: Final = 1024
 _LONGEST: Final = 300  # characters of a text
@@ -76,6 +76,11 @@ def picture(data: bytes | memoryview) -> str:
         return ""
     style = "max-width:256px;max-height:256px;min-width:64px;image-rendering:pixelated"
     return f'<img alt="" style="{style}" src="data:{kind};base64,{b64encode(data).decode()}">'
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 object``, ``1,000 objects``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def size(value: float) -> str:

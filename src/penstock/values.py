@@ -49,13 +49,13 @@ def whole(value: object, name: str, least: int | None = None) -> int:
 
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise Unusable(f"{name} must be a whole number, not {value!r}")
+        raise Unusable(f"{name} must be a whole number, got {value!r}")
     try:
         number = operator.index(value)
     except TypeError:  # e.g. an array or a tensor with several elements
-        raise Unusable(f"{name} must be a whole number, not {value!r}") from None
+        raise Unusable(f"{name} must be a whole number, got {value!r}") from None
     if least is not None and number < least:
-        raise Unusable(f"{name} must be {least} or more, not {number}")
+        raise Unusable(f"{name} must be {least} or more, got {number}")
     return number
 
 

@@ -66,11 +66,11 @@ def test_a_profile_s_name_is_passed_on_and_options_count_before_its_own(tmp_path
         ("regoin", "eu", ["s3://bucket/"], "-o regoin: S3Options has no option 'regoin': did you mean 'region'?"),
         ("region", "eu", ["local"], "-o region: StoreOptions has no option 'region'"),
         ("retry.attempt", "3", ["local"], "RetryOptions has no option 'attempt': did you mean 'attempts'?"),
-        ("retry.attempts", "many", ["s3://bucket/"], "-o retry.attempts must be a whole number, not 'many'"),
+        ("retry.attempts", "many", ["s3://bucket/"], "-o retry.attempts must be a whole number, got 'many'"),
         ("retry", "3", ["s3://bucket/"], "S3Options has no option 'retry'"),
         ("secret_key", "hushhush", ["s3://bucket/"], "every user of a machine sees command lines"),
         ("transport.proxy", "http://me:hushhush@proxy", ["s3://bucket/"], "every user of a machine sees command lines"),
-        ("addressing", "house", ["s3://bucket/"], "must be 'auto' or 'path' or 'virtual', not 'house'"),
+        ("addressing", "house", ["s3://bucket/"], "must be 'auto' or 'path' or 'virtual', got 'house'"),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused_with_the_remedy(name, value, urls, says):

@@ -566,7 +566,7 @@ def test_a_directory_that_is_renamed_while_it_is_listed_deletes_nothing(again, t
 @pytest.mark.parametrize("place", [None, 3])
 def test_sync_argument_of_invalid_type_raises_invalid_url(place, tmp_path):
     for source, dest in ((place, tmp_path), (tmp_path, place)):
-        with pytest.raises(InvalidURL, match="a URL is text or a path"):
+        with pytest.raises(InvalidURL, match="a URL must be text or a path"):
             ps.sync(source, dest)
 
 

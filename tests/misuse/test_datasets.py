@@ -101,7 +101,7 @@ REFUSED = {
     "a seed as text": (lambda c, _: mapped(c).batched(4, shuffle=True, seed="1"), Unusable, "seed"),
     "a seed that no state has room for": (lambda c, _: mapped(c).batched(4, seed=10**400), Unusable, "bits"),
     "an iterable dataset's seed": (lambda c, _: streamed(c, shuffle=True, seed=0.5).batched(4), Unusable, "seed"),
-    "shuffle by a word": (lambda c, _: mapped(c).batched(4, shuffle="no"), Unusable, "True or False"),
+    "shuffle by a word": (lambda c, _: mapped(c).batched(4, shuffle="no"), Unusable, "True, False or an order"),
     "tail in capitals": (lambda c, _: mapped(c).batched(4, tail="Drop"), Unusable, "'drop'"),
     "a result as a collate_fn": (lambda c, _: mapped(c).batched(4, collate_fn=[]), Unusable, "collate_fn"),
     "an epoch as text": (lambda c, _: streamed(c).set_epoch("1"), Unusable, "whole number"),

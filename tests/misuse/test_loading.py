@@ -55,7 +55,7 @@ REFUSED = {
     "half a batch prefetched": (lambda c: loader(c, prefetch=0.5), Unusable, "prefetch"),
     "no threads": (lambda c: loader(c, decode_threads=0), Unusable, "decode_threads"),
     "threads and workers": (lambda c: loader(c, decode_threads=2, num_workers=2), Unusable, "num_workers=0"),
-    "shuffle by a word": (lambda c: loader(c, shuffle="yes"), Unusable, "True or False"),
+    "shuffle by a word": (lambda c: loader(c, shuffle="yes"), Unusable, "True, False or an order"),
     "a seed of True": (lambda c: loader(c, shuffle=True, seed=True), Unusable, "seed"),
     "a seed that looks whole": (lambda c: loader(c, shuffle=True, seed=0.0), Unusable, "seed"),
     "a seed as text": (lambda c: loader(c, shuffle=True, seed=""), Unusable, "seed"),

@@ -19,7 +19,7 @@ from penstock.options import ReadOptions, RetryOptions, TransportOptions, WriteO
 )
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_quantities_are_positive(kind, name, value):
-    with pytest.raises(ConfigError, match=rf"{kind.__name__}\.{name} must be (positive|a whole number, not a float)"):
+    with pytest.raises(ConfigError, match=rf"{kind.__name__}\.{name} must be (positive|a whole number, got a float)"):
         kind(**{name: value})
 
 

@@ -70,13 +70,13 @@ def test_every_field_of_options_that_is_not_public_is_a_secret():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ps.ReadOptions(ahead_bytes="10GB"), r"ReadOptions.ahead_bytes must be a whole number, not a str"),
-        (lambda: ps.ReadOptions(ahead_items=1.5), r"ReadOptions.ahead_items must be a whole number, not a float"),
-        (lambda: ps.RetryOptions(attempts=True), r"RetryOptions.attempts must be a whole number, not a bool"),
-        (lambda: ps.RetryOptions(patience_s="2m"), r"RetryOptions.patience_s must be a number, not a str"),
-        (lambda: ps.TransportOptions(verify="no"), r"TransportOptions.verify must be True or False, not a str"),
-        (lambda: ps.CacheOptions(path=5), r"CacheOptions.path must be text, not a int"),
-        (lambda: ps.S3Options(secret_key=12345), r"S3Options.secret_key must be text, not a int"),
+        (lambda: ps.ReadOptions(ahead_bytes="10GB"), r"ReadOptions.ahead_bytes must be a whole number, got a str"),
+        (lambda: ps.ReadOptions(ahead_items=1.5), r"ReadOptions.ahead_items must be a whole number, got a float"),
+        (lambda: ps.RetryOptions(attempts=True), r"RetryOptions.attempts must be a whole number, got a bool"),
+        (lambda: ps.RetryOptions(patience_s="2m"), r"RetryOptions.patience_s must be a number, got a str"),
+        (lambda: ps.TransportOptions(verify="no"), r"TransportOptions.verify must be True or False, got a str"),
+        (lambda: ps.CacheOptions(path=5), r"CacheOptions.path must be text, got a int"),
+        (lambda: ps.S3Options(secret_key=12345), r"S3Options.secret_key must be text, got a int"),
     ],
 )
 def test_values_of_another_kind_are_refused_and_not_shown(make, words):

@@ -43,5 +43,5 @@ def test_an_option_that_is_called_otherwise_here_is_named():
 
 @pytest.mark.parametrize("cache", ["/near", True, {"path": "/near"}])
 def test_cache_option_of_wrong_type_raises_with_correct_usage(cache):
-    with pytest.raises(ConfigError, match=r"S3Options\.cache must be CacheOptions\(path=…\), not a "):
+    with pytest.raises(ConfigError, match=r"S3Options\.cache must be CacheOptions\(path=…\), got a "):
         S3Options(cache=cache)

@@ -69,11 +69,11 @@ def test_a_tilde_is_the_home_directory_and_without_one_a_directory_has_to_be_nam
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("PENSTOCK_CACHE_SIZE", "much", "PENSTOCK_CACHE_SIZE must be a whole number, not 'much'"),
+        ("PENSTOCK_CACHE_SIZE", "much", "PENSTOCK_CACHE_SIZE must be a whole number, got 'much'"),
         (
             "PENSTOCK_CACHE_MODE",
             "lru",
-            "PENSTOCK_CACHE_MODE must be 'immutable' or 'ttl' or 'revalidate' or 'off', not 'lru'",
+            "PENSTOCK_CACHE_MODE must be 'immutable' or 'ttl' or 'revalidate' or 'off', got 'lru'",
         ),
         ("PENSTOCK_CACHE_TTL", "long", "PENSTOCK_CACHE_TTL must be a number"),
     ],

@@ -70,13 +70,13 @@ def test_another_providers_options_are_refused_by_the_name_of_the_right_class():
 
 def test_store_argument_of_wrong_type_is_refused():
     for wrong in ({"region": "r"}, {}, "profile", S3Options):
-        with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
+        with pytest.raises(ConfigError, match="store= must be StoreOptions or S3Options"):
             S3.take(wrong)
 
 
 def test_parts_are_as_the_store_wants_them():
     small = StoreOptions(write=WriteOptions(part_bytes=MIB))
-    with pytest.raises(ConfigError, match=f"part_bytes must be at least {5 * MIB} for S3, not {MIB}"):
+    with pytest.raises(ConfigError, match=f"part_bytes must be at least {5 * MIB} for S3, got {MIB}"):
         S3.take(small)
     assert Memory().take(small) == small
 

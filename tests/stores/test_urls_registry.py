@@ -167,7 +167,7 @@ def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
 
 @pytest.mark.parametrize("wrong", [{}, {"region": "r"}, 3])
 def test_invalid_store_argument_raises_config_error(wrong):
-    with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
+    with pytest.raises(ConfigError, match="store= must be StoreOptions or S3Options"):
         ps.stat("s3://bucket/key", store=wrong)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from penstock.cli.output import counted
+from penstock.display import counted
 from penstock.engine.contracts.driver import Attributes, Delete, Driver, List, Multipart, Payload, Put
 from penstock.engine.contracts.exchange import Request
 from penstock.engine.support import require

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
+from penstock.display import counted
 from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, Unusable, printable
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ __all__ = [
     "aside",
     "check_page",
     "code_of",
-    "counted",
     "draws_unicode",
     "exit_on_error",
     "harmless",
@@ -161,11 +161,6 @@ def readable(size_bytes: int) -> str:
         return f"{size_bytes} byte{'s' * (size_bytes != 1)}"
     # Three digits, or all digits of a whole number.
     return f"{size:.3g} {units[0]}" if size < 999.5 else f"{size:,.0f} {units[0]}"  # noqa: PLR2004  rounded to 1,000
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 object``, ``1,000 objects``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def share_bar(share: float, width: int = 20) -> str:

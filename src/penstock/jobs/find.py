@@ -116,11 +116,11 @@ def find(
     """
     rule = Wanted(**wanted)
     if rule.kind not in _KINDS:
-        raise Unusable(f"kind is one of {', '.join(_KINDS)}, not {rule.kind!r}")
+        raise Unusable(f"kind must be one of {', '.join(_KINDS)}, got {rule.kind!r}")
     for name in ("larger_bytes", "smaller_bytes", "newer_s", "older_s"):
         value = getattr(rule, name)
         if value is not None and not (isinstance(value, int | float) and value >= 0):
-            raise Unusable(f"{name} is a number, 0 or more, not {value!r}")
+            raise Unusable(f"{name} must be a number, 0 or more, got {value!r}")
     source, key = open_source(url, store)
     prefix = as_folder(resolved(f"{as_folder(key)}.") if local(source) and key else key)
     matches = rule.matcher(time.time())
@@ -186,7 +186,7 @@ def presign(
 
     """
     if method not in ("GET", "PUT"):
-        raise Unusable(f"an address is for GET or PUT, not {method!r}")
+        raise Unusable(f"method must be GET or PUT, got {method!r}")
     source, key = object_at(url, store)
     source.require(Driver).prepare()  # renews credentials if needed
     return source.require(Presign, key).presign(key, method, expires_s, time.time())

@@ -29,7 +29,7 @@ def _positive(owner: object, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
         if not value > 0:
-            message = f"{type(owner).__name__}.{name} must be positive, not {value!r}"
+            message = f"{type(owner).__name__}.{name} must be positive, got {value!r}"
             raise ConfigError(message)
 
 
@@ -225,11 +225,11 @@ class CacheOptions(Part):
         """Refuse values that could never work."""
         for name, least in (("size_bytes", _LEAST_BYTES), ("memory_bytes", 0), ("block_bytes", 64 << 10)):
             if not getattr(self, name) >= least:
-                raise ConfigError(f"CacheOptions.{name} must be at least {least}, not {getattr(self, name)!r}")
+                raise ConfigError(f"CacheOptions.{name} must be at least {least}, got {getattr(self, name)!r}")
         if self.mode not in ("immutable", "ttl", "revalidate", "off"):
-            raise ConfigError(f"CacheOptions.mode must be 'immutable', 'ttl', 'revalidate' or 'off', not {self.mode!r}")
+            raise ConfigError(f"CacheOptions.mode must be 'immutable', 'ttl', 'revalidate' or 'off', got {self.mode!r}")
         if not self.ttl_s > 0:
-            raise ConfigError(f"CacheOptions.ttl_s must be positive, not {self.ttl_s!r}")
+            raise ConfigError(f"CacheOptions.ttl_s must be positive, got {self.ttl_s!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +298,7 @@ class StoreOptions(Private):
         made = super(StoreOptions, cls).__new__(cls, *values, **options)
         cache = options.get("cache")
         if cache is not None and not isinstance(cache, CacheOptions):
-            raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), not a {type(cache).__name__}")
+            raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), got a {type(cache).__name__}")
         return made
 
 
@@ -317,7 +317,7 @@ def check_sources(options: object, *names: str) -> None:
         raise ConfigError(f"{first} and {other} contradict one another: name one source of credentials")
     function: object = getattr(options, "credentials", None)
     if function is not None and not callable(function):
-        raise ConfigError(f"credentials is a function that returns credentials, not a {type(function).__name__}")
+        raise ConfigError(f"credentials must be a function that returns credentials, got a {type(function).__name__}")
     process: object = getattr(options, "credentials_process", None)
     words = process if isinstance(process, tuple) else (process,)
     if process is not None and not (words and all(isinstance(each, str) for each in words) and words[0]):

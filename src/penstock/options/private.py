@@ -137,7 +137,7 @@ def check_kinds(options: object) -> None:
             continue
         wanted, words = _KINDS[kind]
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise ConfigError(f"{type(options).__name__}.{each.name} must be {words}, not a {type(value).__name__}")
+            raise ConfigError(f"{type(options).__name__}.{each.name} must be {words}, got a {type(value).__name__}")
 
 
 class Private(Part):

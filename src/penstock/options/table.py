@@ -94,11 +94,11 @@ def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], fold
             values |= inner
         elif key in _WORDS:
             if not isinstance(raw, str):
-                raise ConfigError(f"{where} is a text, not {_kind(raw)}")
+                raise ConfigError(f"{where} must be a text, got {_kind(raw)}")
             values[key] = Value(raw, where, folder)
         elif key == _OBSERVE:
             if not isinstance(raw, str | list):
-                raise ConfigError(f"{where} is a text or a list of texts, not {_kind(raw)}")
+                raise ConfigError(f"{where} must be a text or a list of texts, got {_kind(raw)}")
             values[key] = Value(raw, where, folder)
         else:
             raise ConfigError(

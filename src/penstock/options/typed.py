@@ -150,7 +150,7 @@ def converted(field: Field[Any], value: object, origin: str) -> object:
         if found is not MISSING:
             return found
     wanted = " or ".join(dict.fromkeys(map(_named, kinds))) or "set in a program, not in a file"
-    shown = "" if _private(field) else f", not {value!r}"[:100]
+    shown = "" if _private(field) else f", got {value!r}"[:100]
     raise ConfigError(f"{origin} must be {wanted}{shown}")
 
 

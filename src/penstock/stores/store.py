@@ -238,7 +238,7 @@ class Store:
         mine = self.options
         kind: type = type(options)
         if not issubclass(kind, StoreOptions):
-            message = f"store= takes StoreOptions or {mine.__name__}, not {kind.__name__}"
+            message = f"store= must be StoreOptions or {mine.__name__}, got {kind.__name__}"
             raise ConfigError(message)
         if mine is not kind and not (mine is not StoreOptions and isinstance(options, mine)):
             if not (issubclass(mine, kind) or self.any_options):
@@ -257,7 +257,7 @@ class Store:
         least, most, given = self.limits.least_part_bytes, self.limits.most_part_bytes, options.write.part_bytes
         if not least <= given <= most:
             bound = f"at least {least}" if given < least else f"at most {most}"
-            raise ConfigError(f"WriteOptions.part_bytes must be {bound} for {self.name}, not {given}")
+            raise ConfigError(f"WriteOptions.part_bytes must be {bound} for {self.name}, got {given}")
 
     def begin(self, opening: Opening) -> tuple[Driver, Transport]:
         """Open a bucket.

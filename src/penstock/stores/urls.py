@@ -230,7 +230,7 @@ def _text(url: str | os.PathLike[str]) -> str:
     if hasattr(url, "__vfspath__"):
         text = str(url)
     if not isinstance(text, str):
-        message = f"a URL is text or a path of text, not {type(text).__name__}"
+        message = f"a URL must be text or a path of text, got {type(text).__name__}"
         raise InvalidURL(message)
     if not text:
         message = f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_listed()}"

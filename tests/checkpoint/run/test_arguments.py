@@ -17,7 +17,7 @@ def test_any_whole_number_is_a_step(step):
 
 @pytest.mark.parametrize("step", [7.0, "7", None, -1, 10**18], ids=repr)
 def test_nothing_else_is_a_step(step):
-    with pytest.raises(Unusable, match="a step is"):
+    with pytest.raises(Unusable, match="step must be"):
         checked_step(step)
 
 
@@ -29,5 +29,5 @@ def test_any_one_number_is_a_metric(metric):
 
 @pytest.mark.parametrize("metric", ["low", [0.5, 1], torch.ones(2)], ids=["text", "list", "torch"])
 def test_nothing_else_is_a_metric(metric):
-    with pytest.raises(Unusable, match="a metric is one number, not a"):
+    with pytest.raises(Unusable, match="metric must be one number, got a"):
         checked_metric(metric)

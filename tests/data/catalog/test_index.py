@@ -173,5 +173,5 @@ def test_refresh_refuses_unsupported_catalogs_with_the_reason(tree):
 
 @pytest.mark.parametrize("restart", ["no", 0, None])
 def test_a_restart_that_is_neither_true_nor_false_is_refused(restart, tmp_path):
-    with pytest.raises(ConfigError, match="restart is True or False"):
+    with pytest.raises(ConfigError, match="restart must be True or False"):
         index("memory://index-restart/", tmp_path / "catalog", restart=restart)

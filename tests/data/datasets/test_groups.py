@@ -239,11 +239,11 @@ def test_options_may_differ_by_field(folder, masks):
     assert ps.MapDataset(joined, store=options)[3]["mask"].read() == b"mask 3"
     for wrong, match in (
         ({"depth": ps.StoreOptions()}, "options for 'depth', but the fields are image, mask"),
-        ({"mask": 5}, "not a int"),
+        ({"mask": 5}, "got a int"),
     ):
         with pytest.raises(Unusable, match=match):
             ps.MapDataset(joined, store=wrong)
-    with pytest.raises(Unusable, match="not a dict"):
+    with pytest.raises(Unusable, match="got a dict"):
         ps.MapDataset.from_prefix(f"{folder}/", store=options)
 
 

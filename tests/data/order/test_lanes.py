@@ -306,7 +306,7 @@ def test_single_samples_are_dealt_by_lane_too(layout, workers):
         ({"block_samples": [1.5]}, "sizes of blocks"),
         ({"window_blocks": 0}, "window_blocks"),
         ({"lanes": 0}, "lanes"),
-        ({"lanes": MOST_LANES + 1}, "at most 1048576 lanes"),
+        ({"lanes": MOST_LANES + 1}, "lanes must be at most 1048576"),
         ({"lanes": 2.5}, "lanes"),
         ({"shuffle": "yes"}, "shuffle of Lanes"),
     ],

@@ -94,5 +94,5 @@ def test_long_gaps_between_documents_are_not_read():
 
 
 def test_wrong_orders_are_refused():
-    with pytest.raises(Unusable, match="shuffle is True or False"):
+    with pytest.raises(Unusable, match="shuffle must be True, False or an order"):
         fitted_order("yes", windows([[100]], 10, 10))

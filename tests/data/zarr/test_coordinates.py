@@ -288,7 +288,7 @@ def test_other_coordinates_are_another_state(tmp_path):
 
 
 def test_words_for_align_are_index_and_coordinates(alone):
-    with pytest.raises(Unusable, match='align must be "index" or "coordinates", not \'time\''):
+    with pytest.raises(Unusable, match='align must be "index" or "coordinates", got \'time\''):
         ps.ZarrDataset(alone, dims="time", align="time")
 
 

@@ -71,7 +71,7 @@ def test_development_storage_string_selects_the_emulator():
         ({"account_key": "not base64!"}, "must be an account key"),
         ({"sas_token": "https://mine.blob.core.windows.net/c?sv=1&sig=x"}, "must be a shared access signature"),
         ({"sas_token": "nothing"}, "must be a shared access signature"),
-        ({"account": "Not_One"}, "cannot be a storage account"),
+        ({"account": "Not_One"}, "must be a storage account"),
         ({"endpoint": "mine.blob.core.windows.net"}, "AzureOptions.endpoint"),
     ],
 )

@@ -32,13 +32,13 @@ def test_how_long_an_address_lives(asked, most, expires_at, seconds):
 @pytest.mark.parametrize(
     ("asked", "expires_at", "said"),
     [
-        (WEEK_S + 1, None, "at most 604,800 seconds here, not 604,801"),
+        (WEEK_S + 1, None, "at most 604,800 seconds here, got 604,801"),
         (501, 1500.0, "expire in 500 seconds"),
         (None, 1000.5, "expire in"),
         (None, 900.0, "expire in 0 seconds"),
-        (0.5, None, "at least 1, not 0.5"),
-        (0, None, "at least 1, not 0"),
-        ("60", None, "a number of seconds, at least 1, not '60'"),
+        (0.5, None, "at least 1, got 0.5"),
+        (0, None, "at least 1, got 0"),
+        ("60", None, "a number of seconds, at least 1, got '60'"),
     ],
 )
 def test_unusable_expiry_request_raises_with_reason(asked, expires_at, said):

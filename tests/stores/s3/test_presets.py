@@ -141,7 +141,7 @@ def test_where_requests_go_and_for_which_region_they_are_signed(url, options, en
     ("url", "options", "message"),
     [
         ("r2://bkt/k", {}, r"Cloudflare R2 needs an account: pass S3Options\(account=…\) or set R2_ACCOUNT_ID"),
-        ("r2://bkt/k", {"account": "evil.example/"}, "S3Options.account cannot be an account"),
+        ("r2://bkt/k", {"account": "evil.example/"}, "S3Options.account must be an account"),
         ("r2://bkt/k", {"provider": "b2"}, "provider='b2' contradicts the URL's scheme, which is Cloudflare R2's"),
         (
             "oci://bkt/k",
@@ -341,7 +341,7 @@ class TestAistore:
                 else:
                     with pytest.raises(ConfigError):
                         source.read(ps_span(key, 0, 5))
-        with pytest.raises(ConfigError, match="cluster holds hosts, domains and networks"):
+        with pytest.raises(ConfigError, match="cluster must be hosts, domains and networks"):
             ps.S3Options(cluster=("http://h",))
 
     def test_a_gateway_that_redirects_for_ever_is_given_up(self):

@@ -646,9 +646,9 @@ def checked_step(step: int) -> int:
     try:
         number = operator.index(step)
     except TypeError:
-        raise Unusable(f"a step is an integer, not a {type(step).__name__}") from None
+        raise Unusable(f"step must be an integer, got a {type(step).__name__}") from None
     if not 0 <= number < _STEPS:
-        raise Unusable(f"a step is 0 to {_STEPS - 1:,}, not {number:,}")
+        raise Unusable(f"step must be 0 to {_STEPS - 1:,}, got {number:,}")
     return number
 
 
@@ -657,4 +657,4 @@ def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of on
     try:
         return None if metric is None else float(metric)
     except (TypeError, ValueError, RuntimeError):
-        raise Unusable(f"a metric is one number, not a {type(metric).__name__}") from None
+        raise Unusable(f"metric must be one number, got a {type(metric).__name__}") from None

@@ -403,7 +403,7 @@ def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
     """Return the reason why a file cannot hold a tensor; empty if it can."""
     torch = torch_module()
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-        return f"names are text and values are tensors, not {type(name).__name__} and {type(tensor).__name__}"
+        return f"names must be text and values tensors, got {type(name).__name__} and {type(tensor).__name__}"
     if hasattr(tensor, "full_tensor"):
         return "it is spread over several processes; save what its full_tensor() returns"
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:

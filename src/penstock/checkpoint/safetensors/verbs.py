@@ -279,7 +279,7 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
     """
     source, key = open_source(url, store)
     if max_shard_bytes is not None and max_shard_bytes <= 0:
-        raise Unusable(f"max_shard_bytes must be positive, not {max_shard_bytes}")
+        raise Unusable(f"max_shard_bytes must be positive, got {max_shard_bytes}")
     writing = SafetensorsSave.checked(
         source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite=overwrite
     )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.cli.bench.limits import binding, examined, step
-from penstock.cli.output import counted
 from penstock.data.datasets.sample import Sample
+from penstock.display import counted
 from penstock.engine.contracts.driver import Delete, List, Multipart, Put
 from penstock.errors import PenstockError, Unsupported, Unusable
 from penstock.events import measured

@@ -12,7 +12,8 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import CacheFolder, JsonOne, JsonUrls, Store, cluster, with_options, with_store
-from penstock.cli.output import CODES, aside, code_of, counted, harmless, moment, readable, write
+from penstock.cli.output import CODES, aside, code_of, harmless, moment, readable, write
+from penstock.display import counted
 from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable
 from penstock.progress import bar
 

@@ -9,7 +9,8 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import JsonLines, Store, with_store
-from penstock.cli.output import counted, readable, write_row
+from penstock.cli.output import readable, write_row
+from penstock.display import counted
 from penstock.errors import CheckpointError, NotFound
 from penstock.source import open_source
 from penstock.values import as_folder

@@ -8,8 +8,9 @@ from typing import Annotated
 from typer import Argument, Typer
 
 from penstock.cli.options import JsonLines
-from penstock.cli.output import counted, write_row
+from penstock.cli.output import write_row
 from penstock.cli.screen import Cell, Screen, terminal
+from penstock.display import counted
 from penstock.errors import NotFound
 
 __all__ = ["app"]

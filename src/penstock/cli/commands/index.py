@@ -7,7 +7,8 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import Store, job_output, with_options, with_store
-from penstock.cli.output import aside, counted, readable, write_row
+from penstock.cli.output import aside, readable, write_row
+from penstock.display import counted
 from penstock.errors import Damaged, Unusable
 from penstock.stores.urls import parse
 

@@ -23,7 +23,8 @@ from penstock.cli.options import (
     with_options,
     with_store,
 )
-from penstock.cli.output import aside, check_page, counted, harmless_lines, readable, save_page, write, write_row
+from penstock.cli.output import aside, check_page, harmless_lines, readable, save_page, write, write_row
+from penstock.display import counted
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.parts.records import JobPlan, Records, jobs_below
 from penstock.jobs.parts.report import JobReport

@@ -8,7 +8,8 @@ from typer import Argument, BadParameter, Option, Typer
 import penstock as ps
 from penstock.cli.commands.index import show_index
 from penstock.cli.options import Store, job_output, size_bytes, with_options, with_store
-from penstock.cli.output import aside, counted, readable, write_row
+from penstock.cli.output import aside, readable, write_row
+from penstock.display import counted
 
 __all__ = ["app", "pack"]
 

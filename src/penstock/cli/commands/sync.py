@@ -9,7 +9,8 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import DryRun, JobFolder, OnRay, Part, Processes, Store, in_job, with_options, with_store
-from penstock.cli.output import Report, aside, counted, readable, write_row
+from penstock.cli.output import Report, aside, readable, write_row
+from penstock.display import counted
 from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.sync import Run, SyncOptions
 

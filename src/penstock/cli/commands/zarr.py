@@ -11,7 +11,8 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, size_bytes, with_options, with_store
-from penstock.cli.output import INTERRUPTED, aside, counted, readable, save_page, write, write_row
+from penstock.cli.output import INTERRUPTED, aside, readable, save_page, write, write_row
+from penstock.display import counted
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.rows import entry_of, span_of
 from penstock.data.catalog.saved import digest_of
 from penstock.data.catalog.units import UnitRows
-from penstock.display import panel, size, table
+from penstock.display import counted, panel, size, table
 from penstock.errors import Unusable
 from penstock.values import Span
 
@@ -103,11 +103,13 @@ class Contents:
     def __repr__(self) -> str:
         """Return the number of entries and the URL above them."""
         if self.fields:
-            return f"<Catalog of {len(self):,} samples of {', '.join(self.fields)} under {self.root}{self.base}>"
-        if self._table.format is not None:
-            shards = f"{len(self._table.keys):,} {self._table.format.name} shards"
-            return f"<Catalog of {len(self):,} samples in {shards} under {self.root}{self.base}>"
-        return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
+            held = f"{counted(len(self), 'sample')} of {', '.join(self.fields)}"
+        elif self._table.format is not None:
+            shards = counted(len(self._table.keys), f"{self._table.format.name} shard")
+            held = f"{counted(len(self), 'sample')} in {shards}"
+        else:
+            held = counted(len(self), "object")
+        return f"<Catalog of {held} under {self.root}{self.base}>"
 
     def _repr_html_(self) -> str:
         """Return the sums and the first entries, for a notebook."""

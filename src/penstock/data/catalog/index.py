@@ -73,7 +73,7 @@ def index_here(
         check_rule(labels)
     restart = how.get("restart", False)
     if not isinstance(restart, bool):
-        raise ConfigError(f"restart is True or False, not {restart!r}")
+        raise ConfigError(f"restart must be True or False, got {restart!r}")
     place = parse(to)
     if not place.key or place.key.endswith("/"):
         raise Unusable("the catalog is one file: name it", url=place.url)

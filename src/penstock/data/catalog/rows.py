@@ -127,7 +127,7 @@ def positions(index: object, total: int) -> NDArray[np.int64]:
     if not len(array):
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise Unusable(f"indices are whole numbers, not {array.dtype}; filter(include=…) chooses by name")
+        raise Unusable(f"indices must be whole numbers, got {array.dtype}; filter(include=…) chooses by name")
     outside = (array < -total) | (array >= total) if array.dtype.kind == "i" else array >= total
     if outside.any():
         raise IndexError(f"index {array[outside][0]} in a catalog of {total} objects")
@@ -144,7 +144,7 @@ def _mask(mask: object, total: int) -> NDArray[np.bool_]:
     """
     array = _array(mask, "a mask is one bool for each object")
     if array.dtype != bool:
-        raise Unusable(f"a mask holds bool, not {array.dtype}: compare (sizes > 0), or take indices: catalog[indices]")
+        raise Unusable(f"a mask must be bool, got {array.dtype}: compare (sizes > 0), or take catalog[indices]")
     if len(array) != total:
         raise Unusable(f"a mask of {len(array)} in a catalog of {total} objects: it needs one bool for each")
     return array
@@ -318,7 +318,7 @@ def divided(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> lis
 
     """
     if draw.by not in ("sample", "label"):
-        raise Unusable(f'split is by="sample" or by="label", not {draw.by!r}')
+        raise Unusable(f'by must be "sample" or "label", got {draw.by!r}')
     fractions, counts = shares(parts, len(rows))
     drawn = draws(table, rows, draw.skip, draw.seed)
     if draw.by == "label":
@@ -382,7 +382,7 @@ def shares(parts: Sequence[Any], total: int, things: str = "objects") -> tuple[l
     """
     for each in parts:
         if isinstance(each, bool) or not (hasattr(each, "__index__") or isinstance(each, (float, np.floating))):
-            raise Unusable(f"a part is a fraction (0.9) or a count (540), not {each!r}")
+            raise Unusable(f"a part must be a fraction (0.9) or a count (540), got {each!r}")
     if not parts:
         raise Unusable("split into what? 0.9 is nine tenths and the rest, (540, 60) are counts")
     counts = [int(each) for each in parts if hasattr(each, "__index__")]

@@ -142,7 +142,7 @@ class Listing:
 def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
     """List as ``scan`` does, with the options ``how``."""
     if how.workers < 1:
-        raise ConfigError(f"workers must be at least 1, not {how.workers}")
+        raise ConfigError(f"workers must be at least 1, got {how.workers}")
     base = prefix[: prefix.rfind("/") + 1]
     include, exclude = globs(how.include), globs(how.exclude)
     chosen = selector(include, exclude)

@@ -27,6 +27,7 @@ from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.order.weighted import WeightedShuffle
+from penstock.display import counted
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class _Concat(JoinedDataset):
 
     def __repr__(self) -> str:
         """Return the number of samples and of parts."""
-        return f"<{type(self).__name__} of {self._size():,} samples in {len(self.parts)} parts>"
+        return f"<{type(self).__name__} of {counted(self._size(), 'sample')} in {counted(len(self.parts), 'part')}>"
 
 
 def _within(order: Order, start: int, stop: int, total: int) -> Order:

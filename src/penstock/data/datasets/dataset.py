@@ -227,7 +227,7 @@ class CatalogDataset(ReadableDataset):
         """Make a dataset of ``catalog`` that yields ``transform(sample)``, or the ``Sample`` without a transform."""
         if not isinstance(catalog, Catalog):
             raise Unusable(
-                f"a dataset is made of a Catalog, not {catalog!r}: from_prefix lists what is below a URL, from_objects "
+                f"catalog must be a Catalog, got {catalog!r}: from_prefix lists what is below a URL, from_objects "
                 "takes a list of URLs, from_manifest a file that names them, from_catalog a saved catalog"
             )
         by_field = isinstance(store, Mapping) and catalog.fields
@@ -531,7 +531,7 @@ class CatalogDataset(ReadableDataset):
 
 def _check(transform: object, store: object) -> None:
     if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
-        raise Unusable(f"transform is a plain function of a sample, not {transform!r}")
+        raise Unusable(f"transform must be a plain function of a sample, got {transform!r}")
     if store is not None and not isinstance(store, StoreOptions | str):
-        message = "store is options such as ps.S3Options(region=…), or the name of a profile"
-        raise Unusable(f"{message}, not a {type(store).__name__}")
+        message = "store must be options such as ps.S3Options(region=…), or the name of a profile"
+        raise Unusable(f"{message}, got a {type(store).__name__}")

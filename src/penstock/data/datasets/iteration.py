@@ -399,7 +399,7 @@ class Epochs:
         """
         epoch = whole(epoch, "an epoch")
         if not abs(epoch) < _MOST_EPOCHS:
-            raise Unusable(f"an epoch is a whole number below 2^62, not {epoch!r}")
+            raise Unusable(f"epoch must be a whole number below 2^62, got {epoch!r}")
         with self._exclusive():
             coming = self._read()[0]
             if epoch != coming.epoch:
@@ -437,7 +437,7 @@ class Epochs:
     def join(self, worker: int, workers: int, seed: int) -> Cursor:
         """Begin or join an iteration in one of ``workers`` whose loader drew ``seed``; return its cursor."""
         if workers > _MOST_WORKERS:
-            raise Unusable(f"at most {_MOST_WORKERS} workers can share a dataset, not {workers}")
+            raise Unusable(f"workers of a dataset must be at most {_MOST_WORKERS}, got {workers}")
         with self._exclusive(worker=True):
             key = (seed, workers, self._begun)
             self._begun += 1
@@ -559,7 +559,7 @@ def check(place: PlaceLike) -> None:
     from torch.distributed.device_mesh import DeviceMesh
 
     if not isinstance(place, DeviceMesh):
-        raise Unusable(f'place is a ps.Place(rank, world), a DeviceMesh or "unsharded", not {place!r}')
+        raise Unusable(f'place must be a ps.Place(rank, world), a DeviceMesh or "unsharded", got {place!r}')
 
 
 def resolve(place: PlaceLike) -> Place:

@@ -35,7 +35,7 @@ from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.region import Slot
-from penstock.display import panel, table
+from penstock.display import counted, panel, table
 from penstock.errors import Unusable, public_url
 from penstock.values import whole
 
@@ -329,7 +329,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
     def __repr__(self) -> str:
         """Return the sources with their weights."""
         shares = ", ".join(f"{name} {weight:.1%}" for name, weight in self.weights.items())
-        return f"<Mix of {shares}; epochs of {self.epoch_samples:,} samples>"
+        return f"<Mix of {shares}; epochs of {counted(self.epoch_samples, 'sample')}>"
 
     def _repr_html_(self) -> str:
         """Return the sources with their weights, for a notebook."""

@@ -463,6 +463,8 @@ _ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…,
 _INSTEAD: dict[str, tuple[object, str]] = {
     "batch_sampler": (None, _ORDERED),
     "generator": (None, _ORDERED),
+    "order": (None, ": write shuffle={!r}"),
+    "block_bytes": (None, ": write shuffle=ps.BlockShuffle(block_bytes={!r})"),
     "sampler": (None, _ORDERED),
     "prefetch_factor": (None, ": write prefetch={!r}"),
     "pin_memory_device": ("", ": write device={!r}"),

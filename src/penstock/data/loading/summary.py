@@ -67,9 +67,9 @@ class Prices:
         for name in ("per_1000_requests", "per_gib"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not isfinite(value) or value < 0:
-                raise Unusable(f"{name} must be a price, 0 or more and not negative, not {value!r}")
+                raise Unusable(f"{name} must be a price, 0 or more and not negative, got {value!r}")
         if not isinstance(self.currency, str):
-            raise Unusable(f"currency must be a text, not {self.currency!r}")
+            raise Unusable(f"currency must be a text, got {self.currency!r}")
 
     def of(self, requests: int, size_bytes: int) -> float:
         """Return the cost of requests.

@@ -231,7 +231,7 @@ class BlockPermutation(WindowedBlocks):
     ) -> None:
         """Permute the blocks; nothing is computed for samples yet."""
         if window < 1:
-            raise Unusable(f"a window has at least one block, not {window}")
+            raise Unusable(f"a window must have at least one block, got {window}")
         each = lengths(sizes)
         blocks = Permutation(each.size, seed, epoch, "blocks ").block(0, each.size)
         self._bounds = _bounds(each[blocks])  # of the permuted blocks, in positions
@@ -273,7 +273,7 @@ class EqualBlockPermutation(WindowedBlocks):
     def __init__(self, n: int, size: int, seed: int, epoch: int, window: int = _WINDOW) -> None:
         """Derive keys; nothing is computed for samples yet."""
         if size < 1 or window < 1:
-            raise Unusable(f"a block has at least one sample, and a window one block, not {size} and {window}")
+            raise Unusable(f"a block must have at least one sample, and a window one block, got {size} and {window}")
         if not 0 <= n <= MOST:
             raise Unusable(f"an order of {n} samples cannot be computed: 0 to 2^62 can")
         # Arithmetic with the size must fit 64 bits.

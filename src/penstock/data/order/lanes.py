@@ -83,12 +83,12 @@ class Lanes:
         """Check the arguments, and make them immutable."""
         blocks = checked_blocks(self.block_samples, self.window_blocks, self.block_bytes)
         if self.shuffle not in (True, False):
-            raise Unusable(f"shuffle of Lanes is True or False, not {self.shuffle!r}")
+            raise Unusable(f"shuffle of Lanes must be True or False, got {self.shuffle!r}")
         object.__setattr__(self, "block_samples", blocks.samples)
         object.__setattr__(self, "window_blocks", blocks.window)
         object.__setattr__(self, "block_bytes", blocks.size_bytes or None)
         if self.lanes is not None and whole(self.lanes, "lanes", 1) > MOST_LANES:
-            raise Unusable(f"at most {MOST_LANES} lanes, not {self.lanes}")
+            raise Unusable(f"lanes must be at most {MOST_LANES}, got {self.lanes}")
         text = f"{sizes_text(blocks)}, window {blocks.window}" if self.shuffle else "in order"
         object.__setattr__(self, "identity", f"lanes 1: {text}")
 

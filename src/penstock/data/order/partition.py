@@ -90,9 +90,9 @@ class Partition:
         if not 0 <= self.start <= self.total:
             raise Unusable(f"position {self.start} of an epoch of {self.total} samples")
         if self.batch < 1:
-            raise Unusable(f"a batch has at least one sample, not {self.batch}")
+            raise Unusable(f"a batch must have at least one sample, got {self.batch}")
         if self.tail not in get_args(Tail):
-            raise Unusable(f"tail must be 'drop', 'short' or 'pad', not {self.tail!r}")
+            raise Unusable(f"tail must be 'drop', 'short' or 'pad', got {self.tail!r}")
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield this worker's batches in order."""

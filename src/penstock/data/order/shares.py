@@ -45,7 +45,7 @@ class Shares:
     def __init__(self, weights: Sequence[float | Fraction], size: int) -> None:
         """Divide blocks of ``size`` draws by ``weights``, at least one of which is above 0."""
         if size > MOST_DRAWS:
-            raise Unusable(f"a batch of a mixture has at most {MOST_DRAWS} samples over all ranks, not {size}")
+            raise Unusable(f"a batch of a mixture must have at most {MOST_DRAWS} samples over all ranks, got {size}")
         self.size = size
         exact = [Fraction(weight) for weight in weights]
         total, running, targets = sum(exact), Fraction(0), [0]

@@ -68,7 +68,7 @@ def check_switches(*, decode_cf: object, forbidden_is_missing: object, along: ob
 
     """
     if decode_cf not in (None, True, False):
-        raise Unusable(f"decode_cf must be True, False or None, not {decode_cf!r}")
+        raise Unusable(f"decode_cf must be True, False or None, got {decode_cf!r}")
     if forbidden_is_missing not in (True, False):
         raise Unusable(f"forbidden_is_missing must be True or False, got {forbidden_is_missing!r}")
     if along is not None and (not isinstance(along, str) or not along):
@@ -97,13 +97,13 @@ def check_words(*, align: object, missing: object, output: object, transform: ob
 
     """
     if align not in (None, "index", "coordinates"):
-        raise Unusable(f'align must be "index" or "coordinates", not {align!r}')
+        raise Unusable(f'align must be "index" or "coordinates", got {align!r}')
     if missing not in ("fill", "error"):
-        raise Unusable(f'missing must be "fill" or "error", not {missing!r}')
+        raise Unusable(f'missing must be "fill" or "error", got {missing!r}')
     if output not in ("torch", "numpy"):
-        raise Unusable(f'output must be "torch" or "numpy", not {output!r}')
+        raise Unusable(f'output must be "torch" or "numpy", got {output!r}')
     if transform is not None and not callable(transform):
-        raise Unusable(f"transform is a function of a sample, not {transform!r}")
+        raise Unusable(f"transform must be a function of a sample, got {transform!r}")
 
 
 def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool) -> None:
@@ -215,7 +215,7 @@ def _is_number(value: object) -> bool:
 def _names(dims: object) -> tuple[str, ...]:
     given = () if dims is None else (dims,) if isinstance(dims, str) else dims
     if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
-        raise Unusable(f"dims is the name of a dimension, or a sequence of names, not {dims!r}")
+        raise Unusable(f"dims must be the name of a dimension, or a sequence of names, got {dims!r}")
     if len(set(given)) < len(given):
         raise Unusable(f"dims names a dimension twice: {dims!r}")
     return tuple(given)
@@ -225,7 +225,7 @@ def _offsets(name: str, value: Any) -> int | tuple[int, ...]:  # noqa: ANN401  u
     if _is_number(value):
         return whole(value, name)
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
-        raise Unusable(f"{name} is a number of elements, or a sequence of numbers such as range(4), not {value!r}")
+        raise Unusable(f"{name} must be a number of elements, or a sequence of numbers such as range(4), got {value!r}")
     found = tuple(whole(each, name) for each in value)
     if not found:
         raise Unusable(f"{name} is empty: a sample would have nothing")
@@ -236,7 +236,9 @@ def _numbers(name: str, value: object, least: int) -> dict[str, int]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise Unusable(f'{name} is a mapping from dimensions to numbers of elements, as {{"lat": 64}}, not {value!r}')
+        raise Unusable(
+            f'{name} must be a mapping of dimensions to numbers of elements, as {{"lat": 64}}, got {value!r}'
+        )
     return {str(each): whole(number, f"{name} of {each!r}", least) for each, number in value.items()}
 
 
@@ -263,8 +265,8 @@ def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
     if select is None:
         return {}
     if not isinstance(select, Mapping):
-        example = 'select is a mapping, as {"time": slice(0, 1000), "variable": [0, 3]}'
-        raise Unusable(f"{example}, not {select!r}")
+        example = 'select must be a mapping, as {"time": slice(0, 1000), "variable": [0, 3]}'
+        raise Unusable(f"{example}, got {select!r}")
     found: dict[str, int | slice | Sequence[int]] = {}
     for name, value in select.items():
         if _counts_no_elements(value):
@@ -279,5 +281,5 @@ def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
         ):
             found[str(name)] = value if isinstance(value, slice) else _listed(str(name), value)
         else:
-            raise Unusable(f"select of {name!r} is an element's number, a slice or a list of numbers, not {value!r}")
+            raise Unusable(f"select of {name!r} must be a number of an element, a slice or a list, got {value!r}")
     return found

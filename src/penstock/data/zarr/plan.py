@@ -74,9 +74,9 @@ class Setting:
         for name, least in (("ranks", 1), ("workers", 0), ("threads", 1)):
             whole(getattr(self, name), name, least)
         if not _finite(self.latency_s) or self.latency_s < 0:
-            raise Unusable(f"latency_s must be seconds, 0 or more, not {self.latency_s!r}")
+            raise Unusable(f"latency_s must be seconds, 0 or more, got {self.latency_s!r}")
         if not _finite(self.bandwidth) or self.bandwidth <= 0:
-            raise Unusable(f"bandwidth must be bytes per second, more than 0, not {self.bandwidth!r}")
+            raise Unusable(f"bandwidth must be bytes per second, more than 0, got {self.bandwidth!r}")
 
 
 class Figures(NamedTuple):

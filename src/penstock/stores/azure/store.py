@@ -309,7 +309,7 @@ def _endpoint_of(string: Mapping[str, str]) -> str | None:
 def _checked_account(named: tuple[str, str | None]) -> str:
     by, account = named
     if account and not _ACCOUNT(account):
-        raise ConfigError(f"{by} cannot be a storage account: 3 to 24 lower-case letters and digits, not {account!r}")
+        raise ConfigError(f"{by} must be a storage account, 3 to 24 lower-case letters and digits, got {account!r}")
     return account or ""
 
 

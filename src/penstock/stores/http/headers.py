@@ -129,12 +129,12 @@ def write_metadata(attributes: Attributes, prefix: str) -> dict[str, str]:
 
     """
     if not _TYPE(attributes.content_type):
-        raise Unusable(f"a content type is printable ASCII, such as text/plain, not {attributes.content_type!r}")
+        raise Unusable(f"content_type must be printable ASCII, such as text/plain, got {attributes.content_type!r}")
     headers = {"content-type": attributes.content_type}
     items: Iterable[tuple[object, object]] = attributes.metadata.items()
     for name, value in items:
         if not isinstance(name, str) or not _NAME(name.lower()):
-            raise Unusable(f"names of metadata are letters, digits and '-' or '_', all ASCII, not {name!r}")
+            raise Unusable(f"names of metadata must be letters, digits and '-' or '_', all ASCII, got {name!r}")
         header = f"{prefix}{name.lower()}"
         if header in headers:
             raise Unusable(f"names of metadata are lower case to a store: there are two that are {name.lower()!r}")
@@ -210,7 +210,7 @@ def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: fl
     left_s = math.inf if credentials.expires_at is None else credentials.expires_at - now
     seconds = int(min(_USUAL_S, most_s, left_s)) if asked_s is None else _whole(asked_s)
     if seconds > most_s:
-        raise Unusable(f"an address lives at most {most_s:,} seconds here, not {seconds:,}")
+        raise Unusable(f"expires_s must be at most {most_s:,} seconds here, got {seconds:,}")
     if seconds > left_s or seconds < 1:
         raise Unusable(
             f"the credentials expire in {max(0, left_s):,.0f} seconds, and no address outlives them: ask for less, or "
@@ -224,5 +224,5 @@ def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: fl
 def _whole(asked: Any) -> int:  # noqa: ANN401  any value of the caller's
     usable = isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked)
     if not usable or asked < 1:
-        raise Unusable(f"expires_s is a number of seconds, at least 1, not {asked!r}")
+        raise Unusable(f"expires_s must be a number of seconds, at least 1, got {asked!r}")
     return int(asked)

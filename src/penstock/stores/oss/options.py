@@ -93,7 +93,7 @@ class OSSOptions(StoreOptions):
         if self.requester_pays and self.anonymous:
             raise ConfigError("requester_pays needs credentials to bill: pass it without anonymous=True")
         if self.addressing not in ("auto", "virtual", "cname", "path"):
-            message = f"addressing must be 'auto', 'virtual', 'cname' or 'path', not {self.addressing!r}"
+            message = f"addressing must be 'auto', 'virtual', 'cname' or 'path', got {self.addressing!r}"
             raise ConfigError(message)
         if self.internal and self.endpoint is not None:
             raise ConfigError("internal=True is a form of OSS's own endpoint, and endpoint= names another")

@@ -91,10 +91,10 @@ class S3Options(StoreOptions):
             raise ConfigError(message)
         check_sources(self, "anonymous", "access_key", "credentials", "credentials_process")
         if faults := [each for each in self.cluster if not _MEMBER(each)]:
-            message = f"cluster holds hosts, domains and networks such as 10.0.0.0/16, not {faults[0]!r}"
+            message = f"cluster must be hosts, domains and networks such as 10.0.0.0/16, got {faults[0]!r}"
             raise ConfigError(message)
         if self.requester_pays and self.anonymous:
             raise ConfigError("requester_pays needs credentials to bill: pass it without anonymous=True")
         if self.addressing not in ("auto", "path", "virtual"):
-            message = f"addressing must be 'auto', 'path' or 'virtual', not {self.addressing!r}"
+            message = f"addressing must be 'auto', 'path' or 'virtual', got {self.addressing!r}"
             raise ConfigError(message)

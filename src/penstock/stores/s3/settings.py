@@ -341,7 +341,7 @@ def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: S
         raise ConfigError(f"{service.name} has no default endpoint: pass S3Options(endpoint=…){variable}")
     named, account = first([("S3Options.account", options.account), *variables(environ, *service.accounts)])
     if account is not None and not _ACCOUNT.fullmatch(account):
-        raise ConfigError(f"{named} cannot be an account: small letters, digits and '-' only, not {account[:80]!r}")
+        raise ConfigError(f"{named} must be an account, of small letters, digits and '-' only, got {account[:80]!r}")
     if "{account}" in pattern and account is None and not service.account_in_url:
         raise ConfigError(f"{service.name} needs an account: pass S3Options(account=…) or set {service.accounts[0]}")
     return pattern.format(region=region, account="{account}" if account is None else account)
@@ -390,7 +390,7 @@ def _region(
     if not text and not named:
         raise ConfigError(f"{service.name} needs a region: pass S3Options(region=…) or set {service.regions[0]}")
     if not _REGION.fullmatch(text):
-        message = f"{named} cannot be a region: letters, digits, '-', '_' and '.' only, like us-east-1, not {text!r}"
+        message = f"{named} must be a region, of letters, digits, '-', '_' and '.' only, like us-east-1, got {text!r}"
         raise ConfigError(message)
     return text
 
@@ -408,7 +408,7 @@ def _addressing(
         "auto": service.addressing or ("virtual" if url is None else "path"),
     }
     if style not in styles:
-        message = f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, not {style!r}"
+        message = f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, got {style!r}"
         raise ConfigError(message)
     return styles[style]
 

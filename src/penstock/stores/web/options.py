@@ -69,7 +69,7 @@ class HTTPOptions(StoreOptions):
 
 def _checked(headers: object, *, authorized: bool) -> HiddenMapping[str]:
     if not isinstance(headers, Mapping):
-        raise ConfigError(f"headers is a mapping of names to values, not {type(headers).__name__}")
+        raise ConfigError(f"headers must be a mapping of names to values, got {type(headers).__name__}")
     seen = set()
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME(name):

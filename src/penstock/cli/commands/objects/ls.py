@@ -8,7 +8,8 @@ from json import dumps
 from typer import Typer
 
 from penstock.cli.options import JsonUrls, Long, Prefix, Store, with_store
-from penstock.cli.output import counted, harmless, moment, readable, write
+from penstock.cli.output import harmless, moment, readable, write
+from penstock.display import counted
 from penstock.errors import NotFound
 from penstock.jobs.selection import elsewhere
 from penstock.progress import tally

@@ -12,7 +12,8 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 from penstock.cli.options import JsonObjects, Store, with_options, with_store
-from penstock.cli.output import Report, counted, harmless, moment, readable, write_row
+from penstock.cli.output import Report, harmless, moment, readable, write_row
+from penstock.display import counted
 from penstock.engine.contracts.driver import Delete
 from penstock.errors import Cancelled, NotFound, PenstockError, Unusable, printable
 from penstock.jobs import steps
