@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.data.tokens.dataset import Stacked
 from penstock.errors import Changed, Damaged, StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
@@ -375,6 +376,45 @@ def test_datasets_end_to_end_resume_on_other_ranks(folder, order):
         assert len(seen) <= len(expected) + 3
 
 
+SOURCES = st.tuples(st.integers(9, 300), st.sampled_from(["u2", "u2", "u4"]), st.booleans())
+
+
+@given(
+    st.lists(SOURCES, min_size=1, max_size=3),
+    st.sampled_from(ELASTIC),
+    st.sampled_from(["stratified", "random", "one-source"]),
+    st.sampled_from(["raise", "skip"]),
+    st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4])),
+    st.integers(0, 30),
+)
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_mixture_stacks_what_it_makes_singly(tmp_path_factory, drawn, order, batches, errors, ranks, stop):  # noqa: PLR0913, PLR0917  what is drawn
+    folder, sources = tmp_path_factory.mktemp("mixed"), {}
+    for number, (tokens, dtype, joined) in enumerate(drawn):
+        np.arange(number * 1000, number * 1000 + tokens).astype(dtype).tofile(folder / f"{number}.bin")
+        own = ps.TokenDataset.from_shards(f"{folder}/{number}.bin", length=9, dtype=dtype)
+        sources[f"{number}"] = ps.concat(own, own[: len(own) // 2]) if joined else own
+    mix = ps.Mix(sources, batches=batches, ends="longest", on_error=dict.fromkeys(sources, errors))
+
+    def delivered(collate_fn):
+        """Return the batches and the state of each rank, and those of ranks that go on from there."""
+        found, state = [], None
+        for world in ranks:
+            for rank in range(world):
+                options = {"shuffle": order, "seed": 3, "place": ps.Place(rank, world), "collate_fn": collate_fn}
+                loader = ps.DataLoader(mix, 8 // world, **options)
+                if state is not None:
+                    loader.load_state_dict(state)
+                found.append([each.tolist() for each in itertools.islice(loader, stop)])
+            state = loader.state_dict()
+            found.append(state)
+        return found
+
+    assert delivered(None) == delivered(torch.stack)
+    of_windows = len({dtype for _, dtype, _ in drawn}) == 1
+    assert isinstance(mix.batched(8).collate_fn, Stacked) == of_windows
+
+
 def test_state_of_other_datasets_end_to_end_is_refused(joined):
     parts, _ = joined
     state = ps.DataLoader(ps.concat(*parts), 8).state_dict()
@@ -383,14 +423,20 @@ def test_state_of_other_datasets_end_to_end_is_refused(joined):
         ps.DataLoader(ps.concat(parts[1], parts[0], parts[2]), 8).load_state_dict(state)
 
 
-def test_datasets_end_to_end_stack_windows_of_one_length(folder, pair):
+def test_datasets_end_to_end_stack_windows_of_one_length(folder, pair, tmp_path_factory):
     def first(*parts, **options):
         return next(iter(ps.DataLoader(ps.concat(*parts), 4, **options)))
 
+    long = tmp_path_factory.mktemp("long")
+    np.arange(40).tofile(long / "0.bin")
     for parts, says in (
         ((opened(folder), opened(folder, length=50)), "int64 windows of 40 tokens and int64 windows of 50 tokens"),
-        ((opened(folder), opened(folder, output="numpy")), "int64 windows of 40 tokens and uint16 windows of 40"),
+        ((opened(folder), opened(folder, output="numpy")), "int64 windows of 40 tokens and uint16 arrays of 40"),
         ((opened(folder), opened(pair, length=None, dtype=None)), "int64 windows of 40 tokens and whole sequences"),
+        (
+            [opened(long, dtype="int64", length=10, output=each) for each in ("torch", "numpy")],
+            "int64 arrays of 10 tokens and int64 windows of 10 tokens",
+        ),
     ):
         with pytest.raises(Unusable, match=f"a batch is one array, and the datasets have {says}.* or pass collate_fn="):
             first(*parts)
@@ -398,7 +444,10 @@ def test_datasets_end_to_end_stack_windows_of_one_length(folder, pair):
             ps.DataLoader(ps.Mix({"a": parts[0], "b": parts[1]}), 4)
         assert len(first(*parts, collate_fn=list)) == 4
     assert first(*[opened(folder, output="numpy")] * 2).dtype == np.uint16
-    assert [len(each) for each in first(*[opened(pair, length=None, dtype=None)] * 2)] == [10, 2, 30, 0]
+    documents = opened(pair, length=None, dtype=None)
+    assert [len(each) for each in first(documents, documents)] == [10, 2, 30, 0]
+    mix = ps.Mix({"a": documents, "b": documents})
+    assert sorted(len(each) for batch in ps.DataLoader(mix, 4) for each in batch) == sorted(2 * [*map(len, documents)])
     doubled = opened(folder, transform=lambda tokens: 2 * tokens)
     assert first(doubled, opened(folder))[0].tolist() == (2 * opened(folder)[0]).tolist()
 

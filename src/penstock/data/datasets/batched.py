@@ -61,7 +61,6 @@ __all__ = [
     "PlannedSample",
     "Resumable",
     "SourceShare",
-    "check_kinds",
     "planned",
 ]
 
@@ -303,6 +302,13 @@ class BatchableDataset:
         """Descriptions of the samples, which stack with others of the same description; empty: not known."""
         return frozenset()
 
+    def collated(self, batch: int) -> tuple[BatchableDataset, Callable[[list[Any]], Any] | None]:  # noqa: ARG002  of the contract
+        """Return this dataset as its samples are collated to batches of ``batch``, and the function that does.
+
+        The function is equal to those of other datasets whose samples it takes, too; None: torch's ``default_collate``.
+        """
+        return self, None
+
     @property
     def end_to_end(self) -> Callable[[Sequence[Any]], Any] | None:
         """The function with which ``ps.concat`` joins datasets of this kind; None: catalogs are joined."""
@@ -461,20 +467,6 @@ def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> A
     """Collate arrays as torch does, without its warning about those that cannot be written to: Parquet's, Pillow's."""
     writable = [each if each.flags.writeable else each.copy() for each in samples]
     return default_collate_fn_map[np.ndarray](writable, collate_fn_map=collate_fn_map)
-
-
-def check_kinds(dataset: BatchableDataset) -> None:
-    """Refuse samples of which no batch can be made without a function of the user's.
-
-    Raises:
-        Unusable: They are of several kinds.
-
-    """
-    if len(dataset.kinds) > 1:
-        raise Unusable(
-            f"a batch is one array, and the datasets have {' and '.join(sorted(dataset.kinds))}: give all the same "
-            "length= and output=, or pass collate_fn="
-        )
 
 
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type

@@ -197,12 +197,8 @@ class ConcatMap(_Concat, Dataset[Any]):
         """
         order, iterations = self.fitted(shuffle), Iterations(place)
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
-        dataset, collate_fn = self._collated(plan.batch) if collate_fn is None else (self, collate_fn)
+        dataset, collate_fn = self.collated(plan.batch) if collate_fn is None else (self, collate_fn)
         return Batched(dataset.ordered(order, iterations), plan, iterations, collate_fn)
-
-    def _collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:  # noqa: ARG002  for subclasses
-        """Return this dataset as its samples are collated, and the function that does; None: torch's."""
-        return self, None
 
 
 class ConcatIterable(_Concat, TorchIterableDataset[Any]):

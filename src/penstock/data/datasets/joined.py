@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
+from copy import copy
 from functools import cached_property, partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.dataset import CatalogDataset
@@ -85,6 +86,26 @@ class JoinedDataset(BatchableDataset):
     def kinds(self) -> frozenset[str]:
         """Descriptions of the samples of all parts."""
         return frozenset().union(*(each.kinds for each in self.parts))
+
+    def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
+        """Return this dataset as its samples are collated, and the function that does; torch's if parts differ.
+
+        Raises:
+            Unusable: The samples are of several kinds, of which no batch can be made without a function of the user's.
+
+        """
+        if len(self.kinds) > 1:
+            raise Unusable(
+                f"a batch is one array, and the datasets have {' and '.join(sorted(self.kinds))}: give all the same "
+                "length= and output=, or pass collate_fn="
+            )
+        found = [each.collated(batch) for each in self.parts]
+        collate_fn = found[0][1]
+        if any(other != collate_fn for _, other in found):
+            return self, None
+        dataset = copy(self)
+        dataset.parts = tuple(part for part, _ in found)
+        return dataset, collate_fn
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
         """Return the samples of ``batches``, each as its own part reads it."""

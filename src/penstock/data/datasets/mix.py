@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, get_args
 import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare, check_kinds
+from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
 from penstock.data.datasets.concat import ConcatIterable, ConcatMap, relabelled
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.iteration import Iterations
@@ -205,11 +205,6 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         """Whether making a sample of any source costs CPU time."""
         return any(source.decodes for source in self.sources.values())
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Descriptions of the samples of all sources."""
-        return frozenset().union(*(each.kinds for each in self.sources.values()))
-
     def batched(
         self,
         batch_size: int,
@@ -232,12 +227,12 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             place: This process's rank, as for ``IterableDataset``.
 
         """
-        if collate_fn is None:
-            check_kinds(self)
         prepared = self._batched(batch_size, shuffle=shuffle, seed=seed, place=place)
         order = self._mixture(prepared)
         plan = MixturePlan(samples=order.samples, batch=batch_size, order=order, seed=seed, tail=tail)
         dataset = MixedDataset(self.sources, [each.dataset for each in prepared], order, self._on_error)
+        if collate_fn is None:
+            dataset, collate_fn = dataset.collated(batch_size)
         return MixedBatches(dataset, plan, Iterations(place), collate_fn)
 
     def __iter__(self) -> Never:

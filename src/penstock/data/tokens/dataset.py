@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched, check_kinds
+from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.concat import ConcatMap
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.reading import in_lists
@@ -224,7 +224,8 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
     def kinds(self) -> frozenset[str]:
         """The type and the length of the samples; with a transform, they are not known."""
         shape, dtype = self.windows.shape, self.dtype if self._numpy else "int64"
-        samples = f"{dtype} windows of {shape.length:,} tokens" if shape.length else f"whole {shape.units}"
+        windows = "arrays" if self._numpy else "windows"
+        samples = f"{dtype} {windows} of {shape.length:,} tokens" if shape.length else f"whole {shape.units}"
         return frozenset() if self.transform is not None else frozenset({samples})
 
     @property
@@ -299,7 +300,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
         dataset = self.ordered(order, iterations)
         if collate_fn is None:
-            [dataset], collate_fn = _stacked([dataset], plan.batch)
+            dataset, collate_fn = dataset.collated(plan.batch)
         return Batched(dataset, plan, iterations, collate_fn)
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
@@ -313,6 +314,22 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         dataset = copy(self)
         dataset._runs, dataset._place = runs_of(self.windows, order), iterations  # noqa: SLF001  itself
         return dataset
+
+    def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
+        """Return this dataset as its samples are collated, and the function that does; None: torch's.
+
+        Args:
+            batch: Most samples of a batch.
+
+        """
+        length = self.windows.shape.length
+        if self.transform is not None:
+            return self, None
+        if not length:
+            return self, list
+        dataset = copy(self)
+        dataset._own = False  # noqa: SLF001  itself
+        return dataset, Stacked(self.dtype, batch, length, numpy=self._numpy)
 
     @property
     def end_to_end(self) -> type[ConcatTokens]:
@@ -378,6 +395,14 @@ class Stacked:
         self._dtype = stored if numpy else np.dtype(np.int64)
         self._pool = MemoryPool(BATCHES * batch * length * self._dtype.itemsize)
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other function takes the same samples, and makes the same batches of them."""
+        return isinstance(other, Stacked) and (self._stored, self._numpy) == (other._stored, other._numpy)
+
+    def __hash__(self) -> int:
+        """Return the hash of the types."""
+        return hash((self._stored, self._numpy))
+
     def __call__(self, samples: Sequence[memoryview]) -> Any:  # noqa: ANN401  an array or a tensor
         """Return the batch, of shape (samples, length)."""
         # One copy into memory that stays in the processor's cache, and one conversion of the whole batch: for windows
@@ -438,24 +463,6 @@ class ConcatTokens(ConcatMap):
             sizes, count = block_sizes(part.windows, block_bytes), len(part)
             found.append(np.diff(np.arange(0, count, sizes), append=count) if isinstance(sizes, int) else sizes)
         return np.concatenate(found)
-
-    def _collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
-        check_kinds(self)
-        parts, collate_fn = _stacked(self.parts, batch)
-        return self.with_parts((), parts), collate_fn
-
-
-def _stacked(parts: Sequence[TokenDataset], batch: int) -> tuple[list[TokenDataset], Callable[[list[Any]], Any] | None]:
-    """Return ``parts`` as their samples are collated, and the function that does; None: torch's ``default_collate``."""
-    if any(each.transform is not None for each in parts):
-        return [*parts], None
-    length, dtypes = parts[0].windows.shape.length, {each.dtype for each in parts}
-    if not length or len(dtypes) > 1:
-        return [*parts], None if length else list
-    viewed = [copy(each) for each in parts]
-    for each in viewed:
-        each._own = False  # noqa: SLF001  of this file
-    return viewed, Stacked(parts[0].dtype, batch, length, numpy=parts[0]._numpy)  # noqa: SLF001  of this file
 
 
 def _why_none(windows: Windows, files: TokenFiles) -> str:
