@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import penstock as ps
+from penstock.data.loading.arguments import processors
 from penstock.data.loading.decoding import DecodeOptions, DecodePool
-from penstock.data.loading.loader import processors
 from penstock.errors import Damaged, Unusable
 from tests.children import forked
 from tests.data.datasets.chunks import Chunked

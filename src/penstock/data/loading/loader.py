@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import multiprocessing
 import os
 import sys
 from collections import deque
@@ -18,24 +17,28 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 
-from penstock.data.datasets.batched import BatchableDataset, Batched
-from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import without_subsets
+from penstock.data.loading.arguments import (
+    batches_of,
+    check_counts,
+    check_device,
+    check_words,
+    processors,
+    tail_of,
+    worker_options,
+)
 from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
 from penstock.data.region import Slot
 from penstock.engine.node.live import Live
-from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter
-from penstock.options.table import meant
-from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from penstock.data.datasets.batched import PlannedSample
+    from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample
     from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.datasets.reading import Delivery, OnError, Skipped
     from penstock.data.loading.report import LoaderReport
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["WAIT_RANGE", "DataLoader", "TraceSlot", "processors", "ranged", "worker_options"]
+__all__ = ["WAIT_RANGE", "DataLoader", "TraceSlot", "ranged"]
 
 T = TypeVar("T")
 
@@ -160,7 +163,7 @@ class DataLoader:
         dataset = without_subsets(dataset)
         own = {"shuffle": shuffle, "seed": seed, "place": place}
         given = {name: value for name, value in own.items() if value is not None}
-        self._batches = _batches(dataset, batch_size, collate_fn, tail, given)
+        self._batches = batches_of(dataset, batch_size, collate_fn, tail, given)
         self.dataset = dataset
         self.batch_size = self._batches.batch_size
         self.num_workers = num_workers
@@ -173,7 +176,7 @@ class DataLoader:
         self._prefetch = prefetch
         self._meter: Meter | None = None
         self._worker_batches = _WorkerBatches(self._batches, on_error)
-        self._workers = self._processes(worker_options(workers, num_workers))
+        self._workers = self._processes(worker_options(workers, num_workers, inspect.signature(DataLoader).parameters))
         self._began: Cursor | None = None  # start of the current iteration
         self._received = 0
         self._live: Live | None = None
@@ -433,153 +436,12 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         return self.requests.claim(worker.id).followed(counted)
 
 
-def _batches(
-    dataset: object, size: int, collate_fn: Callable[[list[Any]], Any] | None, tail: Tail, order: dict[str, Any]
-) -> Batched:
-    """Return the batches of a dataset; ``order`` holds shuffle, seed and place, if given."""
-    if not isinstance(dataset, BatchableDataset):
-        raise not_a_dataset(dataset)
-    if dataset.takes_order:
-        return dataset.batched(size, collate_fn, tail=tail, **order)
-    if order:
-        ours = isinstance(dataset, IterableDataset)
-        kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")
-        article = "an" if kind[0] in "AEIO" else "a"
-        raise Unusable(f"{article} {kind} has its own shuffle, seed and place: write {kind}{made}shuffle=True, seed=…)")
-    return dataset.batched(size, collate_fn, tail=tail)
-
-
 def _itself(delivery: T) -> T:
     return delivery
 
 
 def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
     return lambda samples: second(first(samples))
-
-
-_MOST_THREADS = 16  # more would mostly wait for the GIL
-_ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…, or give shuffle= an order"
-# Arguments of PyTorch: the default value, which is accepted, and the hint for any other value.
-_INSTEAD: dict[str, tuple[object, str]] = {
-    "batch_sampler": (None, _ORDERED),
-    "generator": (None, _ORDERED),
-    "order": (None, ": write shuffle={!r}"),
-    "block_bytes": (None, ": write shuffle=ps.BlockShuffle(block_bytes={!r})"),
-    "sampler": (None, _ORDERED),
-    "prefetch_factor": (None, ": write prefetch={!r}"),
-    "pin_memory_device": ("", ": write device={!r}"),
-    "in_order": (True, ": batches always come in order"),
-}
-_FOR_WORKERS: dict[str, object] = {
-    "persistent_workers": False,
-    "worker_init_fn": None,
-    "multiprocessing_context": None,
-    "timeout": 0,
-}
-
-
-def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
-    """Raise ``Unusable`` for numbers that a loader cannot have."""
-    whole(num_workers, "num_workers", 0)
-    whole(prefetch, "prefetch", 1)
-    if decode_threads is not None and whole(decode_threads, "decode_threads", 1) and num_workers:
-        raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
-
-
-def check_words(*, on_error: str, pin_memory: bool) -> None:
-    """Raise ``Unusable`` for an invalid ``on_error`` or ``pin_memory``."""
-    if on_error not in ("raise", "skip"):
-        raise Unusable(f"on_error must be 'raise' or 'skip', got {on_error!r}")
-    if pin_memory not in (True, False):
-        raise Unusable(f"pin_memory must be True or False, got {pin_memory!r}")
-
-
-def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
-    """Return the ``tail`` that both arguments give: ``drop_last`` is PyTorch's name for ``tail="drop"``."""
-    if drop_last not in (True, False) or (drop_last and tail == "pad"):
-        raise Unusable(
-            f'drop_last must be True or False, and True means tail="drop", got {drop_last!r} with tail={tail!r}'
-        )
-    return "drop" if drop_last else tail
-
-
-def check_device(device: torch.device | str | int | None) -> torch.device | None:
-    """Return the device for batches, None if not given; raises ``Unusable`` for a device that does not exist."""
-    if device is None:
-        return None
-    try:
-        made = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise Unusable(f'device must be one of PyTorch\'s, such as "cuda" or "cuda:0", got {device!r}') from error
-    if made.type == "cuda" and not torch.cuda.is_available():
-        raise Unusable(f"device={str(made)!r}, but PyTorch finds no CUDA device here: leave device= out")
-    return made
-
-
-def worker_options(options: Mapping[str, Any], num_workers: int) -> dict[str, Any]:
-    """Return the arguments for PyTorch's loader of ``num_workers`` workers.
-
-    Any argument of PyTorch is accepted with PyTorch's default value.
-    """
-    for name, value in options.items():
-        if name in _INSTEAD:
-            default, instead = _INSTEAD[name]
-            if value is not default and not (isinstance(value, str | bool) and value == default):
-                raise Unusable(f"{name} is not an argument of this loader{instead.format(value)}")
-        elif name not in _FOR_WORKERS:
-            near = meant(name, (*inspect.signature(DataLoader).parameters, *_FOR_WORKERS))
-            raise Unusable(f"{name} is not an argument of this loader{near}")
-        elif not num_workers and value != _FOR_WORKERS[name]:
-            raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
-    chosen = {name: value for name, value in options.items() if num_workers and name in _FOR_WORKERS}
-    _check_workers(**chosen)
-    return chosen
-
-
-def _check_workers(
-    *,
-    persistent_workers: object = False,
-    worker_init_fn: object = None,
-    multiprocessing_context: object = None,
-    timeout: object = 0,
-) -> None:
-    if persistent_workers not in (True, False):
-        raise Unusable(f"persistent_workers must be True or False, got {persistent_workers!r}")
-    if worker_init_fn is not None and not callable(worker_init_fn):
-        raise Unusable(f"worker_init_fn must be a function that takes a worker's number, got {worker_init_fn!r}")
-    methods = multiprocessing.get_all_start_methods()
-    if isinstance(multiprocessing_context, str) and multiprocessing_context not in methods:
-        raise Unusable(f"multiprocessing_context must be one of {', '.join(methods)}, got {multiprocessing_context!r}")
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout < 0:
-        raise Unusable(f"timeout must be a number of seconds, 0 for none, got {timeout!r}")
-
-
-def not_a_dataset(dataset: object) -> Unusable:
-    """Return the error for an argument that is not a dataset."""
-    name = type(dataset).__name__
-    if isinstance(dataset, Batched):
-        return Unusable(
-            "this loader forms the batches itself: give it the dataset, or give these batches to torch's DataLoader "
-            "with batch_size=None"
-        )
-    if isinstance(dataset, type):
-        kind = dataset.__name__
-        return Unusable(f"this is the class {kind}, not a dataset: write {kind}.from_prefix(url)")
-    if isinstance(dataset, str | os.PathLike):
-        return Unusable("a loader takes a dataset, not a URL: write penstock.MapDataset.from_prefix(url)")
-    if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
-        return Unusable(f"this {name} is a loader already: iterate over it, or give its dataset here")
-    return Unusable(
-        f"dataset must be one of Penstock's, got a {name}; any dataset with a length resumes under "
-        "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
-    )
-
-
-def processors() -> int:
-    """Return the default number of decoding threads: this rank's share of the processors, from 1 to 16."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # as torchrun sets it
-    share = available() // (int(ranks) if ranks.isdecimal() else 1)
-    return max(1, min(share, _MOST_THREADS))
 
 
 WAIT_RANGE = "penstock.DataLoader.__next__"
