@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.checkpoint.run.steps import checked_metric, checked_step
+from penstock.checkpoint.run.steps import checked_metric
+from penstock.checkpoint.run.store import checked_step
 from penstock.errors import Unusable
 
 

@@ -15,8 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 import penstock as ps
-from penstock.checkpoint.run import ranks
-from penstock.checkpoint.run import steps as restore
+from penstock.checkpoint.run import ranks, restore
 from penstock.checkpoint.run.background import AsyncCheckpointer
 from penstock.errors import AlreadyExists, NotFound, Unusable
 

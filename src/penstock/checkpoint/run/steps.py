@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import random
 import warnings
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 
 from penstock.checkpoint.commit import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity import step_name
-from penstock.checkpoint.run.store import StepDescription, StepEntry, StepStore, download_folder, upload_folder
+from penstock.checkpoint.run.restore import FOLDER, ONE, STATE, Restore
+from penstock.checkpoint.run.store import StepDescription, StepEntry, StepStore, checked_step, upload_folder
 from penstock.checkpoint.staging import torch_module
-from penstock.checkpoint.torchfile.encoding import decoded, encoded, readable
-from penstock.checkpoint.torchfile.load import load_torchfile
+from penstock.checkpoint.torchfile.encoding import encoded, readable
 from penstock.checkpoint.torchfile.verbs import dump
-from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
+from penstock.errors import CheckpointError, Unusable
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import open_source
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from penstock.checkpoint.integrity import Manifest
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
 __all__ = [
     "CheckpointManager",
@@ -42,13 +40,11 @@ __all__ = [
     "Retention",
     "StepDescription",
     "checked_metric",
-    "checked_step",
     "generator_states",
     "set_generator_states",
 ]
 
 _DAY_S = 86_400.0
-_STEPS = 10**18  # folder names have at most 18 digits
 
 
 class Loader(Protocol):
@@ -470,186 +466,6 @@ def set_generator_states(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
-
-
-# Kinds of checkpoints: of one process, of several ranks, of files.
-ONE, SEVERAL, FOLDER = "state", "dcp", "folder"
-STATE = "state.pt"
-# Attempts to find the newest step: during a read, saves with keep_last=1 may supersede it.
-_LOOKS = 9
-
-T = TypeVar("T")
-
-
-class _Found(NamedTuple):
-    """A step and its manifest; ``committed`` is None if the first rank looked for all ranks."""
-
-    step: int
-    manifest: Manifest
-    committed: CommittedCheckpoint | None
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """A reader of a run's steps.
-
-    Attributes:
-        source: The source of the steps.
-        steps: The steps in the store.
-        url: The run's URL, ending in ``/``.
-        ranks: The ranks that restore together; None for this process alone.
-
-    """
-
-    source: Source
-    steps: StepStore
-    url: str
-    ranks: Ranks | None
-
-    def state(
-        self, step: int | None, into: dict[str, Any] | None, *, map_location: object, weights_only: bool
-    ) -> tuple[int, dict[str, Any]]:
-        """Return the step that was read, by default the newest, and its parts: ``state``, ``loader``, ``rng``.
-
-        Raises:
-            NotFound: The step does not exist, or no step exists.
-            CheckpointError: The step is damaged, or of another kind.
-            Unusable: Several ranks saved it, and ``into`` is None.
-
-        """
-
-        def read(found: _Found) -> tuple[int, dict[str, Any]]:
-            kind, content = found.manifest.kind, found.manifest.content
-            if kind not in (ONE, SEVERAL) or content.get("step") != found.step:
-                message = f"the checkpoint there is a {kind} of step {content.get('step')}"
-                raise CheckpointError(message, url=self.steps.url(found.step))
-            if kind == SEVERAL:
-                return found.step, self._of_ranks(found, into, weights_only=weights_only)
-            committed = found.committed or CommittedCheckpoint(self.source, self.steps.folder(found.step))
-            return found.step, self._of_one(found.step, committed, map_location=map_location, weights_only=weights_only)
-
-        return self._current(step, read)
-
-    def files(self, step: int | None, folder: str | os.PathLike[str]) -> None:
-        """Write the files of a step, by default the newest, below ``folder``; see ``download_folder``."""
-
-        def read(found: _Found) -> None:
-            if found.manifest.kind != FOLDER or found.committed is None:
-                message = f"the checkpoint there is a {found.manifest.kind}"
-                raise CheckpointError(message, url=self.steps.url(found.step))
-            objects = found.manifest.objects
-            size_bytes = sum(each.size for each in objects.values())
-            with bar(f"restoring {self.steps.url(found.step)}", len(objects), size_bytes):
-                download_folder(found.committed, folder)
-
-        self._current(step, read)
-
-    def _current(self, step: int | None, read: Callable[[_Found], T]) -> T:
-        """Read a step, by default the newest; if the newest is superseded or replaced meanwhile, read the new newest.
-
-        With ranks, the first rank looks for all, and all look again if the step was superseded for any of them.
-        """
-        for left in reversed(range(_LOOKS if step is None else 1)):
-            found = self._find(step)
-            failure: Exception | None = None
-            try:
-                result = read(found)
-            except Exception as error:  # noqa: BLE001  raised below, unless all look again
-                failure = error
-            if not left or not self._superseded(found, failure):
-                break
-        if failure is not None:
-            raise failure
-        return result
-
-    def _superseded(self, found: _Found, failure: Exception | None) -> bool:
-        """Return whether a step could not be read, on any rank, and the newest step is now a different one."""
-        # torch raises AssertionError for missing metadata.
-        gone = isinstance(failure, (NotFound, Changed, AssertionError))
-        if not (gone if self.ranks is None else self.ranks.any(gone)):
-            return False
-        newest = self._find(None)
-        return (newest.step, newest.manifest.save) != (found.step, found.manifest.save)
-
-    def _find(self, step: int | None) -> _Found:
-        """Return a step, by default the newest. All ranks get the same result or error, so none waits for another."""
-        if self.ranks is not None:
-            # The committed checkpoint stays local: its source may hold secrets.
-            return self.ranks.agreed(lambda: self._look(step)._replace(committed=None))
-        return self._look(step)
-
-    def _look(self, step: int | None) -> _Found:
-        """Return a step, by default the newest, with its manifest; raise ``NotFound`` if it is not committed."""
-        for left in reversed(range(_LOOKS)):
-            chosen = self.steps.latest() if step is None else checked_step(step)
-            if chosen is None:
-                break
-            try:
-                committed = CommittedCheckpoint(self.source, self.steps.folder(chosen))
-            except NotFound as error:
-                if step is not None:
-                    raise self._absent(chosen, error) from error
-                if not left:
-                    raise
-            else:
-                return _Found(chosen, committed.manifest, committed)
-        raise NotFound("no checkpoint is committed there", url=self.url)
-
-    def _absent(self, step: int, error: NotFound) -> NotFound:
-        said = f"step {step} is not committed"
-        try:
-            newest = self.steps.latest()
-        # Permission to read steps does not imply permission to list them.
-        except PenstockError as refusal:
-            if isinstance(refusal, NotFound) and refusal.missing == "bucket":  # a HEAD does not tell this
-                return refusal
-        else:
-            said += ", nor is any other" if newest is None else f"; the newest committed step is {newest}"
-        return NotFound(said, url=error.url)
-
-    def _of_one(
-        self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool
-    ) -> dict[str, Any]:
-        names = [name for name in committed.manifest.objects if name.endswith(f"/{STATE}")]
-        if len(names) != 1:
-            raise CheckpointError(f"the checkpoint must hold one state, got {len(names)}", url=self.steps.url(step))
-        try:
-            (of,) = committed.objects(names).values()
-            with bar(f"restoring {self.steps.url(step)}", 1, of.size):
-                parts: dict[str, Any] = load_torchfile(
-                    self.source, of, map_location=map_location, weights_only=weights_only
-                )
-        except (NotFound, Changed):
-            now = CommittedCheckpoint(self.source, self.steps.folder(step))
-            if now.etag == committed.etag:
-                raise
-            return self._of_one(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
-        return {name: decoded(part, name) for name, part in parts.items()}
-
-    def _of_ranks(self, found: _Found, into: dict[str, Any] | None, *, weights_only: bool) -> dict[str, Any]:
-        torch_module()
-        from penstock.checkpoint.run.ranks import Ranks
-
-        url, saved_by = f"{self.url}{step_name(found.step)}/", found.manifest.content.get("ranks")
-        if into is None:
-            raise Unusable("several ranks saved this checkpoint: pass into=, the state to read it into", url=url)
-        if not isinstance(saved_by, int):
-            raise CheckpointError("CheckpointManager did not save this checkpoint", url=url)
-        ranks = self.ranks or Ranks(None)
-        reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
-        own = ranks.load(reader, into, saved_by, weights_only=weights_only)
-        return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": into}
-
-
-def checked_step(step: int) -> int:
-    """Return a step of any integer type as an int; raise ``Unusable`` if it is not an integer of 0 to 10**18 - 1."""
-    try:
-        number = operator.index(step)
-    except TypeError:
-        raise Unusable(f"step must be an integer, got a {type(step).__name__}") from None
-    if not 0 <= number < _STEPS:
-        raise Unusable(f"step must be 0 to {_STEPS - 1:,}, got {number:,}")
-    return number
 
 
 def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 import os
 import re
 import shutil
@@ -56,6 +57,7 @@ __all__ = [
     "StepDescription",
     "StepEntry",
     "StepStore",
+    "checked_step",
     "decode",
     "download_folder",
     "encode",
@@ -63,6 +65,7 @@ __all__ = [
 ]
 
 _PIECE_BYTES = 16 << 20
+_STEPS = 10**18  # folder names have at most 18 digits
 # Prefix of temporary names; files with it are not listed as objects either.
 _ASIDE = ".penstock-"
 
@@ -246,6 +249,17 @@ class StepDescription(NamedTuple):
     size: int
     objects: int
     metric: float | None
+
+
+def checked_step(step: int) -> int:
+    """Return a step of any integer type as an int; raise ``Unusable`` if it is not an integer of 0 to 10**18 - 1."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise Unusable(f"step must be an integer, got a {type(step).__name__}") from None
+    if not 0 <= number < _STEPS:
+        raise Unusable(f"step must be 0 to {_STEPS - 1:,}, got {number:,}")
+    return number
 
 
 class StepStore:
