@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
+import time
+from hashlib import sha256
 
 import numpy as np
 import pytest
 
 from penstock import events
 from penstock.engine.node.member import member
+from penstock.engine.write import parts
+from penstock.engine.write.parts import digested_ahead
 from penstock.engine.write.publish import Publication
 from penstock.errors import Forbidden
 from penstock.testing.servers import reply
@@ -160,6 +164,61 @@ def test_only_bytes_are_sent_from_their_own_memory():
             file.write(block)
             assert not any(sent.buffer is block for sent in file._parts._sent)
         file.abort()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 9, 0])
+@pytest.mark.parametrize("views", [0, 1, 2, 7])
+def test_views_come_in_order_with_their_digests(monkeypatch, threads, views):
+    monkeypatch.setattr(parts, "processors", lambda: threads or 9)
+    if not threads:
+        monkeypatch.setattr(parts, "start_new_thread", _no_thread)
+    pieces = [memoryview(_bytes(100_000))[10_000 * number :] for number in range(views)]
+    made = list(digested_ahead(pieces, sha256))
+    assert [(body.data, body.digest) for body in made] == [(each, sha256(each).hexdigest()) for each in pieces]
+    assert [(body.data, body.digest) for body in digested_ahead(pieces, None)] == [(each, "") for each in pieces]
+
+
+def _no_thread(*_):
+    raise RuntimeError("can't start new thread")
+
+
+class _Digest:
+    def hexdigest(self):
+        return "right"
+
+
+def test_two_views_are_digested_at_once(monkeypatch):
+    monkeypatch.setattr(parts, "processors", lambda: 2)
+    both = threading.Barrier(2)
+
+    class Met(_Digest):
+        def update(self, _data):
+            both.wait(60)
+
+    assert [body.digest for body in digested_ahead([memoryview(b"a")] * 2, Met)] == ["right", "right"]
+
+
+@pytest.mark.parametrize("caller_fails", [True, False])
+def test_error_of_a_digest_is_raised_to_the_caller_and_ends_the_threads(monkeypatch, caller_fails):
+    monkeypatch.setattr(parts, "processors", lambda: 2)
+    caller, failed, begun = threading.get_ident(), threading.Event(), []
+
+    class Failing(_Digest):
+        def update(self, data):
+            begun.append(data)
+            if (threading.get_ident() == caller) == caller_fails:
+                failed.set()
+                raise MemoryError
+            failed.wait(60)
+
+    views = [memoryview(b"a")] * 100
+    if caller_fails:
+        with pytest.raises(MemoryError):
+            next(digested_ahead(views, Failing))
+        time.sleep(0.05)
+        assert len(begun) <= 2
+    else:
+        assert [body.digest for body in digested_ahead(views, Failing)] == ["right"] * 100, "the caller tried again"
 
 
 def test_failed_part_error_is_raised_to_a_writer_waiting_for_memory():

@@ -5,6 +5,8 @@ One thread at a time uses an upload's ``Parts``: its ``Writer`` takes turns.
 
 from __future__ import annotations
 
+from _thread import start_new_thread
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +15,22 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.engine.budget import Budget
 from penstock.engine.contracts.driver import Multipart, Part, Payload
+from penstock.engine.node.member import processors
 from penstock.engine.support import require
-from penstock.engine.waiting import Inbox
-from penstock.engine.write.publish import Publication, needs_staging, publish_staged, staging_key, unconditional
+from penstock.engine.waiting import Inbox, Wakeup, serve
+from penstock.engine.write.publish import (
+    Publication,
+    digested,
+    needs_staging,
+    publish_staged,
+    staging_key,
+    unconditional,
+)
 from penstock.errors import PenstockError, Unusable
 from penstock.events import PartSent, emit, listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.engine.contracts.driver import Attributes, Digest, Limits
     from penstock.engine.contracts.exchange import Exchange
@@ -89,6 +99,43 @@ class PartBuffer:
         if self._state is not None:
             self._state.update(memoryview(self.buffer)[self._digested : self.size])
         self._digested = self.size
+
+
+# Threads that digest the parts of one block. SHA-256 takes longer than all else that is done for a part.
+_DIGESTERS = 4
+
+
+def digested_ahead(views: Sequence[memoryview], begin: Callable[[], Digest] | None) -> Iterator[Payload]:
+    """Yield views with their digests, in order; threads that end with the last view digest later ones meanwhile."""
+    turns = iter(range(len(views)))  # shared: Python code gets each number once
+    done: dict[int, Payload | None] = {}
+    ready = Wakeup()
+
+    def digest() -> None:
+        serve()
+        for number in turns:
+            try:
+                done[number] = digested(views[number], begin)
+            except BaseException:  # noqa: BLE001  the caller's thread tries again, and raises it
+                done[number] = None
+            ready.set()
+
+    try:
+        if begin is not None:
+            with suppress(RuntimeError):  # no more threads can be started
+                for _ in range(min(_DIGESTERS, processors(), len(views)) - 1):
+                    start_new_thread(digest, ())
+        for number, view in enumerate(views):
+            while number not in done:
+                turn = next(turns, None)
+                if turn is None:
+                    ready.wait()
+                else:
+                    done[turn] = digested(views[turn], begin)
+            yield done.pop(number) or digested(view, begin)
+    finally:
+        # Later views are of no use to anybody then.
+        deque(turns, 0)
 
 
 # Percentage of a store's parts that have one size. With 10 %, S3's 10,000 parts, beginning at 5 MiB, would hold 4.9
@@ -166,6 +213,18 @@ class Parts:
     def next_bytes(self) -> int:
         """Return the size of the next part."""
         return part_bytes(len(self.etags) + 1, self._options.part_bytes, self._fetcher.limits)
+
+    def views(self, block: bytes) -> list[memoryview]:
+        """Return views of the whole parts that ``block`` begins with."""
+        views: list[memoryview] = []
+        start, number = 0, len(self.etags) + 1
+        while start < len(block):
+            size = part_bytes(number + len(views), self._options.part_bytes, self._fetcher.limits)
+            if start + size > len(block):
+                break
+            views.append(memoryview(block)[start : start + size])
+            start += size
+        return views
 
     def begin(self) -> None:
         """Begin the upload with one request, unless it has begun."""

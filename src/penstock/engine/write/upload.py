@@ -22,7 +22,7 @@ from penstock.engine.contracts.driver import Multipart, PartCopy, Put
 from penstock.engine.fetch.policy import again
 from penstock.engine.support import require
 from penstock.engine.waiting import Turn, may_wait
-from penstock.engine.write.parts import PartBuffer, Parts, cut
+from penstock.engine.write.parts import PartBuffer, Parts, cut, digested_ahead
 from penstock.engine.write.publish import Publication, check_metadata, digested, payload
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, emit, listening, operation
@@ -165,7 +165,8 @@ class Writer(io.BufferedIOBase):
     def write(self, data: object, /) -> int:
         """Write any bytes-like object; blocks while ``buffer_bytes`` are in flight.
 
-        A ``bytes`` object of several parts is sent without a copy, and held until they have arrived.
+        A ``bytes`` object of several parts is sent without a copy, held until they have arrived, and digested by up to
+        four threads.
 
         Raises:
             PenstockError: A part could not be sent; the upload is aborted then.
@@ -179,7 +180,7 @@ class Writer(io.BufferedIOBase):
             try:
                 self._check_straight()
                 # Of other buffers the caller may change the bytes once this returns.
-                if type(data) is bytes:
+                if type(data) is bytes and data:
                     done = self._send_views(data)
                 while done < len(view):
                     if self._part.full:
@@ -256,16 +257,16 @@ class Writer(io.BufferedIOBase):
         parts hold the whole of it. An object of one part is left for ``close``, which sends it in one request.
         """
         parts, done, size = self._parts, 0, self._parts.next_bytes()
-        if self._part.size not in (0, size) or not size <= len(block) <= parts.most_bytes():
+        least = size if self._part.size or parts.upload else size + 1
+        if self._part.size not in (0, size) or not least <= len(block) <= parts.most_bytes():
             return 0
         if self._part.size:
             self._send(self._part.buffer, self._part.payload())
             self._part = self._into(bytearray(_FIRST_BYTES))
-        while (left := len(block) - done) >= (size := parts.next_bytes()) and (parts.upload or left > size):
-            parts.admit_view(size)
-            view = memoryview(block)[done : done + size]
-            self._send(block, digested(view, self._fetcher.driver.abilities.digest))
-            done += size
+        for body in digested_ahead(parts.views(block), self._fetcher.driver.abilities.digest):
+            parts.admit_view(len(body.data))
+            self._send(block, body)
+            done += len(body.data)
         parts.admit(0)
         return done
 
