@@ -78,7 +78,7 @@ def worked():
     ray.shutdown()
     return first_s[0], time.process_time() - cpu_s
 first_s, cpu_s = worked()
-for path in sorted(Path(folder, "done").iterdir())[-max(1, int(parts) // 10):]:
+for path in sorted(Path(folder, "done").rglob("*.json"))[-max(1, int(parts) // 10):]:
     path.unlink()
 print(json.dumps([first_s, worked()[0], cpu_s]))
 """

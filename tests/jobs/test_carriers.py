@@ -236,7 +236,7 @@ def test_an_interrupted_driver_ends_soon_and_says_how_to_go_on(cluster, tmp_path
 def test_a_driver_whose_own_node_dies_says_what_to_do_and_the_same_call_goes_on(tmp_path):
     with RayCluster.start(1) as other:
         process = driver(other, DEADLY, tmp_path, "", 0.5)
-        while not (tmp_path / "job" / "done" / "000000.json").exists():
+        while not [*(tmp_path / "job").glob("done/*/000000.json")]:
             assert process.poll() is None
             time.sleep(0.02)
         # The head's: drivers on its machine belong to it.
@@ -449,7 +449,7 @@ def failing(error):
 
 
 def test_this_process_does_parts_one_after_the_other(tmp_path):
-    operation, records = Deadly(str(tmp_path)), Records(f"{tmp_path}/job", StoreOptions())
+    operation, records = Deadly(str(tmp_path)), Records(f"{tmp_path}/job", StoreOptions(), "0123abcd")
     counted = []
     means = Means(records, count=lambda *numbers: counted.append(numbers))
     parts = iter([Part(3, (3, 1, 10), again=False), Part(1, (1, 1, 10), again=False)])
@@ -463,5 +463,5 @@ def test_part_in_a_worker_enters_the_trace_of_its_driver(tmp_path, monkeypatch):
     entered, trace = [], b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     monkeypatch.setattr(carriers, "enter", entered.append)
     blob = pickle.dumps((VERSION, Deadly(str(tmp_path))))
-    ended = carriers._part(blob, f"{tmp_path}/job/", Part(0, (0, 1, 10), again=False), trace)
+    ended = carriers._part(blob, (f"{tmp_path}/job/", "0123abcd"), Part(0, (0, 1, 10), again=False), trace)
     assert (entered, ended.record.part, ended.error) == ([trace], 0, None)

@@ -148,13 +148,13 @@ class _OnRay(Carrier):
             coming = (_Attempt(part) for part in parts)
             again = deque[_Attempt]()
             attempt = next(coming, None)
-            trace = context()
+            where, trace = (means.records.url, means.records.run), context()
             while attempt is not None or given or again:
                 while again and again[0].not_before <= monotonic():
                     retried = again.popleft()
-                    given[task.remote(self._blob, means.records.url, retried.part, trace)] = retried
+                    given[task.remote(self._blob, where, retried.part, trace)] = retried
                 while attempt is not None and len(given) + len(again) < window.size():
-                    given[task.remote(self._blob, means.records.url, attempt.part, trace)] = attempt
+                    given[task.remote(self._blob, where, attempt.part, trace)] = attempt
                     attempt = next(coming, None)
                 for ended in self._ended(given, _LOOK_S if not again else _PAUSE_S, means):
                     if isinstance(ended, _Attempt):
@@ -302,10 +302,10 @@ def _call(blob: bytes) -> Any:  # noqa: ANN401  the function's
     return function(argument)
 
 
-def _part(blob: bytes, url: str, part: Part, trace: bytes) -> Ended:
+def _part(blob: bytes, where: tuple[str, str], part: Part, trace: bytes) -> Ended:
     """Do a part in a worker of the cluster; its spans belong to the trace of the driver."""
     enter(trace)
-    operation, records = _opened(blob, url)
+    operation, records = _opened(blob, *where)
     # The worker of an earlier attempt, or of a driver that was killed, may have done it meanwhile.
     if (record := records.record(part.number)) is not None:
         return Ended(record, None)
@@ -313,11 +313,11 @@ def _part(blob: bytes, url: str, part: Part, trace: bytes) -> Ended:
 
 
 @lru_cache(maxsize=4)
-def _opened(blob: bytes, url: str) -> tuple[Operation, Records]:
+def _opened(blob: bytes, url: str, run: str) -> tuple[Operation, Records]:
     version, operation = pickle.loads(blob)  # noqa: S301  of the job's own driver
     _check_version(version)
     store: StoreOptions | str = operation.store
-    return operation, Records(url, store)
+    return operation, Records(url, store, run)
 
 
 def _check_version(version: str) -> None:

@@ -46,7 +46,7 @@ def test_a_job_of_an_unknown_operation_is_refused(penstock, job):
 
 def test_a_job_is_continued(penstock, job, tmp_path):
     (tmp_path / "to" / "3").unlink()
-    (job / "done" / "000000.json").unlink()
+    next((job / "done").rglob("000000.json")).unlink()
     assert "0 of 1 done" in penstock("jobs", "show", str(job)).stdout
     done = penstock("jobs", "resume", str(job))
     assert done.stdout == "1 object copied (3 bytes), 4 unchanged, 1 of 1 part done\n"

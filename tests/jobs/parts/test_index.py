@@ -91,7 +91,7 @@ def test_a_damaged_shard_is_named_and_the_other_parts_are_kept(folder):
     path.write_bytes(b"x" * len(data))
     with pytest.raises(Damaged, match=r"train-040\.tar"):
         indexed(folder)
-    assert len([*(folder.parent / "job" / "done").iterdir()]) == 3
+    assert len([*(folder.parent / "job" / "done").rglob("*.json")]) == 3
     listed = path.stat()
     path.write_bytes(data)
     # The plan has the version that was listed.
@@ -116,14 +116,14 @@ def test_an_index_that_is_killed_again_and_again_walks_no_part_twice(folder, see
     for _ in range(3):
         process = subprocess.Popen(words, stdout=subprocess.PIPE)
         wanted = len(seen) + draw.randrange(1, 4)
-        while process.poll() is None and (not done.exists() or len([*done.iterdir()]) < wanted):
+        while process.poll() is None and (not done.exists() or len([*done.rglob("*.json")]) < wanted):
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert seen.items() <= {path: path.read_bytes() for path in done.glob("*.json")}.items()
-        seen = {path: path.read_bytes() for path in done.glob("*.json")}
+        assert seen.items() <= {path: path.read_bytes() for path in done.rglob("*.json")}.items()
+        seen = {path: path.read_bytes() for path in done.rglob("*.json")}
     assert subprocess.run(words, check=True, capture_output=True).stdout.split() == [b"300"]
-    assert seen.items() <= {path: path.read_bytes() for path in done.glob("*.json")}.items()
+    assert seen.items() <= {path: path.read_bytes() for path in done.rglob("*.json")}.items()
     assert (folder.parent / "parts.catalog").read_bytes() == alone(folder, labels="folder")
 
 

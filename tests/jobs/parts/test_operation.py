@@ -13,7 +13,7 @@ PART = Part(2, (2, 1, 10), again=False)
 
 @pytest.fixture
 def means(tmp_path):
-    return Means(Records(f"{tmp_path}/job", StoreOptions()))
+    return Means(Records(f"{tmp_path}/job", StoreOptions(), "0123abcd"))
 
 
 def test_a_part_is_recorded_with_its_times(tmp_path, means):

@@ -86,11 +86,11 @@ def test_a_pack_that_is_killed_again_and_again_writes_no_shard_twice(folder, see
     for _ in range(3):
         process = subprocess.Popen(words, stdout=subprocess.PIPE)
         wanted = len(seen) + draw.randrange(1, 5)
-        while process.poll() is None and (not done.exists() or len([*done.glob("*.json")]) < wanted):
+        while process.poll() is None and (not done.exists() or len([*done.rglob("*.json")]) < wanted):
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        now = {path: path.read_bytes() for path in done.glob("*.json")}
+        now = {path: path.read_bytes() for path in done.rglob("*.json")}
         assert seen.items() <= now.items()
         assert not (top / "parts" / "index.catalog").exists() or len(now) == 20
         seen = now

@@ -15,7 +15,7 @@ PLAN = JobPlan("copy_tree", {"source": "s3://a/", "dest": "s3://b/"}, (["m", 3, 
 
 @pytest.fixture
 def records(tmp_path):
-    return Records(f"{tmp_path}/job", StoreOptions())
+    return Records(f"{tmp_path}/job", StoreOptions(), PLAN.run)
 
 
 def test_the_first_plan_is_that_of_all(records):
@@ -41,7 +41,13 @@ def test_the_plan_of_another_job_is_refused(records):
             records.planned(lambda: PLAN, other)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"{", b'{"penstock job": 2}', b'{"penstock job": 1, "parts": 3}'])
+# Its run is not one that is drawn.
+OTHER = replace(PLAN, run="../../x").encoded()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"{", b'{"penstock job": 2}', b'{"penstock job": 1, "parts": 3}', OTHER]
+)
 def test_anything_else_in_the_place_of_a_plan_is_damaged(records, tmp_path, data):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_bytes(data)
@@ -100,7 +106,7 @@ def test_a_single_record_is_read(records):
 def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
     records.write(PartRecord(0, {"copied": 3}))
     for data in ("[]", "{}", '{"part": "x", "counts": {}}', '{"part": 0, "counts": {"copied": "3"}}', "{"):
-        (tmp_path / "job" / "done" / "000000.json").write_text(data)
+        (tmp_path / "job" / "done" / PLAN.run / "000000.json").write_text(data)
         with pytest.raises(Damaged, match="not the record of a part"):
             [*records.read()]
 
@@ -113,20 +119,31 @@ def test_only_the_records_are_deleted(records, tmp_path):
     records.write(PartRecord(1, {"failed": 1}))
     records.keep(0, b"data")
     records.finish()
-    (tmp_path / "job" / "done" / "mine.txt").write_text("x")
+    mine = [tmp_path / "job" / "done" / name for name in ("mine.txt", f"{PLAN.run}/notes.json", "000000.json")]
+    for path in mine:
+        path.write_text("x")
     assert records.remove() == 5
-    assert [path.name for path in (tmp_path / "job").rglob("*") if path.is_file()] == ["mine.txt"]
+    assert sorted(path for path in (tmp_path / "job").rglob("*") if path.is_file()) == sorted(mine)
 
 
-def test_records_of_a_job_that_ran_on_are_not_taken_for_those_of_the_next(records):
+def test_records_of_a_job_that_runs_on_after_it_was_deleted_are_not_those_of_the_next(records):
     records.planned(lambda: PLAN, PLAN)
     records.remove()
-    for left in (lambda: records.write(PartRecord(1)), records.finish):
+    following = Records(records.url, StoreOptions())
+    following.planned(lambda: replace(PLAN, run="0123abcd"), PLAN)
+    for left in (
+        lambda: records.write(PartRecord(0)),
+        lambda: records.write(PartRecord(1, {"failed": 1})),
+        lambda: records.keep(0, b"old"),
+        records.finish,
+    ):
         left()
-        with pytest.raises(Unusable, match="a job that has no plan, for it was deleted while it ran: delete them"):
-            records.planned(lambda: pytest.fail("planned"), PLAN)
-        assert records.remove() >= 1
-    assert records.planned(lambda: PLAN, PLAN) == PLAN
+        assert (following.numbers(), following.numbers(failed=True), following.finished()) == (set(), set(), False)
+    following.keep(0, b"new")
+    assert [*following.kept(1)] == [b"new"]
+    assert following.remove() == 6
+    with pytest.raises(NotFound, match="no job has its plan here"):
+        following.remove()
 
 
 def test_jobs_below_a_folder_are_found(tmp_path):
@@ -158,5 +175,5 @@ def test_a_plan_tells_no_secret(tmp_path):
     text = (tmp_path / "job" / "plan.json").read_text()
     assert options.secret_key not in text
     assert set(json.loads(text)) == {
-        *("penstock job", "version", "operation", "arguments", "parts", "objects", "size_bytes", "created")
+        *("penstock job", "version", "operation", "arguments", "parts", "objects", "size_bytes", "created", "run")
     }

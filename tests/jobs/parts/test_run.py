@@ -71,7 +71,7 @@ def test_numbers_of_processes_that_make_no_sense_are_refused_before_a_plan_is_ma
 def test_a_killed_last_step_is_done_again(tmp_path):
     done(tmp_path)
     (tmp_path / "finished").unlink()
-    (tmp_path / "job" / "finished.json").unlink()
+    next((tmp_path / "job" / "finished").iterdir()).unlink()
     done(tmp_path)
     assert (tmp_path / "finished").exists()
 

@@ -1,10 +1,12 @@
 """Records of a job that is done in parts: objects in a folder of a bucket, each written in one step.
 
 - ``plan.json``: what is done, and the parts. It is written once; a second planner takes the first one's.
-- ``done/000012.json``: what part 12 did. A part without this record is done again, so every part can be done twice.
-- ``failed/000012.json``: the same, of a part in which objects failed.
-- ``data/000012``: what the last step of some operations needs of a part.
-- ``finished.json``: the last step was done.
+- ``done/RUN/000012.json``: what part 12 did. A part without this record is done again, so every part can be done twice.
+- ``failed/RUN/000012.json``: the same, of a part in which objects failed.
+- ``data/RUN/000012``: what the last step of some operations needs of a part.
+- ``finished/RUN.json``: the last step was done.
+
+RUN is drawn with the plan. So what a process writes whose job was deleted, and begun anew, is never read.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,9 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["JobPlan", "PartRecord", "Records", "Share", "jobs_below"]
 
 _FORMAT = 1
-_PLAN, _FINISHED = "plan.json", "finished.json"
-_DONE, _FAILED, _DATA = "done/", "failed/", "data/"
+_PLAN = "plan.json"
+_DONE, _FAILED, _DATA, _FINISHED = "done/", "failed/", "data/", "finished/"
 _DIGITS = 6
+_RUN = "[0-9a-f]{8}"
+# What is deleted with a job, of any of its runs; its data are below a folder of their own.
+_RECORD = re.compile(rf"(?:{_DONE}|{_FAILED}){_RUN}/[0-9]+\.json|{_FINISHED}{_RUN}\.json|{_DATA}.+", re.DOTALL)
 _MOST_BYTES = 64 << 20  # of a plan; 100,000 parts take some 10 MB
 _PAIR = 2
 
@@ -50,6 +58,7 @@ class JobPlan:
         objects: Number of objects of all parts.
         size_bytes: Their bytes.
         created: UTC, as ISO 8601.
+        run: Eight hexadecimal digits, drawn at random, which the records of its parts have in their names.
 
     """
 
@@ -59,6 +68,7 @@ class JobPlan:
     objects: int
     size_bytes: int
     created: str
+    run: str = field(default_factory=partial(secrets.token_hex, 4))
 
     @property
     def identity(self) -> str:
@@ -81,11 +91,11 @@ class JobPlan:
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             values = json.loads(data)
             if values["penstock job"] == _FORMAT:
-                parts, arguments = values["parts"], values["arguments"]
+                parts, arguments, run = values["parts"], values["arguments"], values["run"]
                 numbers = values["objects"], values["size_bytes"]
-                valid = isinstance(parts, list) and isinstance(arguments, dict)
+                valid = isinstance(parts, list) and isinstance(arguments, dict) and re.fullmatch(_RUN, run)
                 if valid and all(type(each) is int for each in numbers):
-                    return cls(str(values["operation"]), arguments, tuple(parts), *numbers, str(values["created"]))
+                    return cls(str(values["operation"]), arguments, tuple(parts), *numbers, str(values["created"]), run)
         raise Damaged("this is not the plan of a job, or one of a newer version", url=url)
 
 
@@ -159,10 +169,11 @@ class Records:
 
     Attributes:
         url: The folder.
+        run: The plan's ``run``; empty until the plan was read or made, which the first look at a record does.
 
     """
 
-    def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str) -> None:
+    def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str, run: str = "") -> None:
         """Open the folder; no request.
 
         Raises:
@@ -173,6 +184,7 @@ class Records:
         self._base = as_folder(key)
         self._source.require(Put, self._base)
         self.url = self._source.url(self._base)
+        self.run = run
 
     def plan(self) -> JobPlan | None:
         """Return the plan; None before there is one. One or two requests.
@@ -188,28 +200,23 @@ class Records:
             return None
         if meta.size > _MOST_BYTES:
             raise Damaged(f"the plan of a job has at most {_MOST_BYTES} bytes", url=self._source.url(key))
-        return JobPlan.decoded(self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self.url)
+        found = JobPlan.decoded(self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self.url)
+        self.run = found.run
+        return found
 
     def planned(self, made: Callable[[], JobPlan], like: JobPlan) -> JobPlan:
         """Return the plan; make and publish it first if there is none.
 
         Raises:
-            Unusable: There is the plan of another operation, or of other arguments than those of ``like``; or there
-                are records without a plan.
+            Unusable: There is the plan of another operation, or of other arguments than those of ``like``.
 
         """
         found = self.plan()
-        if found is None and self._has_records() and (found := self.plan()) is None:
-            # Those of a job that ran on would be taken for parts of this one.
-            raise Unusable(
-                "the records there are of a job that has no plan, for it was deleted while it ran: delete them "
-                "(penstock jobs rm), or choose another job=",
-                url=self.url,
-            )
         if found is None:
             try:
                 found = made()
                 self._source.publish(self._base + _PLAN, found.encoded())
+                self.run = found.run
             except AlreadyExists:
                 # Another process was faster, and may have begun to write: both do the same parts.
                 if (found := self.plan()) is None:
@@ -229,11 +236,16 @@ class Records:
         """Return the parts that are done, or those in which objects failed: one request for each 1,000."""
         return {number for number, _ in self._listed(_FAILED if failed else _DONE)}
 
-    def _has_records(self) -> bool:
-        return self.finished() or any(any(self._listed(folder)) for folder in (_DONE, _FAILED))
+    def _below(self, kind: str) -> str:
+        if not self.run and self.plan() is None:
+            raise NotFound("no job has its plan here", url=self.url)
+        return f"{self._base}{kind}{self.run}"
 
-    def _listed(self, name: str) -> Iterator[tuple[int, ObjectMeta]]:
-        folder = self._base + name
+    def _name(self, kind: str, part: int, end: str = ".json") -> str:
+        return f"{self._below(kind)}/{part:0{_DIGITS}}{end}"
+
+    def _listed(self, kind: str) -> Iterator[tuple[int, ObjectMeta]]:
+        folder = f"{self._below(kind)}/"
         for page in self._source.pages(folder):
             for entry in page.entries:
                 number = entry.key[len(folder) :].removesuffix(".json")
@@ -242,11 +254,10 @@ class Records:
 
     def write(self, record: PartRecord, *, again: bool = False) -> None:
         """Write what a part did; ``again``: an earlier attempt has failed, whose record this one replaces."""
-        name = f"{record.part:0{_DIGITS}}.json"
-        folder = _FAILED if record.failed else _DONE
-        self._source.put(f"{self._base}{folder}{name}", json.dumps(asdict(record)).encode())
+        name = self._name(_FAILED if record.failed else _DONE, record.part)
+        self._source.put(name, json.dumps(asdict(record)).encode())
         if again and not record.failed:
-            self._source.delete([f"{self._base}{_FAILED}{name}"])
+            self._source.delete([self._name(_FAILED, record.part)])
 
     def read(self, chosen: Callable[[int], bool] | None = None, *, failed: bool = False) -> Iterator[PartRecord]:
         """Yield the records of parts that are done, or of those in which objects failed: one request each, in parallel.
@@ -279,7 +290,7 @@ class Records:
             Damaged: The object is no record.
 
         """
-        key = f"{self._base}{_DONE}{part:0{_DIGITS}}.json"
+        key = self._name(_DONE, part)
         try:
             return _record(bytes(self._source.read(Span(key))), self._source.url(key))
         except NotFound as error:
@@ -293,21 +304,21 @@ class Records:
 
     def keep(self, part: int, data: bytes) -> None:
         """Keep what the last step needs of a part, before its record is written."""
-        self._source.put(f"{self._base}{_DATA}{part:0{_DIGITS}}", data)
+        self._source.put(self._name(_DATA, part, ""), data)
 
     def kept(self, parts: int) -> Iterator[bytes]:
         """Yield what was kept of each of the parts, in order; read ahead."""
-        spans = (Span(f"{self._base}{_DATA}{part:0{_DIGITS}}") for part in range(parts))
+        spans = (Span(self._name(_DATA, part, "")) for part in range(parts))
         with self._source.lookahead(spans) as bodies:
             yield from map(bytes, bodies)
 
     def finished(self) -> bool:
         """Return whether the last step was done: one request."""
-        return self._source.stat_existing([self._base + _FINISHED])[0] is not None
+        return self._source.stat_existing([f"{self._below(_FINISHED)}.json"])[0] is not None
 
     def finish(self) -> None:
         """Record that the last step was done."""
-        self._source.put(self._base + _FINISHED, b"{}")
+        self._source.put(f"{self._below(_FINISHED)}.json", b"{}")
 
     def remove(self) -> int:
         """Delete all records, the plan last, and nothing else; return their number.
@@ -318,15 +329,17 @@ class Records:
 
         """
         self._source.require(Delete, self._base)
-        if self.plan() is None and not self._has_records():
+        kinds = (_DONE, _FAILED, _FINISHED, _DATA)
+        pages = (page for kind in kinds for page in self._source.pages(self._base + kind))
+        keys = (entry.key for page in pages for entry in page.entries)
+        found = [key for key in keys if _RECORD.fullmatch(key[len(self._base) :])]
+        if self.plan() is not None:
+            found.append(self._base + _PLAN)
+        if not found:
             raise NotFound("no job has its plan here", url=self.url)
-        keys = [entry.key for folder in (_DONE, _FAILED) for _, entry in self._listed(folder)]
-        keys += [entry.key for page in self._source.pages(self._base + _DATA) for entry in page.entries]
-        if self.finished():
-            keys.append(self._base + _FINISHED)
-        self._source.delete(keys)
-        self._source.delete([self._base + _PLAN])
-        return len(keys) + 1
+        self._source.delete(found[:-1])
+        self._source.delete(found[-1:])
+        return len(found)
 
 
 def jobs_below(url: str | os.PathLike[str], store: StoreOptions | str) -> Iterator[Records]:
