@@ -80,7 +80,7 @@ def test_a_slow_disk_is_named(workers, tmp_path, monkeypatch):
     whole = os.preadv
 
     def slow(*arguments):
-        plants.pause(0.05)
+        plants.pause(0.15)
         return whole(*arguments)
 
     monkeypatch.setattr(os, "preadv", slow)
