@@ -25,7 +25,7 @@ from penstock.checkpoint.dcp.torchmeta import decode as decode_dcp
 from penstock.checkpoint.integrity import Manifest
 from penstock.checkpoint.run.store import decode as decode_steps
 from penstock.checkpoint.safetensors.header import parse, stop_of
-from penstock.checkpoint.safetensors.verbs import Index
+from penstock.checkpoint.safetensors.index import Index
 from penstock.checkpoint.torchfile.load import refused
 from penstock.checkpoint.torchfile.verbs import load as load_torch
 from penstock.data.catalog.catalog import Catalog

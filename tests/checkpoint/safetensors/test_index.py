@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.safetensors.verbs import Index, file_names, split
+from penstock.checkpoint.safetensors.index import Index, file_names, split
 from penstock.errors import CheckpointError
 
 URL = "s3://bucket/model.safetensors.index.json"

@@ -9,7 +9,7 @@ import torch
 
 import penstock as ps
 from penstock.checkpoint.safetensors.header import TensorSpan, load_tensors, shape_of
-from penstock.checkpoint.safetensors.verbs import resolve
+from penstock.checkpoint.safetensors.index import resolve
 from penstock.errors import ChecksumMismatch
 from penstock.events import RangeRead, subscribe
 from penstock.source import open_source

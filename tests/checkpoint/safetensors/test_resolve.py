@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.safetensors.verbs import resolve
+from penstock.checkpoint.safetensors.index import resolve
 from penstock.errors import Changed, CheckpointError, NotFound
 from penstock.events import RangeRead, subscribe
 from penstock.source import Source, open_source
