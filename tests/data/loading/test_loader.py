@@ -82,6 +82,13 @@ def test_an_iterable_dataset_has_its_own_order(folder, own):
         ps.DataLoader(ps.IterableDataset.from_prefix(folder), **own)
 
 
+def test_printed_it_says_what_it_loads(folder):
+    loader = ps.DataLoader(ps.MapDataset.from_prefix(folder), 4, shuffle=True, num_workers=1)
+    assert re.fullmatch(
+        r"<DataLoader of <MapDataset of \d+ objects .*> in batches of 4, FullShuffle, 1 worker>", repr(loader)
+    )
+
+
 @pytest.mark.parametrize("dataset", [[1, 2, 3], torch.utils.data.TensorDataset(torch.zeros(3)), None])
 def test_unsupported_dataset_error_recommends_batch_sampler(dataset):
     with pytest.raises(Unusable, match="BatchSampler"):

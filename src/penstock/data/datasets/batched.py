@@ -357,6 +357,10 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         self.collate_fn = collate_fn or _collate
         self._latest: Progress | None = None
 
+    def __repr__(self) -> str:
+        """Return the dataset, the size of a batch and the kind of order."""
+        return f"<Batched of {self.dataset!r} in batches of {self.batch_size:,}, {type(self.plan.order).__name__}>"
+
     @property
     def batch_size(self) -> int:
         """Samples per batch and rank."""

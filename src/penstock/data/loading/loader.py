@@ -31,6 +31,7 @@ from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pin
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
 from penstock.data.region import Slot
+from penstock.display import counted
 from penstock.engine.node.live import Live
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter
@@ -225,6 +226,11 @@ class DataLoader:
     def reads(self) -> Iterator[tuple[Source, Iterator[Span]]]:
         """Yield each store with the spans that this rank reads of it next epoch: see ``spans``; no request."""
         return self._batches.reads()
+
+    def __repr__(self) -> str:
+        """Return the dataset, the size of a batch, the kind of order and the number of workers."""
+        batches = repr(self._batches).removeprefix("<Batched").removesuffix(">")
+        return f"<{type(self).__name__}{batches}, {counted(self.num_workers, 'worker')}>"
 
     def __len__(self) -> int:
         """Return the number of batches in a whole epoch, on every rank; an iteration that resumes has fewer."""
