@@ -83,10 +83,12 @@ def test_an_iterable_dataset_has_its_own_order(folder, own):
 
 
 def test_printed_it_says_what_it_loads(folder):
-    loader = ps.DataLoader(ps.MapDataset.from_prefix(folder), 4, shuffle=True, num_workers=1)
-    assert re.fullmatch(
-        r"<DataLoader of <MapDataset of \d+ objects .*> in batches of 4, FullShuffle, 1 worker>", repr(loader)
-    )
+    files = ps.MapDataset.from_prefix(folder)
+    loader = ps.DataLoader(files, 4, shuffle=True, num_workers=1)
+    held = r"<MapDataset of \d+ objects under .*>"
+    assert re.fullmatch(rf"<DataLoader of {held} in batches of 4, FullShuffle, 1 worker>", repr(loader))
+    mixed = ps.DataLoader(ps.Mix({"files": files}), 4)
+    assert repr(mixed) == "<DataLoader of <Mix of files> in batches of 4, Mixture, 0 workers>"
 
 
 @pytest.mark.parametrize("dataset", [[1, 2, 3], torch.utils.data.TensorDataset(torch.zeros(3)), None])

@@ -377,6 +377,10 @@ class MixedDataset(JoinedDataset):
         self._portions = [max(1, min(MOST_SHARES, int(1 / each))) if each else MOST_SHARES for each in largest]
         self._lenient = [on_error.get(name) == "skip" for name in self.names]
 
+    def __repr__(self) -> str:
+        """Return the names of the sources."""
+        return f"<Mix of {', '.join(self.names)}>"
+
     @property
     def contents(self) -> None:
         """None: a state holds the digest of each source."""
