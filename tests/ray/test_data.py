@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import subprocess
+import sys
 import tarfile
 
 import pyarrow as pa
@@ -51,6 +53,18 @@ def test_each_sample_is_a_row_in_the_order_of_the_catalog(catalog, tmp_path, par
     assert len(tasks) == min(parallelism, COUNT)
     assert sum(task.metadata.num_rows for task in tasks) == COUNT
     assert source.estimate_inmemory_data_size() == sum(range(COUNT))
+
+
+def test_a_task_imports_no_torch(catalog):
+    [task] = CatalogSource(catalog).get_read_tasks(1)
+    code = (
+        "import pickle, sys\n"
+        "tables = [*pickle.load(sys.stdin.buffer)()]\n"
+        "print(sum(table.num_rows for table in tables), 'torch' in sys.modules)"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, input=pickle.dumps(task.read_fn), stdout=subprocess.PIPE, check=True)
+    assert done.stdout.split() == [b"%d" % COUNT, b"False"]
 
 
 def test_fields_of_samples_inside_shards_are_columns(tmp_path):

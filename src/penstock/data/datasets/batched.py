@@ -27,7 +27,7 @@ from penstock.data.datasets.iteration import (
     check_sharding,
     grouped,
 )
-from penstock.data.datasets.reading import Delivery, OnError, in_lists, remaining
+from penstock.data.datasets.reading import Delivery, OnError, SampleDataset, in_lists, remaining
 from penstock.data.datasets.runs import fitted_order
 from penstock.data.datasets.sample import Sample
 from penstock.data.datasets.stateful import Progress, StatefulIterator
@@ -39,20 +39,18 @@ from penstock.errors import StateMismatch, Unusable
 from penstock.values import Place, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 
     from numpy.typing import NDArray
 
     from penstock.data.datasets.iteration import Contents, PlaceLike
-    from penstock.data.datasets.reading import Reading
+    from penstock.data.datasets.reading import Reading, Reads
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.weights import Weights
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span
-
-    Reads = tuple[Source, Iterator[Span]]
 
 __all__ = [
     "BatchSampler",
@@ -212,84 +210,19 @@ class Resumable:
         return self._digest() or f"{self.plan.samples} samples"
 
 
-class BatchableDataset:
-    """Base class of the datasets that ``penstock.DataLoader`` takes: batches are formed here and read ahead in order.
+class BatchableDataset(SampleDataset):
+    """Base class of the datasets that ``penstock.DataLoader`` takes: their samples come in batches of a plan."""
 
-    Attributes:
-        transform: Function that turns a sample into the yielded value; None: the sample itself is yielded.
-
-    """
-
-    transform: Callable[[Any], Any] | None = None
     # Whether ``batched`` takes shuffle, seed and place; otherwise the constructor has.
     takes_order = False
-
-    @property
-    def contents(self) -> Contents | None:
-        """The identity of the data, which states and ranks compare; None: no comparison is possible."""
-        return None
-
-    @property
-    def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
-        """The functions that worker processes need, by the name that errors give them."""
-        return {"transform": self.transform}
-
-    @property
-    def decodes(self) -> bool:
-        """Whether making a sample costs CPU time, so that several threads are worthwhile."""
-        return self.transform is not None
-
-    @property
-    def skips(self) -> bool:
-        """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
-        return False
-
-    def _repr_html_(self) -> str | None:
-        """Return the contents for a notebook; None: the notebook shows text."""
-        shown = getattr(self.contents, "_repr_html_", None)
-        return None if shown is None else shown()
-
-    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        """Return a ``Reading`` of the samples of ``batches`` (lists of indices), one by one.
-
-        ``workers`` is the number of processes that read in parallel and share the read-ahead budget. No read begins
-        before the first ``next``.
-        """
-        raise NotImplementedError
-
-    def url_of(self, index: int) -> str:
-        """Return the URL of sample ``index``, or another name for reports; reads nothing."""
-        return f"sample {index} of {type(self).__name__}"
 
     def planned(self, index: int, *, repeat: bool) -> PlannedSample:
         """Return what is known of sample ``index`` before it is read."""
         return PlannedSample(index, self.url_of(index), repeat)
 
-    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
-        """Return the store and, in order, the byte spans that the samples of ``batches`` need; reads nothing.
-
-        Without ``batches``, returns the spans of all samples. A span that several samples need may come only once.
-        """
-        raise NotImplementedError
-
-    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each store with the byte spans that the samples need of it, in order: see ``spans``; reads nothing.
-
-        ``batches`` returns the batches anew for each store.
-        """
-        yield self.spans(None if batches is None else batches())
-
     def subset(self, indices: NDArray[np.int64]) -> BatchableDataset | None:  # noqa: ARG002  of the contract
         """Return a dataset of the samples at ``indices``, for torch's ``Subset``; None if there is no such dataset."""
         return None
-
-    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
-        """Return an iterator over the batches as lists of samples, and the counts of their reads.
-
-        The samples are made on the thread that iterates.
-        """
-        reading = self.reading(batches, workers)
-        return in_lists(reading), reading.counts
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"

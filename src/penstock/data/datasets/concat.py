@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.dataset import CatalogDataset
     from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
     from penstock.values import Place
+
+    Listed = MapDataset | IterableDataset
 
 __all__ = ["ConcatIterable", "ConcatMap", "concat", "relabelled"]
 
@@ -54,11 +55,11 @@ class _Concat(JoinedDataset):
 
     """
 
-    parts: tuple[Any, ...]  # CatalogDataset; of datasets of another kind, their own
+    parts: tuple[Any, ...]  # Listed; of datasets of another kind, their own
     classes: tuple[str, ...] = ()
     _mixed = False
 
-    def __init__(self, parts: Sequence[CatalogDataset]) -> None:
+    def __init__(self, parts: Sequence[Listed]) -> None:
         """Join ``parts``; read nothing."""
         self.classes, named = relabelled(parts)
         self.join(named, [len(each.catalog) for each in named])
@@ -212,7 +213,7 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
 
     def __init__(
         self,
-        parts: Sequence[CatalogDataset],
+        parts: Sequence[Listed],
         *,
         shuffle: bool | Order = False,
         seed: int = 0,
@@ -352,7 +353,7 @@ def _check(parts: Sequence[Any]) -> None:
                 raise Unusable(f"cannot concatenate a {type(part).__name__}: it overrides {name}")
 
 
-def relabelled(parts: Sequence[CatalogDataset]) -> tuple[tuple[str, ...], tuple[CatalogDataset, ...]]:
+def relabelled(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, ...]]:
     """Return the union of the classes of all parts, and the parts with labels that are numbers in it.
 
     Raises:
@@ -363,7 +364,7 @@ def relabelled(parts: Sequence[CatalogDataset]) -> tuple[tuple[str, ...], tuple[
     if len(known) <= 1:
         return next(iter(known), ()), tuple(parts)
     classes = tuple(sorted(set().union(*known)))
-    found: list[CatalogDataset] = []
+    found: list[Listed] = []
     for part in parts:
         if part.classes in ((), classes):
             found.append(part)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.datasets.batched import Batched, Resumable
+from penstock.data.datasets.batched import BatchableDataset, Batched, Resumable
 from penstock.data.datasets.dataset import CatalogDataset, constructor, listed, named, saved
 from penstock.data.datasets.iteration import Iterations, check
 from penstock.data.datasets.runs import fitted_order
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["IterableDataset", "ResumableSamples"]
 
 
-class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
+class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any]):
     """An iterable dataset: each sample of the catalog once per epoch, read ahead, sharded across ranks and workers.
 
     The order is the same for any number of workers. You do not need to call ``set_epoch``: each iteration is the next

@@ -20,10 +20,9 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import Contents
     from penstock.data.datasets.joint import Read
-    from penstock.data.datasets.reading import Reading
+    from penstock.data.datasets.reading import Reading, Reads
     from penstock.source import Source
     from penstock.values import Span
 

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
-    from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.reading import Reading
+    from penstock.data.datasets.reading import Reading, Reads
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.engine.contracts.fetching import ReadCounts
@@ -57,7 +56,7 @@ class _OneByOne:
         return [self._read(dataset, index) for index in indices]
 
 
-class MapDataset(CatalogDataset, Dataset[Any]):
+class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
     """A map-style dataset: ``dataset[i]`` reads object ``i`` of the catalog.
 
     A DataLoader's batch is read with all its requests in flight at once. Negative indices count from the end. A slice

@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
 from penstock.data.datasets.concat import ConcatIterable, ConcatMap, relabelled
-from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
 from penstock.data.datasets.joint import MOST_SHARES, JointReading
@@ -483,7 +483,7 @@ def _tagged(dataset: BatchableDataset, name: str) -> BatchableDataset:
         joined = copy(dataset)
         joined.parts = tuple(_tagged(part, name) for part in dataset.parts)
         return joined
-    if not isinstance(dataset, CatalogDataset):
+    if not isinstance(dataset, (MapDataset, IterableDataset)):
         return dataset
     tagged = copy(dataset)
     if isinstance(dataset, Part):
@@ -580,14 +580,14 @@ def _named(sources: Mapping[str, BatchableDataset]) -> tuple[tuple[str, ...], di
     flat: list[Any] = []
     for dataset in sources.values():
         flat += dataset.parts if isinstance(dataset, JoinedDataset) else [dataset]
-    catalogs = [each for each in flat if isinstance(each, CatalogDataset)]
+    catalogs = [each for each in flat if isinstance(each, (MapDataset, IterableDataset))]
     classes, named = relabelled(catalogs)
     after = iter(named)
     found: dict[str, BatchableDataset] = {}
     for name, dataset in sources.items():
         if isinstance(dataset, (ConcatMap, ConcatIterable)):
-            parts = [next(after) if isinstance(part, CatalogDataset) else part for part in dataset.parts]
+            parts = [next(after) if isinstance(part, (MapDataset, IterableDataset)) else part for part in dataset.parts]
             found[name] = dataset.with_parts(classes, parts)
         else:
-            found[name] = next(after) if isinstance(dataset, CatalogDataset) else dataset
+            found[name] = next(after) if isinstance(dataset, (MapDataset, IterableDataset)) else dataset
     return classes, found

@@ -12,10 +12,9 @@ from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.groups import GroupReading, Homes, grouped_sample
 from penstock.data.datasets.objects import ObjectReading, lists, made_sample, singles, span_url
-from penstock.data.datasets.reading import in_lists
+from penstock.data.datasets.reading import SampleDataset, in_lists
 from penstock.data.datasets.runs import RunReading, runs_of
 from penstock.data.datasets.sample import Sample
 from penstock.data.datasets.units import UnitReading, unit_url
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.catalog.catalog import Catalog
-    from penstock.data.datasets.batched import Reads
     from penstock.data.datasets.iteration import Iterations
-    from penstock.data.datasets.reading import Reading
+    from penstock.data.datasets.reading import Reading, Reads
     from penstock.data.datasets.runs import Runs
     from penstock.data.order.protocol import Order
     from penstock.source import Source
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadableDataset"]
 
 
-class ReadableDataset(BatchableDataset):
+class ReadableDataset(SampleDataset):
     """A dataset over a catalog, whose samples are read from one store, or from one for each field of a group.
 
     Attributes:
@@ -109,14 +107,14 @@ class ReadableDataset(BatchableDataset):
         return span_url(catalog.root, catalog.span(index))
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
-        """Return the store, and the span of each sample in order: see ``BatchableDataset.spans``."""
+        """Return the store, and the span of each sample in order: see ``SampleDataset.spans``."""
         if self.catalog.fields and len(self._homes.sources) > 1:
             raise Unusable("the objects of these samples lie in several stores: reads() has the spans of each")
         [found] = self.reads(None if batches is None else lambda: batches)
         return found
 
     def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each store with the spans that the samples need of it: see ``BatchableDataset.reads``."""
+        """Yield each store with the spans that the samples need of it: see ``SampleDataset.reads``."""
         catalog = self.catalog
 
         def indices() -> Iterable[int]:

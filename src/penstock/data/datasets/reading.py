@@ -1,6 +1,7 @@
-"""Items from which a loader makes samples, one at a time and in order; some prepare values that others need.
+"""Datasets that read samples: items from which a loader makes them, in order; some prepare values that others need.
 
-An error of a single sample is raised, or the sample is skipped, before its batch is delivered.
+An error of a single sample is raised, or the sample is skipped, before its batch is delivered. Imports no torch: code
+that only reads (tasks of Ray Data, reports) would wait seconds for it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
+    from penstock.data.datasets.iteration import Contents
     from penstock.data.order.sampling import Cursor
     from penstock.engine.contracts.fetching import ReadCounts
+    from penstock.source import Source
+    from penstock.values import Span
 
+    Reads = tuple[Source, Iterator[Span]]
 
 __all__ = [
     "Delivery",
@@ -27,6 +32,7 @@ __all__ = [
     "OnError",
     "Prepared",
     "Reading",
+    "SampleDataset",
     "Skipped",
     "Together",
     "attempt",
@@ -288,6 +294,76 @@ class Reading(ABC):
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+
+class SampleDataset:
+    """Base class of datasets that read samples by their indices, ahead and in any order.
+
+    Attributes:
+        transform: Function that turns a sample into the yielded value; None: the sample itself is yielded.
+
+    """
+
+    transform: Callable[[Any], Any] | None = None
+
+    @property
+    def contents(self) -> Contents | None:
+        """The identity of the data, which states and ranks compare; None: no comparison is possible."""
+        return None
+
+    @property
+    def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
+        """The functions that worker processes need, by the name that errors give them."""
+        return {"transform": self.transform}
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample costs CPU time, so that several threads are worthwhile."""
+        return self.transform is not None
+
+    @property
+    def skips(self) -> bool:
+        """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
+        return False
+
+    def _repr_html_(self) -> str | None:
+        """Return the contents for a notebook; None: the notebook shows text."""
+        shown = getattr(self.contents, "_repr_html_", None)
+        return None if shown is None else shown()
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return a ``Reading`` of the samples of ``batches`` (lists of indices), one by one.
+
+        ``workers`` is the number of processes that read in parallel and share the read-ahead budget. No read begins
+        before the first ``next``.
+        """
+        raise NotImplementedError
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``, or another name for reports; reads nothing."""
+        return f"sample {index} of {type(self).__name__}"
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store and, in order, the byte spans that the samples of ``batches`` need; reads nothing.
+
+        Without ``batches``, returns the spans of all samples. A span that several samples need may come only once.
+        """
+        raise NotImplementedError
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each store with the byte spans that the samples need of it, in order: see ``spans``; reads nothing.
+
+        ``batches`` returns the batches anew for each store.
+        """
+        yield self.spans(None if batches is None else batches())
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        """Return an iterator over the batches as lists of samples, and the counts of their reads.
+
+        The samples are made on the thread that iterates.
+        """
+        reading = self.reading(batches, workers)
+        return in_lists(reading), reading.counts
 
 
 class Prepared(Generic[T]):

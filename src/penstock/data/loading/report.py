@@ -15,6 +15,7 @@ from math import floor, log10
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.data.datasets.reading import SampleDataset
 from penstock.data.loading.summary import (
     Context,
     Parallelism,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from penstock.data.datasets.batched import BatchableDataset
     from penstock.data.loading.stats import LoaderStats, ReaderStats, Requests
     from penstock.data.loading.summary import HostReport
     from penstock.engine.node.member import NodeRate
@@ -464,7 +464,7 @@ def report(
     stats: LoaderStats,
     requests: Requests,
     setup: Setup,
-    dataset: BatchableDataset,
+    dataset: SampleDataset,
     prices: Prices | None,
     place: Place,
 ) -> LoaderReport:
@@ -501,7 +501,7 @@ def report(
     )
 
 
-def _context(setup: Setup, dataset: BatchableDataset) -> Context:
+def _context(setup: Setup, dataset: SampleDataset) -> Context:
     return Context(
         datetime.now(UTC).isoformat(timespec="seconds"),
         platform.node(),
@@ -514,7 +514,7 @@ def _context(setup: Setup, dataset: BatchableDataset) -> Context:
     )
 
 
-def _own(rates: Iterable[NodeRate], dataset: BatchableDataset) -> tuple[NodeRate, ...]:
+def _own(rates: Iterable[NodeRate], dataset: SampleDataset) -> tuple[NodeRate, ...]:
     """Return the rates that limit the reads of ``dataset``; the processes of a machine also share other rates."""
     urls = [printable(each) for each in _urls(dataset)]
 
@@ -525,7 +525,7 @@ def _own(rates: Iterable[NodeRate], dataset: BatchableDataset) -> tuple[NodeRate
     return tuple(filter(bounds, rates))
 
 
-def _urls(dataset: BatchableDataset) -> set[str]:
+def _urls(dataset: SampleDataset) -> set[str]:
     """Return the URLs below which a dataset, and the datasets that it holds, read."""
     found = {_url(dataset)}
     if not found - {""}:
@@ -534,7 +534,7 @@ def _urls(dataset: BatchableDataset) -> set[str]:
     return found.union(*map(_urls, _held(dataset)))
 
 
-def scattered(dataset: BatchableDataset) -> bool:
+def scattered(dataset: SampleDataset) -> bool:
     """Return whether small samples of shards are each read by one request, in a dataset or those that it holds."""
     contents: Any = dataset.contents
     if getattr(contents, "format", None) is not None and not contents.format.in_units:
@@ -543,15 +543,13 @@ def scattered(dataset: BatchableDataset) -> bool:
     return any(map(scattered, _held(dataset)))
 
 
-def _held(dataset: BatchableDataset) -> list[BatchableDataset]:
+def _held(dataset: SampleDataset) -> list[SampleDataset]:
     """Return the datasets that a dataset holds."""
-    from penstock.data.datasets.batched import BatchableDataset  # not at the top: reports need no torch
-
     values = [each for value in vars(dataset).values() for each in (value if isinstance(value, tuple) else (value,))]
-    return [each for each in values if isinstance(each, BatchableDataset) and each is not dataset]
+    return [each for each in values if isinstance(each, SampleDataset) and each is not dataset]
 
 
-def _url(dataset: BatchableDataset) -> str:
+def _url(dataset: SampleDataset) -> str:
     contents = dataset.contents
     return "" if contents is None else contents.root + contents.base
 
