@@ -11,7 +11,7 @@ import pytest
 from penstock.checkpoint.integrity import BLOCK_BYTES, ChecksummedReader, Checksummer
 from penstock.engine.contracts.driver import Attributes
 from penstock.engine.read import reader
-from penstock.engine.write import upload
+from penstock.engine.write import parts
 from penstock.engine.write.upload import Writer
 from penstock.options import ReadOptions, StoreOptions
 from penstock.source import open_source
@@ -114,7 +114,7 @@ def _walk(rng, file, data, unit, steps):
 @pytest.fixture
 def _small(monkeypatch):
     monkeypatch.setattr(reader, "_BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr(upload, "_FIRST_BYTES", 16)
+    monkeypatch.setattr(parts, "_FIRST_BYTES", 16)
 
 
 @pytest.mark.usefixtures("_small")

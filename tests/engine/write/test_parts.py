@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -15,7 +16,7 @@ from penstock.engine.node.member import member
 from penstock.engine.write import parts
 from penstock.engine.write.parts import digested_ahead
 from penstock.engine.write.publish import Publication
-from penstock.errors import Forbidden
+from penstock.errors import Forbidden, Unusable
 from penstock.testing.servers import reply
 from tests.engine.write.uploads import OPTIONS, PART, Uploads, small_parts, writing
 from tests.servers.hostile import document
@@ -219,6 +220,14 @@ def test_error_of_a_digest_is_raised_to_the_caller_and_ends_the_threads(monkeypa
         assert len(begun) <= 2
     else:
         assert [body.digest for body in digested_ahead(views, Failing)] == ["right"] * 100, "the caller tried again"
+
+
+def test_no_bytes_can_be_written_after_the_last_part_of_a_store_and_a_byte_cannot():
+    with writing(Uploads()) as file:
+        file._fetcher.limits = replace(file._fetcher.limits, most_parts=2, equal_parts=True)
+        assert [file.write(bytes(2 * PART)), file.write(b"")] == [2 * PART, 0]
+        with pytest.raises(Unusable, match="at most 2 parts"):
+            file.write(b"a")
 
 
 def test_failed_part_error_is_raised_to_a_writer_waiting_for_memory():

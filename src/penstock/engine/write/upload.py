@@ -49,8 +49,6 @@ B = TypeVar("B")
 _ABORT_S = 5.0
 # The same for Ctrl-C; the request to the store is sent all the same.
 _INTERRUPTED_S = 1.0
-# The first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear.
-_FIRST_BYTES = 64 << 10
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[VerbOperation[None]] = weakref.WeakSet()
 
@@ -85,7 +83,7 @@ class Writer(io.BufferedIOBase):
         self._fetcher = fetcher
         self._key = key
         self._options = options
-        self._part = self._into(bytearray(_FIRST_BYTES))
+        self._part = self._into(bytearray())
         self._written = 0
         self._published = ""
         self._strayed = False  # whether a seek to another position was refused
@@ -241,10 +239,10 @@ class Writer(io.BufferedIOBase):
             self._parts.settle()
 
     def _make_room(self) -> None:
-        """Grow the first buffer to the size of a part; send a full part and continue in the next buffer."""
+        """Grow a buffer that began empty to the size of a part; send a full part and continue in the next buffer."""
         size = self._parts.next_bytes()
         if len(self._part.buffer) < size:
-            self._parts.admit(min(2 * len(self._part.buffer), size))
+            self._parts.admit(self._part.doubled(size), size)
             self._part.grow(size)
         else:
             self._send(self._part.buffer, self._part.payload())
@@ -258,16 +256,16 @@ class Writer(io.BufferedIOBase):
         """
         parts, done, size = self._parts, 0, self._parts.next_bytes()
         least = size if self._part.size or parts.upload else size + 1
-        if self._part.size not in (0, size) or not least <= len(block) <= parts.most_bytes():
+        if self._part.size not in (0, size) or not least <= len(block) <= parts.most_bytes(size):
             return 0
         if self._part.size:
             self._send(self._part.buffer, self._part.payload())
-            self._part = self._into(bytearray(_FIRST_BYTES))
+            self._part = self._into(bytearray())
         for body in digested_ahead(parts.views(block), self._fetcher.driver.abilities.digest):
             parts.admit_view(len(body.data))
             self._send(block, body)
             done += len(body.data)
-        parts.admit(0)
+        parts.admit(0, size)
         return done
 
     def _into(self, buffer: bytearray) -> PartBuffer:
