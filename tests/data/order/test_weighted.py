@@ -124,6 +124,8 @@ def test_a_class_without_samples_needs_no_weight():
         ({"weights": 3}, "weights must be a mapping"),
         ({"weights": [1, -1]}, "finite, 0 or more"),
         ({"weights": [0, 0]}, "not all 0"),
+        ({"weights": [1e308, 1e308]}, "the greatest weight must be between 1e-200 and 1e\\+200, got 1e\\+308"),
+        ({"weights": [0, 1e-310]}, "the greatest weight must be between"),
         ({"weights": [1, float("nan")]}, "finite"),
         ({"weights": {"a": 1}, "temperature": 0}, "exclude one another"),
         ({"temperature": 3}, "temperature must be"),

@@ -257,6 +257,11 @@ def test_invalid_parts_are_refused(fields, call, words):
         call(opened(fields, offsets=range(9)))
 
 
+def test_an_element_that_is_selected_twice_is_in_no_two_parts(fields):
+    with pytest.raises(Unusable, match="select takes elements of 'time' twice, so parts would share them"):
+        opened(fields, select={"time": [0, 1, 1, 2]}).split_at(2)
+
+
 def test_arrays_without_times_are_divided_by_numbers_alone(tmp_path):
     write(tmp_path / "a", numbered((12, 3)), ("time", "x"), chunks=(4, 3))
     dataset = ps.ZarrDataset(tmp_path / "a", dims="time")

@@ -331,6 +331,12 @@ def test_different_times_are_refused_without_an_align_option(tmp_path):
         assert len([*ps.ZarrDataset(first, later, dims="time", **equal_part)]) == 4
 
 
+def test_times_of_different_lengths_are_refused_with_both_shapes(tmp_path):
+    long, short = (store(tmp_path, field("a", hours(*range(count)))) for count in (9, 5))
+    with pytest.raises(Unusable, match=r"along 'time': .* has the shape \(9, 3\).* has the shape \(5, 3\)"):
+        ps.ZarrDataset(f"{long}/a", f"{short}/a", dims="time", offsets=range(2))
+
+
 def test_samples_across_a_time_gap_are_refused_without_an_align_option(tmp_path):
     path = store(tmp_path, field("a", hours(0, 1, 2, 3, 9, 10, 11)))
     for arguments in ({"offsets": (0, 1)}, {"targets": path, "target_offsets": 1}, {"offsets": (-1, 0)}):

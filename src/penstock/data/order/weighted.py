@@ -29,6 +29,7 @@ __all__ = ["WeightedShuffle", "by_sample", "fractions", "independent", "key_of"]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FRACTION_BITS = 53
+_RANGE = 1e200  # the greatest weight, and its reciprocal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +205,7 @@ def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
     """Return the weight of each sample.
 
     Raises:
-        Unusable: They are no numbers that are 0 or more, or all of them are 0.
+        Unusable: They are no numbers that are 0 or more, or their sum is 0 or out of range.
 
     """
     try:
@@ -215,6 +216,9 @@ def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
         raise Unusable("weights must be a mapping from classes to weights, or one weight for each sample")
     if not np.isfinite(found).all() or (found < 0).any() or not found.any():
         raise Unusable("weights of samples must be finite, 0 or more, and not all 0")
+    # Sums and quotients of larger or smaller ones leave the range of float64.
+    if not 1 / _RANGE < found.max() < _RANGE:
+        raise Unusable(f"the greatest weight must be between {1 / _RANGE:.0e} and {_RANGE:.0e}, got {found.max():.3g}")
     found.setflags(write=False)
     return found
 

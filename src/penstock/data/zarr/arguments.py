@@ -23,6 +23,7 @@ __all__ = [
     "check_switches",
     "check_values",
     "check_words",
+    "names_of",
     "refuse_unknown",
     "shape_of",
     "with_chosen",
@@ -190,14 +191,15 @@ def shape_of(
     """
     patch = _numbers("patch", patches[0], 1)
     halo = _by_patch("halo", patches[1], patch, 0)
-    if patches[1] and not patch and _is_number(patches[1]):
-        raise Unusable(f'halo={patches[1]!r} widens patches, and there are none: patch={{"lat": 64}} gives their sizes')
+    for name, value, neutral in (("halo", patches[1], 0), ("scale", patches[2], 1)):
+        if not patch and _is_number(value) and value != neutral:
+            raise Unusable(f'{name}={value!r} is of patches, and there are none: patch={{"lat": 64}} gives their sizes')
     target_offsets = _offsets("target_offsets", offsets[1])
     if not targets and target_offsets != 0:
         raise Unusable(f"target_offsets={offsets[1]!r} are of targets, and there are none: pass targets=…")
     steps = {"": whole(stride, "stride", 1)} if _is_number(stride) else _numbers("stride", stride, 1)
     return Shape(
-        dims=_names(dims),
+        dims=names_of("dims", dims),
         offsets=_offsets("offsets", offsets[0]),
         target_offsets=target_offsets,
         stride=steps,
@@ -212,12 +214,18 @@ def _is_number(value: object) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, np.ndarray)
 
 
-def _names(dims: object) -> tuple[str, ...]:
-    given = () if dims is None else (dims,) if isinstance(dims, str) else dims
+def names_of(argument: str, value: object) -> tuple[str, ...]:
+    """Return the dimensions that an argument names; None names none.
+
+    Raises:
+        Unusable: The value has another type, or a name twice.
+
+    """
+    given = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
-        raise Unusable(f"dims must be the name of a dimension, or a sequence of names, got {dims!r}")
+        raise Unusable(f"{argument} must be the name of a dimension, or a sequence of names, got {value!r}")
     if len(set(given)) < len(given):
-        raise Unusable(f"dims names a dimension twice: {dims!r}")
+        raise Unusable(f"{argument} names a dimension twice: {value!r}")
     return tuple(given)
 
 

@@ -88,6 +88,8 @@ def along_of(
         for cut in extraction.cuts
         if cut.axis == axes.index(name) and cut.scale == 1
     }
+    if any(len(np.unique(each)) < len(each) for each in chosen.values()):
+        raise Unusable(f"select takes elements of {name!r} twice, so parts would share them: give each element once")
     mask = shape.within.get(name)
     inside = np.arange(len(next(iter(chosen.values())))) if mask is None else np.flatnonzero(mask)
     return Along(name, inside, arrays, chosen, memory_bytes)

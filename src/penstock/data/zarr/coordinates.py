@@ -135,6 +135,9 @@ def _times(
         coordinates.look([*places.values()], lambda kind: kind == "times")
         stored = [coordinates.found[which] for which in places if which in coordinates.found]
         stored = [each for each in stored if each.kind == "times"]
+        # Different lengths are refused later, with the shapes of the arrays.
+        if len({len(each.values) for each in stored}) > 1:
+            continue
         if len(stored) > 1 or (stored and steps and name == dims[0]):
             times[name] = times_along(_comparable(name, stored))
     return times

@@ -27,6 +27,7 @@ from penstock.data.zarr.arguments import (
     check_switches,
     check_values,
     check_words,
+    names_of,
     refuse_unknown,
     shape_of,
     with_chosen,
@@ -500,7 +501,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             [4.5, 5.5, 6.5]
 
         """
-        names = (by,) if isinstance(by, str) else tuple(by)
+        names = names_of("by", by)
         arrays = [array._replace(normal=None) for array in self._arrays]
         contents = self._contained(arrays, arrangement=self._contents.arrangement)
         known = {name for array in arrays for name in dims_of(array.layout)}

@@ -190,6 +190,8 @@ def test_masks_over_combinations_complex_values_and_unknown_dimensions_are_refus
     same(one.subset(np.array([2, 0, 3])).statistics()[""], values[[0, 2, 3]])
     with pytest.raises(Unusable, match="by names 'height', and the dimensions are 'level', 'time', 'x'"):
         one.statistics("height")
+    with pytest.raises(Unusable, match="by must be the name of a dimension, or a sequence of names, got 1"):
+        one.statistics(by=1)
     for part in ((3, 3), 1, (0, 0)):
         with pytest.raises(Unusable, match="part"):
             one.statistics(part=part)

@@ -114,7 +114,8 @@ def check_normals(contents: ZarrContents) -> None:
             ]
             if not np.isfinite(array.normal.std[np.ix_(*there)]).all():
                 raise Unusable(
-                    "normalize has no values for some elements that samples take: gather statistics of these, too",
+                    "normalize has no values for some elements that samples take, or infinite ones: gather statistics "
+                    "of these, too, and of finite values",
                     url=array.url,
                 )
 
