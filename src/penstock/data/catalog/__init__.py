@@ -1,6 +1,6 @@
 """Catalogs: the objects of a dataset, found by listing or read from a file, frozen in one table.
 
-1. ``catalog`` is the public class. ``scan`` lists a prefix for it; ``index`` resumes a listing from its ``journal``.
+1. ``catalog`` is the public class. ``scan`` lists a prefix for it; a listing resumes from its ``journal``.
 2. ``manifest`` and ``inventory`` read the objects from a file instead.
 3. ``table`` collects the rows; ``column`` and ``compact`` pack them into memory that workers map.
 4. ``groups`` forms samples of several objects, and ``labels`` makes classes, both of keys.

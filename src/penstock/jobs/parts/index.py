@@ -1,4 +1,4 @@
-"""``ps.index``: in this process as ``data.catalog.index`` does it; with ``job``, the walks of shards are parts.
+"""``ps.index``: in this process as ``jobs.index`` does it; with ``job``, the walks of shards are parts.
 
 A part keeps what it has found in its shards. The last step joins this as an interrupted index is continued: all shards
 are known, and the catalog has the same bytes as one that a single process makes.
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast, overload
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.index import IndexKeywords, index_here
 from penstock.data.catalog.journal import ShardJournal, Walked
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import load
@@ -22,6 +21,7 @@ from penstock.data.catalog.shards import KeptWalks, Shard, Shards, find_shards, 
 from penstock.data.catalog.stated import INDEX, named_files, read_stated
 from penstock.data.shards.registry import format_of
 from penstock.errors import Changed, Unusable, public_url
+from penstock.jobs.index import IndexKeywords, index_here
 from penstock.jobs.parts.operation import Operation, Planned, nothing
 from penstock.jobs.parts.run import How, Job
 from penstock.options import StoreOptions

@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog import scan
-from penstock.data.catalog.index import index_here as index
 from penstock.errors import ConfigError, NotFound, Unusable
+from penstock.jobs.index import index_here as index
 from penstock.testing.faults import FaultServer, Settings
 
 _CODE = """
@@ -137,38 +137,6 @@ def test_missing_home_directory_raises_and_names_xdg_cache_home(tree, monkeypatc
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     with pytest.raises(ConfigError, match="XDG_CACHE_HOME"):
         index(f"{tree}/", "memory://index-homeless/a.catalog")
-
-
-def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
-    def put(key, data):
-        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=data)
-
-    for at in range(5):
-        put(f"log/{at:04}", b"x")
-    old = ps.Catalog.scan(f"{bucket.url}log/", store=bucket.store)
-    assert old.refresh(store=bucket.store) is old
-    put("log/0009", b"yy")
-    put("log/0000a", b"not noticed")
-    new = old.refresh(store=bucket.store)
-    assert [entry.key for entry in new] == [*(entry.key for entry in old), "log/0009"]
-    assert new.sizes.tolist() == [1] * 5 + [2]
-
-
-def test_refresh_refuses_unsupported_catalogs_with_the_reason(tree):
-    scanned = ps.Catalog.scan(f"{tree}/")
-    with pytest.raises(Unusable, match="not in order"):
-        scanned[::-1].refresh()
-    with pytest.raises(Unusable, match="labels="):
-        scanned.refresh(labels="folder")
-    with pytest.raises(Unusable, match="labels="):
-        scanned.with_labels("folder").refresh()
-    with pytest.raises(Unusable, match="labels="):
-        scanned.with_columns(a=[1] * 30).refresh()
-    with pytest.raises(Unusable, match="below"):
-        scanned.refresh("memory://other/")
-    assert list(scanned[:0].refresh()) == list(scanned)
-    labelled = scanned[:12].with_labels("folder").refresh(labels="folder")
-    assert list(labelled) == list(scanned.with_labels("folder"))
 
 
 @pytest.mark.parametrize("restart", ["no", 0, None])
