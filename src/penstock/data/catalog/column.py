@@ -5,6 +5,8 @@ A vector has as few bytes as its values need, and no string is a Python object.
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -26,6 +28,7 @@ __all__ = [
     "Column",
     "Numbers",
     "Strings",
+    "StringsBuilder",
     "blocks",
     "checked",
     "coded",
@@ -401,3 +404,42 @@ class Strings:
         if isinstance(rows, range) and rows.step == 1:
             return ends, data[starts[0] : stops[-1]] if len(rows) else data[:0]
         return ends, gather(data, starts, lengths)
+
+
+class StringsBuilder:
+    """Builder of a column of byte strings, without a Python object per string."""
+
+    __slots__ = ("_data", "_ends")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._data = bytearray()
+        self._ends = array("Q", (0,))
+
+    def __len__(self) -> int:
+        """Return the number of strings so far."""
+        return len(self._ends) - 1
+
+    def add(self, piece: bytes) -> None:
+        """Append one string."""
+        self._data += piece
+        self._ends.append(len(self._data))
+
+    def add_all(self, data: bytes, lengths: NDArray[np.uint64]) -> None:
+        """Append strings that lie end to end in ``data``."""
+        self._ends.frombytes((lengths.cumsum(dtype=np.uint64) + np.uint64(len(self._data))).tobytes())
+        self._data += data
+
+    def since(self, row: int) -> list[bytes]:
+        """Return the strings from ``row`` on."""
+        return [bytes(self._data[start:stop]) for start, stop in itertools.pairwise(self._ends[row:])]
+
+    def extend(self, other: StringsBuilder) -> None:
+        """Append all strings of ``other``."""
+        ends = np.frombuffer(other._ends, np.uint64)[1:] + np.uint64(len(self._data))
+        self._data += other._data
+        self._ends.frombytes(ends.tobytes())
+
+    def freeze(self) -> Strings:
+        """Return the column, over the memory of this builder, which is not needed any more."""
+        return Strings(memoryview(self._data), memoryview(self._ends))

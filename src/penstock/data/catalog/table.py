@@ -6,7 +6,6 @@ into vectors of a file and back; nothing that a file declares is trusted.
 
 from __future__ import annotations
 
-import itertools
 import json
 from array import array
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from penstock.data.catalog.column import (
     Column,
     Numbers,
     Strings,
+    StringsBuilder,
     decode,
     joined,
     narrowest,
@@ -495,36 +495,6 @@ def _aligned(start: int) -> int:
 _LIMIT = 1 << 63  # bytes: where int64 ends
 
 
-class _StringsBuilder:
-    """Builder of a column of strings."""
-
-    __slots__ = ("data", "ends")
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.ends = array("Q", (0,))
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def add(self, piece: bytes) -> None:
-        self.data += piece
-        self.ends.append(len(self.data))
-
-    def add_all(self, data: bytes, lengths: NDArray[np.uint64]) -> None:
-        self.ends.frombytes((lengths.cumsum(dtype=np.uint64) + np.uint64(len(self.data))).tobytes())
-        self.data += data
-
-    def since(self, row: int) -> list[bytes]:
-        ends = self.ends[row:]
-        return [bytes(self.data[start:stop]) for start, stop in itertools.pairwise(ends)]
-
-    def extend(self, other: _StringsBuilder) -> None:
-        ends = np.frombuffer(other.ends, np.uint64)[1:] + np.uint64(len(self.data))
-        self.data += other.data
-        self.ends.frombytes(ends.tobytes())
-
-
 class TableBuilder:
     """Builder of a table: about 8 bytes per field plus the strings themselves, never one Python object per row."""
 
@@ -533,7 +503,7 @@ class TableBuilder:
     def __init__(self) -> None:
         """Start empty."""
         self._sizes = array("q")
-        self._strings = (_StringsBuilder(), _StringsBuilder(), _StringsBuilder())
+        self._strings = (StringsBuilder(), StringsBuilder(), StringsBuilder())
         # The object of each row, and the first byte of its range; None and empty until a row is a range.
         self._objects: array[int] | None = None
         self._offsets = array("q")
@@ -608,7 +578,7 @@ class TableBuilder:
         ranges = None
         if self._objects is not None:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
-        keys, etags, labels = (Strings(memoryview(each.data), memoryview(each.ends)) for each in self._strings)
+        keys, etags, labels = (each.freeze() for each in self._strings)
         return gathered(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
 
 
