@@ -145,6 +145,11 @@ def test_drop_last_leaves_out_the_incomplete_batch_and_the_loader_has_a_state(ar
         ({"selected_chunk_indexes": []}, "not empty"),
         ({"targets": LABELS[:5]}, "100 samples and 5 targets"),
         ({"samples": VALUES}, "not a ndarray; targets may be"),
+        ({"shuffle_chunks": "no"}, "shuffle_chunks must be True or False, got 'no'"),
+        ({"chunks_shuffle_seed": "7"}, "chunks_shuffle_seed must be a whole number"),
+        ({"buffer_shuffle_seed": 0.5}, "buffer_shuffle_seed must be a whole number"),
+        ({"targets": np.array(3)}, "targets must be numbers along the first dimension"),
+        ({"targets": np.array([None] * SAMPLES)}, "targets must be numbers along the first dimension"),
         ({"targets": [1, 2]}, "arrays or groups that zarr has opened, or their URLs, not a list; targets"),
     ],
 )

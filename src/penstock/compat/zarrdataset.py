@@ -87,8 +87,13 @@ class ZarrIterableDataset(ZarrDataset):
         buffer_shuffle_seed: int | None = None,
     ) -> None:
         """Read the metadata."""
+        for name, given in (("shuffle_chunks", shuffle_chunks), ("shuffle_buffer", shuffle_buffer)):
+            if given not in (True, False):
+                raise Unusable(f"{name} must be True or False, got {given!r}")
         if shuffle_chunks and chunks_shuffle_seed is None:
             raise Unusable("shuffle_chunks needs chunks_shuffle_seed, the same number on all ranks")
+        chunks_seed = whole(chunks_shuffle_seed or 0, "chunks_shuffle_seed")
+        buffer_seed = whole(buffer_shuffle_seed or 0, "buffer_shuffle_seed")
         self.samples = _opened(samples)
         self.targets = targets if targets is None or isinstance(targets, np.ndarray) else _opened(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
@@ -106,7 +111,7 @@ class ZarrIterableDataset(ZarrDataset):
             dims=dim,
             select=None if selected_chunk_indexes is None else {dim: [at for each in runs for at in each]},
             shuffle=shuffle,
-            seed=(chunks_shuffle_seed or 0) + ((buffer_shuffle_seed or 0) << 64),
+            seed=chunks_seed + (buffer_seed << 64),
             align="index",
             decode_cf=False,
         )
@@ -136,6 +141,8 @@ class ZarrIterableDataset(ZarrDataset):
         targets = self.targets
         if targets is None:
             return None
+        if isinstance(targets, np.ndarray) and (not targets.ndim or targets.dtype.hasobject):
+            raise Unusable(f"targets must be numbers along the first dimension of samples, got {targets!r}")
         count, name = (len(targets), dim) if isinstance(targets, np.ndarray) else _first_dim(targets, "targets")[::2]
         if count != size:
             raise Unusable(f"there are {size} samples and {count} targets: they share their first dimension")
