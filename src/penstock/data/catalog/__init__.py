@@ -5,5 +5,6 @@
 3. ``table`` collects the rows; ``column`` and ``compact`` pack them into memory that workers map.
 4. ``groups`` forms samples of several objects, and ``labels`` makes classes, both of keys.
 5. ``rows`` selects rows for slices, filters and splits, without copying them; ``contents`` shows them.
-6. ``saved`` writes the table to a file as it is in memory, and verifies every byte of a file that is opened.
+6. ``saved`` writes the table to a file as it is in memory, and verifies every byte of a file that is opened;
+   ``relocation`` puts its names below the URL of a copy.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -13,33 +12,33 @@ import numpy as np
 
 from penstock.data.catalog.column import checked, encode
 from penstock.data.catalog.contents import Contents
-from penstock.data.catalog.groups import Named, check_grouping, grouped, joined
+from penstock.data.catalog.groups import Named, Part, addable, check_grouping, grouped, joined
 from penstock.data.catalog.inventory import listed as inventoried
 from penstock.data.catalog.journal import Beyond
 from penstock.data.catalog.labels import check_rule, classified, names
+from penstock.data.catalog.relocation import check_home, relocated
 from penstock.data.catalog.rows import (
     Conditions,
     Draw,
     Entry,
+    built,
     divided,
     entry_of,
     matching,
     picked,
     positions,
-    relocated,
     row_at,
     united,
 )
 from penstock.data.catalog.saved import Saved, load, save
 from penstock.data.catalog.scan import Listing, absent, listed, scan
 from penstock.data.catalog.shards import added_shards, find_shards, indexed
-from penstock.data.catalog.table import TableBuilder
 from penstock.engine.listing.select import globs
-from penstock.errors import Damaged, ManifestError, Unusable
+from penstock.errors import Damaged, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import as_folder, common_folder, whole
+from penstock.values import common_folder, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -49,13 +48,11 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.catalog.labels import Labels, Rule
-    from penstock.data.catalog.table import Table
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
-    from penstock.stores.urls import Location
 
-__all__ = ["Catalog", "Entry", "places_of"]
+__all__ = ["Catalog", "Entry"]
 
 JoinRule: TypeAlias = "str | Callable[[str], str | None] | Sequence[str]"
 
@@ -298,16 +295,16 @@ class Catalog(Contents):
         try:
             with open_object(url, "rb", store=store) as reader:
                 found = load(reader)
-            catalog = cls(found.root, found.base, found.table)
-            catalog.__dict__["digest"] = found.digest
-            if root is None and any(each != place.root for each, _ in places_of(catalog)):
-                where = dict(zip(catalog.fields, [each + base for each, base in places_of(catalog)], strict=False))
-                told = repr(where) if len({*where.values()}) > 1 else repr(found.root + found.base)
-                raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={told}")
-            return catalog if root is None else catalog._below(root)
+            if root is None:
+                check_home(found, place)
+            else:
+                found = relocated(found, root)
         except Damaged as error:
             error.url = place.url
             raise
+        catalog = cls(found.root, found.base, found.table)
+        catalog.__dict__["digest"] = found.digest
+        return catalog
 
     def refresh(
         self,
@@ -380,47 +377,6 @@ class Catalog(Contents):
         with open_object(url, "wb", store=store) as writer:
             save(writer, Saved(self.root, self.base, self.digest, table))
 
-    def _below(self, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Catalog:
-        """Return the catalog of the same names below ``root``, a URL or one for each field.
-
-        Raises:
-            ManifestError: The fields lie at different places, and ``root`` is a single URL; or it lacks one of them.
-
-        """
-        group = self._table.group
-        if isinstance(root, Mapping):
-            if {*root} != {*self.fields}:
-                raise ManifestError(
-                    f"root= must have a URL for each field: {', '.join(self.fields) or 'there are none'}"
-                )
-        elif len({*places_of(self)}) > 1:
-            raise ManifestError(
-                f"the fields {', '.join(self.fields)} lie at different places: pass root={{field: URL}}"
-            )
-        else:
-            root = dict.fromkeys(self.fields or [""], root)
-        # Without a field that leads, the rows repeat objects of other fields.
-        places = {field: parse(url) for field, url in root.items()}
-        moved = self._moved(places[(group.lead if group is not None else "") or next(iter(places))])
-        if group is None:
-            return moved
-        parts = dict(group.parts)
-        for field, each in group.parts.items():
-            there = Catalog(each.root, each.base, each.table)._moved(places[field])  # noqa: SLF001  the same class
-            parts[field] = each._replace(root=there.root, base=there.base, table=there._table)  # noqa: SLF001
-        table = moved._table.having(group=replace(group, parts=parts))  # noqa: SLF001
-        return Catalog(moved.root, moved.base, table)
-
-    def _moved(self, place: Location) -> Catalog:
-        """Return the catalog of the same names below ``place``; this catalog if ``place`` is where they were listed."""
-        below = as_folder(place.key)
-        if (place.root, below) == (self.root, self.base):
-            return self
-        table = self._table.take(self._indices)
-        moved = Catalog.build(place.root, below, relocated(self, self.base, place, labelled=table.classes is None))
-        kept = {"classes": table.classes, "columns": table.columns, "format": table.format, "units": table.units}
-        return Catalog(place.root, moved.base, moved._table.having(**kept))  # noqa: SLF001  the same class
-
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
         """Build a catalog of entries, in order; takes twice the table's memory meanwhile.
@@ -446,12 +402,7 @@ class Catalog(Contents):
             b'PNG'
 
         """
-        growing = TableBuilder()
-        inside = True
-        for key, size, label, etag, offset in entries:
-            growing.add(encode(key), size, etag, label, offset)
-            inside = inside and key.startswith(base)
-        return cls(root, base if inside else "", growing.freeze())
+        return cls(root, *built(base, entries))
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
@@ -534,28 +485,12 @@ class Catalog(Contents):
             return NotImplemented
         if self.root != other.root:
             raise Unusable(f"objects of {self.root} and {other.root}: a catalog holds those of one bucket")
-        base, tables = common_folder(self.base, other.base), [self._table, other._table]
-        groups = [each.group for each in tables]
-        if None not in groups and tables[0] is not tables[1]:
-            tables = [
-                each._addable(self.base == other.base, groups)  # noqa: SLF001  the same class
-                for each in (self, other)
-            ]
-        return Catalog(self.root, base, *united(tables[0], self._indices, tables[1], other._indices))
-
-    def _addable(self, same_base: bool, groups: Sequence[Any]) -> Table:  # noqa: FBT001
-        """Return the table, to which another grouped one can be added: with the same lead, or none.
-
-        Raises:
-            Unusable: The rule that makes keys of names may make others below another base.
-
-        """
-        if not same_base and any(each.rule not in ("", "stem", "folder") for each in groups):
-            raise Unusable("the keys of these samples are names below different prefixes: use ps.concat")
-        group = self._table.group
-        if group is None or len({each.lead for each in groups}) == 1:
-            return self._table
-        return self._table.having(group=group.spread(self.root, self.base, self._table))
+        first, second = addable(
+            Part(self.root, self.base, self._table),
+            Part(other.root, other.base, other._table),
+        )
+        base = common_folder(self.base, other.base)
+        return Catalog(self.root, base, *united(first, self._indices, second, other._indices))
 
     def with_groups(
         self, group: GroupRule, *, fields: Sequence[str] | None = None, missing: Missing = "error"
@@ -676,8 +611,3 @@ class Catalog(Contents):
 
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
         return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
-
-
-def places_of(catalog: Catalog) -> list[tuple[str, str]]:
-    """Return the bucket's URL and the prefix of each field's objects; of a catalog without fields, its own."""
-    return [(part.root, part.base) for part in catalog.parts] or [(catalog.root, catalog.base)]

@@ -39,6 +39,7 @@ __all__ = [
     "GroupRule",
     "Named",
     "Part",
+    "addable",
     "check_grouping",
     "complete",
     "grouped",
@@ -232,6 +233,23 @@ class Group:
 def bare(table: Table) -> Table:
     """Return a table without labels of classes, columns and group, over the same memory."""
     return table.having(classes=None, columns={}, group=None)
+
+
+def addable(first: Part, second: Part) -> tuple[Table, Table]:
+    """Return tables of which one can be added to the other: of samples of several objects, with the same lead or none.
+
+    Raises:
+        Unusable: The rule that makes keys of names may make others below another base.
+
+    """
+    one, two = first.table.group, second.table.group
+    if one is None or two is None or first.table is second.table:
+        return first.table, second.table
+    if first.base != second.base and any(each.rule not in ("", "stem", "folder") for each in (one, two)):
+        raise Unusable("the keys of these samples are names below different prefixes: use ps.concat")
+    if one.lead == two.lead:
+        return first.table, second.table
+    return first.table.having(group=one.spread(*first[:3])), second.table.having(group=two.spread(*second[:3]))
 
 
 def check_grouping(group: object, fields: object, missing: object) -> tuple[str, ...]:

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.data.catalog.column import Numbers, blocks, pack, taken
+from penstock.data.catalog.column import Numbers, blocks, encode, pack, taken
 from penstock.data.catalog.labels import label_of, labelled, names, numbered
-from penstock.data.catalog.table import gathered
+from penstock.data.catalog.table import TableBuilder, gathered
 from penstock.engine.listing.select import selector
-from penstock.errors import ManifestError, Unusable
-from penstock.values import Span, as_folder
+from penstock.errors import Unusable
+from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
     from penstock.data.catalog.column import Rows
     from penstock.data.catalog.table import Table
-    from penstock.stores.urls import Location
 
 
 __all__ = [
@@ -35,13 +34,13 @@ __all__ = [
     "Entry",
     "Picked",
     "at",
+    "built",
     "divided",
     "draws",
     "entry_of",
     "matching",
     "picked",
     "positions",
-    "relocated",
     "rounded",
     "row_at",
     "shares",
@@ -274,26 +273,14 @@ def span_of(table: Table, row: int) -> Span:
     return _new(Span, (table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True, 0, None))
 
 
-def relocated(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:
-    """Yield the entries with the key prefix ``base`` replaced by that of ``place``, and without ETags.
-
-    Args:
-        entries: Entries with full keys, which begin with ``base``.
-        base: The prefix to replace.
-        place: Location of the copies. Names must not lead out of a local directory: the entries may come from another
-            user's file.
-        labelled: Keep the labels.
-
-    Raises:
-        ManifestError: A name leads out of a local directory.
-
-    """
-    below, skip = as_folder(place.key), len(base)
-    for entry in entries:
-        key = below + entry.key[skip:]
-        if place.local and ".." in key.split("/"):
-            raise ManifestError(f"{key[:200]!r} leads out of its directory")
-        yield entry._replace(key=key, etag="", label=entry.label if labelled else None)
+def built(base: str, entries: Iterable[Entry]) -> tuple[str, Table]:
+    """Return a table of entries, and ``base``, or "" if a key does not begin with it."""
+    growing = TableBuilder()
+    inside = True
+    for key, size, label, etag, offset in entries:
+        growing.add(encode(key), size, etag, label, offset)
+        inside = inside and key.startswith(base)
+    return base if inside else "", growing.freeze()
 
 
 # Part of the format, as is all of `draws`: another number would move objects from training to validation.
