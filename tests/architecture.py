@@ -171,7 +171,7 @@ MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
 MIRRORS |= {
     (f"penstock.compat.dataflux_pytorch.{each}", "__init__") for each in ("listing", "dataflux_mapstyle_dataset")
 }
-MIRRORS |= {("penstock.compat.zarrdataset", "__init__"), ("penstock.compat.webdataset", "__init__")}
+MIRRORS |= {("penstock.compat.zarrdataset", "__init__"), ("penstock.compat.webdataset.datasets", "__init__")}
 MIRRORS |= {("penstock.compat.streaming", "__init__")}
 _MULTIPART = "penstock.compat.dataflux_pytorch.multipart_upload.multipart"
 MIRRORS |= {(_MULTIPART, "upload_chunks_concurrently_from_bytesio")}

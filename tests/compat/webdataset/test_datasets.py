@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import builtins
-import io
 import json
 import shutil
-import tarfile
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-import torch
-import webdataset
 from torch.utils.data import DataLoader
 
 import penstock as ps
 import penstock.compat.webdataset as wds
-from penstock.errors import MissingExtra, NotFound, PenstockError, Unsupported, Unusable
+from penstock.compat.webdataset.datasets import unpiped
+from penstock.errors import NotFound, PenstockError, Unsupported
+from tests.compat.webdataset.conftest import both, keys, png, write
 from tests.edges.launch import program
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "compat" / "webdataset_readme.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "compat" / "webdataset_readme.py"
 
 # webdataset leaves the files of its shards to the garbage collector.
 pytestmark = [
@@ -35,90 +26,11 @@ pytestmark = [
 ]
 
 
-def png(number):
-    from PIL import Image
-
-    out = io.BytesIO()
-    Image.new("RGB", (4, 3), number).save(out, "PNG")
-    return out.getvalue()
-
-
-def write(path, files):
-    with tarfile.open(path, "w") as tar:
-        for name, data in files:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    """Return the pattern of three shards of 40 samples, with files that webdataset leaves out."""
-    folder = tmp_path_factory.mktemp("shards")
-    for shard in range(3):
-        files = [("README", b"no dot"), ("__meta__/a.json", b"{}")]
-        for number in range(shard * 40, shard * 40 + 40):
-            key = f"./dir.x/{number:03}"
-            files += [(f"{key}.PNG", png(number)), (f"{key}.cls", str(number % 10).encode())]
-            files += [(f"{key}.seg.txt", f"text {number}".encode())]
-        write(folder / f"train-{shard}.tar", files)
-    return f"{folder}/train-{{0..2}}.tar"
-
-
-def without_path(sample):
-    return {name: value for name, value in sample.items() if name != "__local_path__"}
-
-
-def both(shards, change=lambda dataset: dataset, **options):
-    """Return what both libraries yield."""
-    theirs = change(webdataset.WebDataset(shards, shardshuffle=False, **options).map(without_path))
-    return list(change(wds.WebDataset(shards, shardshuffle=False, **options))), list(theirs)
-
-
 def test_samples_are_those_of_webdataset(shards):
     ours, theirs = both(shards)
     assert ours == theirs
     assert len(ours) == 120
     assert [*ours[0]] == ["__key__", "__url__", "png", "cls", "seg.txt"]
-
-
-STAGES: dict[str, Callable[[Any], Any]] = {
-    "to_tuple": lambda each: each.to_tuple("png;jpg", "cls"),
-    "words": lambda each: each.to_tuple("png cls"),
-    "missing": lambda each: each.to_tuple("none", "cls", missing_is_error=False),
-    "map_dict": lambda each: each.map_dict(cls=int).map(lambda sample: {"double": sample["cls"] * 2}),
-    "map_tuple": lambda each: each.decode().to_tuple("__key__", "cls").map_tuple(None, lambda number: -number),
-    "select": lambda each: each.select(lambda sample: sample["cls"] == b"3").rename(label="cls;class"),
-    "rename_alone": lambda each: each.rename(label="cls", keep=False),
-    "slice": lambda each: each.to_tuple("cls").slice(3, 20, 2),
-    "listed": lambda each: each.to_tuple("cls").listed(50),
-    "unbatched": lambda each: each.to_tuple("__key__", "cls").batched(50).unbatched(),
-    "map_none": lambda each: each.map(lambda sample: None if sample["cls"] == b"1" else sample),
-    "continue": lambda each: each.map(
-        lambda sample: int(sample["cls"]) // (sample["cls"] != b"2"), handler=lambda _: True
-    ),
-    "stop": lambda each: each.map(lambda sample: 1 // (sample["cls"] != b"7"), handler=lambda _: False),
-    "with_epoch": lambda each: each.to_tuple("cls").with_epoch(250),
-    "repeat": lambda each: each.to_tuple("cls").repeat(2),
-}
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_stages_are_those_of_webdataset(shards, name):
-    ours, theirs = both(shards, STAGES[name])
-    assert ours == theirs
-    assert ours
-
-
-@pytest.mark.parametrize("spec", ["rgb", "torchrgb", "l8"])
-def test_fields_are_decoded_by_webdatasets_decoders_and_collated(shards, spec):
-    ours, theirs = both(shards, lambda each: each.decode(spec).to_tuple("png", "cls", "__key__").batched(32))
-    assert [len(batch[1]) for batch in ours] == [32, 32, 32, 24]
-    for mine, other in zip(ours, theirs, strict=True):
-        assert type(mine[0]) is type(other[0])
-        assert np.array_equal(mine[0], other[0])
-        assert np.array_equal(mine[1], other[1])
-        assert mine[2] == other[2]
 
 
 def test_files_are_selected_and_renamed_as_by_webdataset(shards):
@@ -129,24 +41,6 @@ def test_files_are_selected_and_renamed_as_by_webdataset(shards):
     )
     assert ours == theirs
     assert [*ours[0]] == ["__key__", "__url__", "cls", "label"]
-
-
-def test_decode_without_webdataset_names_the_package(shards, monkeypatch):
-    found = builtins.__import__
-
-    def absent(name, *args, **options):
-        if name.startswith("webdataset"):
-            raise ModuleNotFoundError(name)
-        return found(name, *args, **options)
-
-    dataset = wds.WebDataset(shards, shardshuffle=False)
-    monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(MissingExtra, match="pip install webdataset"):
-        dataset.decode("pil")
-
-
-def keys(dataset):
-    return [sample["__key__"] for sample in dataset]
 
 
 def test_shuffle_yields_each_sample_once_in_another_order_each_epoch(shards):
@@ -165,24 +59,6 @@ def test_seed_in_the_environment_counts_unless_an_argument_is_given(shards, monk
     monkeypatch.setenv("WDS_SEED", "7")
     assert keys(wds.WebDataset(shards, shardshuffle=True)) == given != unset
     assert keys(wds.WebDataset(shards, shardshuffle=True, seed=0)) == unset
-
-
-def test_a_state_resumes_exactly_behind_stages(shards):
-    def batches():
-        dataset = wds.WebDataset(shards, shardshuffle=True, seed=1).select(lambda sample: sample["cls"] != b"5")
-        return iter(dataset.to_tuple("__key__").batched(7))
-
-    complete = list(batches())
-    begun = batches()
-    for _ in range(5):
-        next(begun)
-    state = begun.state_dict()
-    resumed = batches()
-    resumed.load_state_dict(state)
-    assert list(resumed) == complete[5:]
-    sliced = iter(wds.WebDataset(shards).slice(3))
-    with pytest.raises(Unusable, match="behind slice"):
-        sliced.state_dict()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -242,7 +118,7 @@ def test_urls_of_stores_and_catalogs_are_read(shards):
     ],
 )
 def test_pipes_that_copy_a_url_become_the_url(command, url):
-    assert wds.unpiped(command) == url
+    assert unpiped(command) == url
 
 
 @pytest.mark.parametrize(
@@ -273,16 +149,6 @@ def test_other_pipes_are_refused_by_name(command):
 def test_arguments_that_cannot_be_honoured_are_refused_by_name(shards, options, name):
     with pytest.raises(Unsupported, match=name):
         wds.WebDataset(shards, **options)
-
-
-def test_methods_that_are_absent_are_refused_with_an_alternative(shards):
-    dataset = wds.WebDataset(shards)
-    with pytest.raises(Unsupported, match=r"xdecode is not a part of .* decode"):
-        dataset.xdecode()
-    with pytest.raises(Unsupported, match="rng="):
-        dataset.shuffle(10, rng=1)
-    with pytest.raises(AttributeError, match="speling"):
-        _ = dataset.speling
 
 
 def test_damaged_and_absent_shards_are_errors(tmp_path):
@@ -316,10 +182,3 @@ def test_the_program_of_the_readme_runs(tmp_path):
         "(12, 2) 12",
         "52",
     ]
-
-
-def test_batches_of_different_fields_are_refused():
-    assert wds.default_collation_fn([(1, "a"), (2, "b")])[1] == ["a", "b"]
-    assert torch.equal(wds.default_collation_fn([{"a": torch.ones(2)}] * 2)["a"], torch.ones(2, 2))
-    with pytest.raises(ValueError, match="different fields"):
-        wds.default_collation_fn([{"a": 1}, {"b": 1}])

@@ -1,0 +1,382 @@
+"""Stages of webdataset's pipelines: functions from an iterator to an iterator, and the methods that append them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
+import torch
+
+from penstock.compat.arguments import WrongArgument
+from penstock.data.datasets.stateful import StatefulIterator
+from penstock.errors import MissingExtra, Unsupported, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Handler = Callable[[Exception], bool]
+    Stage = Callable[[Iterator[Any]], Iterator[Any]]
+
+__all__ = [
+    "ELSEWHERE",
+    "Fluid",
+    "Samples",
+    "default_collation_fn",
+    "ignore_and_continue",
+    "ignore_and_stop",
+    "reraise_exception",
+    "warn_and_continue",
+    "warn_and_stop",
+]
+
+ELSEWHERE = {
+    "mcached": "pass store= with ps.CacheOptions",
+    "lmdb_cached": "pass store= with ps.CacheOptions",
+    "log_keys": "read sample['__key__'] in map()",
+    "rename_keys": "use rename(), or map()",
+    "extract_keys": "use to_tuple(), or map()",
+    "xdecode": "use decode(), or map()",
+    "rsample": "use ps.Catalog.split, or select()",
+    "resampled": "each sample comes once per epoch: use with_epoch(n), repeat()",
+}
+
+
+def reraise_exception(exn: Exception) -> bool:
+    """Raise ``exn``."""
+    raise exn
+
+
+def ignore_and_continue(exn: Exception) -> bool:  # noqa: ARG001  a handler's
+    """Return True: leave the sample out."""
+    return True
+
+
+def warn_and_continue(exn: Exception) -> bool:
+    """Warn, and return True: leave the sample out."""
+    warnings.warn(repr(exn), stacklevel=2)
+    return True
+
+
+def ignore_and_stop(exn: Exception) -> bool:  # noqa: ARG001  a handler's
+    """Return False: end the iteration."""
+    return False
+
+
+def warn_and_stop(exn: Exception) -> bool:
+    """Warn, and return False: end the iteration."""
+    warnings.warn(repr(exn), stacklevel=2)
+    return False
+
+
+def default_collation_fn(samples: list[Any]) -> Any:  # noqa: ANN401  of the samples' type
+    """Collate tuples or dicts: numbers and arrays become arrays, tensors are stacked, anything else is a list.
+
+    Raises:
+        ValueError: Samples have different fields, or arrays have different shapes.
+
+    """
+    if isinstance(samples[0], Mapping):
+        if any(each.keys() != samples[0].keys() for each in samples):
+            raise WrongArgument("cannot collate samples with different fields: choose fields with to_tuple()")
+        return {name: _combined([each[name] for each in samples]) for name in samples[0]}
+    return tuple(_combined(list(column)) for column in zip(*samples, strict=True))
+
+
+def _combined(values: list[Any]) -> Any:  # noqa: ANN401  of the values' type
+    if isinstance(values[0], torch.Tensor):
+        return torch.stack(values)
+    return np.array(values) if isinstance(values[0], (int, float, np.ndarray)) else values
+
+
+def _mapped(samples: Iterator[Any], function: Callable[[Any], Any], handler: Handler, *, named: bool) -> Iterator[Any]:
+    """Call ``function`` on each sample; ``named``: None leaves a sample out, and a dict keeps its key."""
+    for sample in samples:
+        try:
+            found = function(sample)
+        except Exception as error:  # noqa: BLE001  the handler decides
+            if handler(error):
+                continue
+            return
+        if named and found is None:
+            continue
+        if named and isinstance(sample, dict) and isinstance(found, dict):
+            found["__key__"] = sample.get("__key__")
+        yield found
+
+
+def _selected(samples: Iterator[Any], predicate: Callable[[Any], bool]) -> Iterator[Any]:
+    return (sample for sample in samples if predicate(sample))
+
+
+@dataclass(frozen=True, slots=True)
+class _Batching:
+    size: int
+    collate: Callable[[list[Any]], Any] | None
+    last: bool
+
+    def __call__(self, samples: Iterator[Any]) -> Iterator[Any]:
+        # Ends a batch with its last sample, so that the state of the source is that of the batch.
+        while batch := list(islice(samples, self.size)):
+            if len(batch) == self.size or self.last:
+                yield batch if self.collate is None else self.collate(batch)
+
+
+def _sliced(samples: Iterator[Any], bounds: tuple[int | None, ...]) -> Iterator[Any]:
+    return islice(samples, *bounds)
+
+
+def _single(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        if isinstance(batch, Mapping):
+            for values in zip(*batch.values(), strict=True):
+                yield dict(zip(batch, values, strict=True))
+        else:
+            yield from zip(*batch, strict=True)
+
+
+def _joined(batches: Iterator[list[Any]]) -> Iterator[Any]:
+    for batch in batches:
+        yield from batch
+
+
+def _first(sample: Mapping[str, Any], names: str | Iterable[str], *, required: bool = True) -> Any:  # noqa: ANN401
+    each = names.split(";") if isinstance(names, str) else list(names)
+    found = next((sample[name] for name in each if name in sample), None)
+    if found is None and required and not any(name in sample for name in each):
+        raise WrongArgument(f"the sample {sample.get('__key__')!r} has no field {';'.join(each)}, only {[*sample]}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuple:
+    names: tuple[str, ...]
+    required: bool
+    filled: bool
+
+    def __call__(self, sample: Mapping[str, Any]) -> tuple[Any, ...]:
+        found = tuple(_first(sample, each, required=self.required) for each in self.names)
+        if self.filled and None in [each if each is None else 0 for each in found]:
+            raise WrongArgument(f"a field of the sample {sample.get('__key__')!r} is None: {self.names}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    functions: dict[str, Callable[[Any], Any]]
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return sample | {name: function(sample[name]) for name, function in self.functions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    functions: tuple[Callable[[Any], Any] | None, ...]
+
+    def __call__(self, sample: Iterable[Any]) -> tuple[Any, ...]:
+        values = list(sample)
+        for at, function in enumerate(self.functions[: len(values)]):
+            values[at] = values[at] if function is None else function(values[at])
+        return tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    names: dict[str, str]
+    keep: bool
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        given = {each for names in self.names.values() for each in names.split(";")}
+        kept = {name: value for name, value in sample.items() if name not in given} if self.keep else {}
+        return kept | {name: _first(sample, names) for name, names in self.names.items()}
+
+
+class Fluid:
+    """Methods that return a copy with one more stage, as ``FluidInterface`` has them."""
+
+    _stages: tuple[Stage, ...] = ()
+    _stateless = ""  # name of a method that keeps samples or counts, with which no state is exact
+    _repetitions, _limit = 1, -1
+    _sized: type[Any]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise ``Unsupported`` for methods of webdataset that are left out."""
+        if name in ELSEWHERE:
+            raise Unsupported(f"{name} is not a part of penstock.compat.webdataset: {ELSEWHERE[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _copy(self, stateless: str = "", **changes: Any) -> Self:  # noqa: ANN401  attributes
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__ | changes
+        other._stateless = self._stateless or stateless
+        return other
+
+    def _then(self, stage: Stage, stateless: str = "") -> Self:
+        return self._copy(stateless, _stages=(*self._stages, stage))
+
+    def _applied(self, function: Callable[[Any], Any], handler: Handler) -> Self:
+        return self._then(partial(_mapped, function=function, handler=handler, named=False))
+
+    def compose(self, *stages: Stage) -> Self:
+        """Append functions from an iterator to an iterator."""
+        return self._copy("compose", _stages=(*self._stages, *stages))
+
+    def map(self, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Self:
+        """Call ``f`` on each sample; None leaves it out."""
+        return self._then(partial(_mapped, function=f, handler=handler, named=True))
+
+    def decode(
+        self,
+        *args: str | Callable[[str, bytes], Any],
+        pre: list[Any] | None = None,
+        post: list[Any] | None = None,
+        only: str | list[str] | None = None,
+        partial: bool = False,
+        handler: Handler = reraise_exception,
+    ) -> Self:
+        """Decode fields with webdataset's decoders: see its documentation.
+
+        Raises:
+            MissingExtra: webdataset is not installed.
+
+        """
+        try:
+            from webdataset.autodecode import Decoder, ImageHandler  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise MissingExtra("decode() uses the decoders of webdataset: pip install webdataset") from error
+        handlers = [ImageHandler(each) if isinstance(each, str) else each for each in args]
+        return self.map(Decoder(handlers, pre=pre, post=post, only=only, partial=partial), handler=handler)
+
+    def to_tuple(
+        self,
+        *args: str,
+        handler: Handler = reraise_exception,
+        missing_is_error: bool = True,
+        none_is_error: bool | None = None,
+    ) -> Self:
+        """Make tuples of these fields; ``"jpg;png"`` is the first of several that the sample has."""
+        names = tuple(args[0].split()) if len(args) == 1 else args
+        filled = missing_is_error if none_is_error is None else none_is_error
+        return self._then(
+            partial(_mapped, function=_Tuple(names, missing_is_error, filled), handler=handler, named=False)
+        )
+
+    def map_dict(self, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]) -> Self:
+        """Call a function on each of these fields."""
+        return self._applied(_Fields(kw), handler)
+
+    def map_tuple(self, *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception) -> Self:
+        """Call a function on each value of a tuple."""
+        return self._applied(_Places(args), handler)
+
+    def rename(self, handler: Handler = reraise_exception, keep: bool = True, **kw: str) -> Self:  # noqa: FBT001, FBT002  webdataset's
+        """Rename fields: ``rename(image="jpg;png")``."""
+        return self._applied(_Renamed(kw, keep), handler)
+
+    def select(self, predicate: Callable[[Any], bool]) -> Self:
+        """Keep the samples for which ``predicate`` is true."""
+        return self._then(partial(_selected, predicate=predicate))
+
+    def slice(self, *args: int | None) -> Self:
+        """Keep a slice of the samples of each worker: stop, or start, stop and step."""
+        return self._then(partial(_sliced, bounds=args), "slice")
+
+    def batched(
+        self,
+        batchsize: int,
+        collation_fn: Callable[[list[Any]], Any] | None = default_collation_fn,
+        partial: bool = True,  # noqa: FBT001, FBT002  webdataset's
+    ) -> Self:
+        """Make batches of ``batchsize``; the last of each worker may be short, unless ``partial`` is False."""
+        return self._then(_Batching(batchsize, collation_fn, partial))
+
+    def listed(self, batchsize: int, partial: bool = True) -> Self:  # noqa: FBT001, FBT002  webdataset's
+        """Make lists of ``batchsize`` samples."""
+        return self.batched(batchsize, None, partial)
+
+    def unbatched(self) -> Self:
+        """Yield the samples of batches one by one."""
+        return self._then(_single, "unbatched")
+
+    def unlisted(self) -> Self:
+        """Yield the samples of lists one by one."""
+        return self._then(_joined, "unlisted")
+
+    def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
+        """End each iteration after this number of samples (or batches, after ``batched``); changes this object."""
+        self._repetitions, self._limit = sys.maxsize, max(nsamples, nbatches)
+        return self
+
+    def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
+        """Iterate ``nepochs`` times in one iteration, without end by default; changes this object."""
+        self._repetitions, self._limit = (nepochs if nepochs > 0 else sys.maxsize), nbatches
+        return self
+
+    def with_length(self, n: int, silent: bool = False) -> Self:  # noqa: FBT001, FBT002  webdataset's
+        """Give this object the length ``n``, which changes nothing else."""
+        if not silent:
+            warnings.warn("with_length sets what len() returns, and nothing else: use with_epoch(n)", stacklevel=2)
+        self.size = n
+        self.__class__ = self._sized
+        return self
+
+    def _begun(self) -> Iterator[Any]:
+        """Begin the next epoch of the source."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the samples, or batches."""
+        if self._repetitions == 1:
+            return Samples(self._begun(), self._stages, self._stateless)
+        every = self._repeated()
+        return islice(every, self._limit) if self._limit > 0 else every
+
+    def _repeated(self) -> Iterator[Any]:
+        for _ in range(self._repetitions):
+            count = 0
+            for count, sample in enumerate(Samples(self._begun(), self._stages, self._stateless), 1):  # noqa: B007
+                yield sample
+            if not count:
+                return
+
+
+class Samples(Iterator[Any]):
+    """Iterator over the stages of a dataset, with the state of the dataset's samples."""
+
+    def __init__(self, source: Iterator[Any], stages: tuple[Stage, ...], stateless: str) -> None:
+        """Run ``stages`` over ``source``."""
+        self._source, self._stages, self._stateless = source, stages, stateless
+        self._items: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:  # noqa: ANN401  the last stage's
+        """Return the next sample or batch."""
+        if self._items is None:
+            self._items = self._source
+            for stage in self._stages:
+                self._items = iter(stage(self._items))
+        return next(self._items)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the samples, or batches, that were delivered.
+
+        Raises:
+            Unusable: A stage keeps samples or counts them, so that no state is exact.
+
+        """
+        return self._stateful().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken. Raise ``StateMismatch`` if it is another dataset's."""
+        self._stateful().load_state_dict(state)
+        self._items = None
+
+    def _stateful(self) -> StatefulIterator:
+        if self._stateless or not isinstance(self._source, StatefulIterator):
+            why = self._stateless or "WebLoader"
+            raise Unusable(f"cannot take or load a state behind {why}: use ps.DataLoader, or torchdata's loader")
+        return self._source
