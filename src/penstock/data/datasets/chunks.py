@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.data.datasets.reading import Item, Prepared, Reading
-from penstock.data.datasets.schedule import Schedule
+from penstock.data.order.schedule import Schedule
 from penstock.engine.buffer import reuse_freed
 from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.schedule import Turn
+    from penstock.data.order.schedule import Turn
     from penstock.engine.contracts.fetching import ReadCounts, ReadOperation
     from penstock.source import Source
     from penstock.values import Span

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.units import UnitRows
     from penstock.data.datasets.iteration import Iterations
-    from penstock.data.datasets.schedule import Turn
     from penstock.data.order.protocol import Order
+    from penstock.data.order.schedule import Turn
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
     from penstock.values import Span

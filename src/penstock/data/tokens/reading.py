@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.datasets.iteration import Iterations
-    from penstock.data.datasets.schedule import Turn
+    from penstock.data.order.schedule import Turn
     from penstock.data.tokens.runs import TokenRuns
     from penstock.data.tokens.windows import Piece
     from penstock.engine.contracts.fetching import ReadOperation

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.data.datasets.schedule import Schedule
+from penstock.data.order.schedule import Schedule
 from penstock.data.zarr.chunks.pool import BATCHES
 from penstock.display import panel, table
 from penstock.errors import Unusable

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.schedule import Turn
+    from penstock.data.order.schedule import Turn
     from penstock.data.zarr.chunks.contents import ZarrContents
     from penstock.data.zarr.chunks.pool import Limits
     from penstock.data.zarr.samples.extraction import Part

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.datasets.schedule import Schedule
+from penstock.data.order.schedule import Schedule
 from tests.amounts import examples
 
 
