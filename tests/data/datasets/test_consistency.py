@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.data.datasets.iteration import check_same_catalog, check_same_order
+from penstock.data.datasets.consistency import check_same_catalog, check_same_order
 from penstock.errors import StateMismatch, TimedOut, Unreachable
 from tests.children import forked
 from tests.data.datasets.ranks import free_port, ranks

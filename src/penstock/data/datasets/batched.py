@@ -19,11 +19,10 @@ from torch.utils.data import Sampler, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.datasets.consistency import check_same_catalog, check_same_order
 from penstock.data.datasets.iteration import (
     Iterations,
     check_batching,
-    check_same_catalog,
-    check_same_order,
     check_sharding,
     grouped,
 )
