@@ -177,7 +177,8 @@ class DataLoader:
         self._prefetch = prefetch
         self._meter: Meter | None = None
         self._worker_batches = _WorkerBatches(self._batches, on_error)
-        self._workers = self._processes(worker_options(workers, num_workers, inspect.signature(DataLoader).parameters))
+        names = inspect.signature(DataLoader).parameters if workers else ()
+        self._workers = self._processes(worker_options(workers, num_workers, names))
         self._began: Cursor | None = None  # start of the current iteration
         self._received = 0
         self._live: Live | None = None
