@@ -443,7 +443,11 @@ def test_datasets_end_to_end_stack_windows_of_one_length(folder, pair, tmp_path_
         with pytest.raises(Unusable, match="a batch is one array"):
             ps.DataLoader(ps.Mix({"a": parts[0], "b": parts[1]}), 4)
         assert len(first(*parts, collate_fn=list)) == 4
-    assert first(*[opened(folder, output="numpy")] * 2).dtype == np.uint16
+    arrays = opened(folder, output="numpy")
+    assert first(arrays, arrays).dtype == np.uint16
+    mixed = next(iter(ps.DataLoader(ps.Mix({"a": arrays, "b": arrays}), 4)))
+    assert isinstance(mixed, np.ndarray)
+    assert mixed.dtype == np.uint16
     documents = opened(pair, length=None, dtype=None)
     assert [len(each) for each in first(documents, documents)] == [10, 2, 30, 0]
     mix = ps.Mix({"a": documents, "b": documents})
