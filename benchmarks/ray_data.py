@@ -1,9 +1,10 @@
 """``python -m benchmarks.ray_data``: Ray Data over Penstock beside Ray's own readers and checkpoints, at 30 ms.
 
 The server is the fault server, which answers after 30 ms; the cluster has two nodes with a processor each. Both sides
-of a comparison take turns in one driver. The state is that of half an epoch: a loader's beside the IDs of all rows that
-Ray Data's checkpoints hold. Last, a checkpoint goes to the load server by ``ps.save``, and by the file systems that Ray
-Train's ``storage_filesystem=`` takes.
+of a comparison take turns in one driver, and all processes keep compiled modules, as those of installed packages do.
+The state is that of half an epoch: a loader's beside the IDs of all rows that Ray Data's checkpoints hold. Last, a
+checkpoint goes to the load server by ``ps.save``, and by the file systems that Ray Train's ``storage_filesystem=``
+takes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -119,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of an epoch (default %(default)s)")
     options = parser.parse_args(arguments)
     install()
+    # Ray starts new workers all the time, and each would compile Penstock for itself.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with RayCluster.start(2, KEYS) as cluster:
         measure(cluster, options)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
