@@ -117,6 +117,20 @@ def test_patches_of_different_places_are_refused(tmp_path):
     assert len(ps.ZarrDataset(north, single, **how)) == 4
 
 
+def test_whole_fields_with_latitudes_in_reverse_are_refused(tmp_path):
+    latitudes, levels = cells(4), np.array([10.0, 20, 30, 40, 50])
+    one, values = grid(tmp_path / "one", "a", (6, 4, 5), {"lat": latitudes, "lon": levels})
+    flipped, _ = grid(tmp_path / "flipped", "b", (6, 4, 5), {"lat": latitudes[::-1].astype("f4"), "lon": levels})
+    elsewhere, _ = grid(tmp_path / "elsewhere", "b", (6, 4, 5), {"lat": latitudes, "lon": levels + 360})
+    with pytest.raises(
+        Unusable, match=r"opposite directions along 'lat': 67\.5 to -67\.5 in .* and -67\.5 to 67\.5 in"
+    ):
+        ps.ZarrDataset(one, flipped, dims="time")
+    for other, arguments in ((flipped, {"align": "index"}), (elsewhere, {}), (one, {})):
+        pairs = [*ps.ZarrDataset(one, other, dims="time", output="numpy", **arguments)]
+        assert np.array_equal([first for first, _ in pairs], values)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

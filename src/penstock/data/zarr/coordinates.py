@@ -20,6 +20,7 @@ from penstock.data.zarr.samples.alignment import (
     Coordinate,
     Times,
     align,
+    check_direction,
     check_equal,
     check_nested,
     check_order,
@@ -29,10 +30,12 @@ from penstock.data.zarr.samples.arrangement import dims_of, factor_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
+    from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.samples.arrangement import Shape
 
 __all__ = ["check_places", "compared", "dates_along"]
 
@@ -143,28 +146,29 @@ def _times(
     return times
 
 
-def check_places(
-    arrays: Sequence[StoredArray], patched: Sequence[str], scale: Mapping[str, int], memory_bytes: int
-) -> None:
-    """Raise where patches at the same elements of two arrays would lie in different places.
+def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int) -> None:
+    """Raise where the same elements of two arrays would lie in different places.
 
-    Along each of ``patched``, the coordinates that stand beside the arrays are compared. Those of a finer array must
-    have those of the coarsest as their mean, or begin with them. Arrays that share a coordinate, have none, or one of
-    more than 1,024 chunks, are not compared.
+    Along patched dimensions, the coordinates that stand beside the arrays are compared. Those of a finer array must
+    have those of the coarsest as their mean, or begin with them. Along dimensions that samples take whole, they must
+    not be those of another array in reverse. Arrays that share a coordinate, have none, or one of more than 1,024
+    chunks, are not compared.
 
     Raises:
         Unusable: The places differ.
         PenstockError: A coordinate could not be read.
 
     """
-    coordinates, layouts = _Coordinates(memory_bytes), [array.layout for array in arrays]
-    for name in patched:
+    coordinates, layouts, scale = _Coordinates(memory_bytes), [array.layout for array in arrays], shape.scale
+    several: dict[str, dict[Hashable, tuple[_Place, Layout]]] = {}
+    for name in dict.fromkeys(name for layout in layouts for name in dims_of(layout) if name not in shape.dims):
         places = {place.which: (place, layouts[number]) for number, place in _beside(arrays, name).items()}
         lengths = {dict(zip(dims_of(layout), layout.shape, strict=True))[name] for _, layout in places.values()}
         # Different lengths without a scale are refused later, with the shapes of the arrays.
-        if len(places) < 2 or (len(lengths) > 1 and name not in scale):  # noqa: PLR2004  a single one has no other
-            continue
-        coordinates.look([place for place, _ in places.values()], lambda kind: kind == "numbers")
+        if len(places) > 1 and (len(lengths) == 1 or name in scale):
+            several[name] = places
+    coordinates.look([place for some in several.values() for place, _ in some.values()], lambda kind: kind == "numbers")
+    for name, places in several.items():
         known = [
             (factor_of(layout, name, layouts, scale), coordinates.found[which])
             for which, (_, layout) in places.items()
@@ -174,7 +178,10 @@ def check_places(
         for factor, fine in known[1:]:
             coarse = known[0][1]
             first, other = (Coordinate(each.values, each.units, each.url) for each in (coarse, fine))
-            check_nested(name, first, other, factor // known[0][0])
+            if name in shape.patch:
+                check_nested(name, first, other, factor // known[0][0])
+            else:
+                check_direction(name, first, other)
 
 
 class _Place(NamedTuple):

@@ -123,7 +123,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             same group that is named as the dimension); then ``select`` and ``valid`` count common coordinates,
             ``offsets`` and ``stride`` count steps between them, and samples that would reach over a gap do not exist.
             Default: by number; but where arrays have times beside them, samples that would pair different times, or
-            reach over a gap in time, are errors; so are patches of different places.
+            reach over a gap in time, are errors; so are patches of different places, and fields in reverse.
         valid: Elements along ``dims`` that may be used, as an array of bool; samples that would touch other elements do
             not exist.
         shuffle: True to permute samples; or an order such as ``ps.BlockShuffle(…)``.
@@ -231,7 +231,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         shape = with_chosen(shape, arrays, align=align, valid=valid)
         common, steps = None, shape.has_steps(targets=bool(outputs))
         if align != "index":
-            check_places(arrays, [*shape.patch], shape.scale, memory_bytes)
+            check_places(arrays, shape, memory_bytes)
             common = compared(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
         # Calls of partial: a part of this dataset is arranged anew.
         self._arranged = partial(arrange, targets=len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)

@@ -20,6 +20,7 @@ __all__ = [
     "Coordinate",
     "Times",
     "align",
+    "check_direction",
     "check_equal",
     "check_nested",
     "check_order",
@@ -344,6 +345,20 @@ def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -
             f"patches at the same elements lie in different places along {name!r}: element {at} is {coarse.at(at)} in "
             f"{coarse.url}, and element {at * factor} is {fine.at(at * factor)} in {fine.url}; store both in one order "
             f'and on nested grids, or accept this with align="index"'
+        )
+
+
+def check_direction(name: str, one: Coordinate, other: Coordinate) -> None:
+    """Raise for coordinates with the same values in reverse: other places are the user's choice, reversed ones are not.
+
+    Raises:
+        Unusable: One ascends, and the other has the same values in descending order.
+
+    """
+    if np.allclose(one.values, other.values[::-1]) and not np.allclose(one.values, other.values):
+        raise Unusable(
+            f"the arrays have opposite directions along {name!r}: {one.shown} in {one.url} and {other.shown} in "
+            f'{other.url}; store both in one order, or flip one by transform= and pass align="index"'
         )
 
 
