@@ -1,6 +1,7 @@
 """Several stores are read as one array: as xarray concatenates them, bit by bit, whatever their lengths and chunks."""
 
 import pickle
+import re
 import shutil
 import tempfile
 import warnings
@@ -312,6 +313,20 @@ def test_units_of_each_store_are_decoded_and_one_time_a_store_is_a_series():
         made = dataset(urls, align="coordinates", offsets=(0, 1))
         assert made.coordinates["time"].tolist() == [int(START + n * DAY) for n in range(6)]
         assert len([*made]) == 5
+
+
+def test_units_of_values_that_differ_are_told(recwarn):
+    kelvin, celsius = year(0, 4), year(4, 4)
+    for days, unit in ((kelvin, "K"), (celsius, "degC")):
+        days.t2m.attrs["units"] = unit
+    with written(kelvin, kelvin.assign_coords(time=celsius.time)) as urls:
+        dataset(urls)
+    assert not recwarn.list
+    with written(kelvin, celsius) as urls:
+        dataset(urls)
+    [told] = recwarn.list
+    assert re.fullmatch(r"units of \S+ are 'K', and of \S+ 'degC': values are joined as they are", str(told.message))
+    assert told.filename == __file__
 
 
 def test_irregular_times_have_no_gaps_and_one_store_alone_is_a_series():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,7 @@ def joined_along(
     for name, array in first.items():
         parts = [each[name] for each in stores]
         if stacks or along in dims_of(array.layout):
+            _warn_of_units(parts)
             found[name] = _one(cannot, parts, along, stacked=stacks)
         else:
             _check_same(cannot, parts, "")
@@ -155,6 +157,21 @@ def _one(cannot: str, parts: Sequence[StoredArray], along: str, *, stacked: bool
         )
     layout = replace(layout, shards=None, runs={axis: runs})
     return parts[0]._replace(layout=layout, stored=tuple(parts), along=axis, stacked=stacked)
+
+
+def _warn_of_units(parts: Sequence[StoredArray]) -> None:
+    """Warn of arrays whose units differ: they are spelled in many ways, so this may be no mistake."""
+    units = [(str(each.layout.attributes.get("units", "")).strip(), each.url) for each in parts]
+    if " since " in units[0][0]:
+        # Times, which are decoded by the units of each store.
+        return
+    for unit, url in units:
+        if unit != units[0][0]:
+            warnings.warn(
+                f"units of {units[0][1]} are {units[0][0]!r}, and of {url} {unit!r}: values are joined as they are",
+                stacklevel=7,
+            )
+            return
 
 
 def _with(sizes: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
