@@ -315,7 +315,7 @@ def test_units_of_each_store_are_decoded_and_one_time_a_store_is_a_series():
         assert len([*made]) == 5
 
 
-def test_units_of_values_that_differ_are_told(recwarn):
+def test_stores_whose_values_have_several_units_get_a_warning(recwarn):
     kelvin, celsius = year(0, 4), year(4, 4)
     for days, unit in ((kelvin, "K"), (celsius, "degC")):
         days.t2m.attrs["units"] = unit
