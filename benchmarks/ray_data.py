@@ -107,7 +107,8 @@ def written():
 took("saving", written)
 size = sum(path.stat().st_size for path in kept.rglob("*") if path.is_file())
 took("restoring", written)
-print(json.dumps([counts, found, size]))
+# Not printed: Ray prints, too.
+Path(folder, "found.json").write_text(json.dumps([counts, found, size]))
 """
 
 
@@ -141,7 +142,7 @@ def measure(cluster: RayCluster, options: argparse.Namespace) -> None:
         done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"failed: {done.stderr[-2000:]}")
-    counts, times, theirs_bytes = json.loads(done.stdout.strip().rpartition("\n")[2])
+        counts, times, theirs_bytes = json.loads(Path(folder, "found.json").read_text())
     seconds = {name: median(wall_s for wall_s, _ in each) for name, each in times.items()}
     rates = {name: counts[name] / seconds[name] for name in ("samples", "downloads", "binary")}
     print(f"{_LATE_MS} ms, two workers: penstock.ray.read {rates['samples']:,.0f} objects/s, ", end="")
