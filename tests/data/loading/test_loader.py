@@ -66,7 +66,7 @@ def position(loader: ps.DataLoader) -> tuple[int, int]:
         ({"prefetch_factor": 2, "num_workers": 1}, "prefetch_factor"),
         ({"sampler": [1], "num_workers": 1}, "sampler"),
         ({"batch_sampler": [[1]]}, "batch_sampler"),
-        ({"order": ps.Lanes(lanes=2)}, r"order is not .* write shuffle=Lanes\(.*lanes=2"),
+        ({"order": ps.Lanes(lanes=2)}, r"order is not .* give shuffle= an order such as ps\.BlockShuffle"),
         ({"block_bytes": 1 << 20}, r"write shuffle=ps\.BlockShuffle\(block_bytes=1048576\)"),
     ],
     ids=lambda value: re.sub(r"\W+", "-", str(value)),

@@ -150,7 +150,7 @@ def test_views_are_sent_again_after_a_failure_with_the_same_bytes(sizes):
         assert b"".join(bodies[number][attempt] for number in sorted(bodies)) == whole
 
 
-def test_only_bytes_are_sent_from_their_own_memory():
+def test_bytes_are_sent_without_a_copy_and_other_buffers_are_copied():
     answered, whole = threading.Event(), _bytes(2 * PART)
 
     def part(_received, _send, _answer):

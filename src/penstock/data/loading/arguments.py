@@ -1,4 +1,4 @@
-"""Arguments of a loader: checks of its own, and of those that PyTorch's loader has."""
+"""Checks of a loader's arguments: its own, and those of PyTorch's loader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…,
 _INSTEAD: dict[str, tuple[object, str]] = {
     "batch_sampler": (None, _ORDERED),
     "generator": (None, _ORDERED),
-    "order": (None, ": write shuffle={!r}"),
+    "order": (None, ": write shuffle=True, or give shuffle= an order such as ps.BlockShuffle()"),
     "block_bytes": (None, ": write shuffle=ps.BlockShuffle(block_bytes={!r})"),
     "sampler": (None, _ORDERED),
     "prefetch_factor": (None, ": write prefetch={!r}"),

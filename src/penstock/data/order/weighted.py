@@ -205,7 +205,7 @@ def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
     """Return the weight of each sample.
 
     Raises:
-        Unusable: They are no numbers that are 0 or more, or their sum is 0 or out of range.
+        Unusable: A weight is negative or not a number, all are 0, or the greatest is out of range.
 
     """
     try:

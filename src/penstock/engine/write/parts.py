@@ -273,7 +273,7 @@ class Parts:
     def most_bytes(self, size: int) -> int:
         """Return how many bytes may be held at once, in parts of ``size`` bytes.
 
-        Two parts are always allowed, one to fill and one in flight, whatever other processes of the machine hold.
+        Two parts are always allowed, even if other processes use up the memory: one to fill and one in flight.
         """
         return max(self._window.bytes_limit, 2 * size)
 
