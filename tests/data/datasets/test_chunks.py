@@ -37,6 +37,24 @@ def test_chunks_of_two_windows_are_read_once_while_chunks_are_decoded_ahead(tmp_
     assert reading.counts.requests == len(runs_of(dataset.catalog, order).starts) - 1
 
 
+def test_next_window_is_requested_once_there_is_memory_for_it_and_not_when_it_is_due(tmp_path, monkeypatch):
+    # Two windows of 100 blocks, and 40 blocks of the third.
+    monkeypatch.setattr(runs, "_AHEAD_BYTES", 400_000)
+    (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(6000)]))
+    dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
+    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
+    samples = order.epoch(6000, seed=0, epoch=0)(np.arange(6000)).tolist()
+    reading = dataset.ordered(order).reading((samples[at : at + 32] for at in range(0, 6000, 32)), 1)
+    for item in reading:
+        item.make()
+        for read in [*reading._ahead._reads]:
+            reading._ahead._inbox.wait(read)
+        while (chunk := reading.ahead()) is not None:
+            chunk.make()
+        if item.size:
+            assert reading._ahead._reads or not reading._to_read, "chunks are known, and none is being read"
+
+
 def _begun(folder):
     """Return a reading that has sent its first requests, and the number of chunks that its first batch needs."""
     (folder / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))

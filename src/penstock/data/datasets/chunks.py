@@ -158,8 +158,8 @@ class ChunkReading(Reading, Generic[V]):
                 self._extend()
         # Looking ahead only when the next reads are sent would release chunks that samples beyond the frontier need.
         self._look_ahead()
-        if not self._to_take:
-            self._ahead.refill()
+        # Also while chunks wait to be decoded: they may be such as were not requested yet.
+        self._ahead.refill()
         if self._to_take and self._is_due(self._to_take[0]):
             return self._prepared(self._to_take.popleft())
         with self._lock:
