@@ -87,6 +87,17 @@ def test_samples_keep_their_batches_and_places(batches, together):
     assert all(each.closed for each in readings)
 
 
+def test_samples_of_a_joint_reading_within_another_keep_their_places():
+    members = [
+        Member(lambda batches, _: joined(batches, [16, 16])[0], 1, (0,)),
+        Member(lambda batches, _: Lists("c", batches, 16), 1, (1,)),
+    ]
+    batch = [0, 2, 5, 1, 3, 8, 9, 2]
+    reading = JointReading(members, [batch] * 2, lambda given: ([int(each > 7) for each in given], given), 1)
+    expected = [("c", each) if each > 7 else ("ab"[each % 2], each // 2) for each in batch]
+    assert [*in_lists(reading)] == [expected] * 2
+
+
 def test_items_cover_each_place_once_batch_by_batch():
     reading, _ = joined([[0, 1, 2, 3, 4, 6, 8, 9, 5], [0, 2, 4]], [16, 16])
     items = [item for item in reading if item.size]

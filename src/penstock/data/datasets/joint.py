@@ -146,12 +146,11 @@ class JointReading(Reading):
             each.reading(self._feed.of(number), workers * each.share) for number, each in enumerate(members)
         ]
         self._begun: set[int] = set()
-        # Of the current batch: the member of each sample, -1 once that is taken; the places of each member's samples,
-        # and how many of these are taken; the number of each sample's dataset.
+        # Of the current batch: the member of each sample, -1 once that is taken; the places of each member's samples;
+        # the number of each sample's dataset.
         self._turn: list[int] = []
         self._places: dict[int, list[int]] = {}
         self._numbers: list[int] = []
-        self._done: list[int] = [0] * len(members)
         self._batch, self._slot = -1, 0
         self._counts = ReadCounts()
 
@@ -175,10 +174,10 @@ class JointReading(Reading):
         item = next(self._readings[member])
         if not item.size:
             return item
-        _, _, _, url, make, samples, _ = item
-        done = self._done[member]
-        self._done[member] = after = done + item.length
-        slots = tuple(self._places[member][done:after])
+        _, first, _, url, make, samples, inner = item
+        places = self._places[member]
+        # A member that is a joint reading itself returns items whose samples are no neighbours.
+        slots = tuple(map(places.__getitem__, inner)) if inner else tuple(places[first : first + item.length])
         for slot in slots:
             turn[slot] = -1
         self._feed.taken += len(slots)
@@ -219,7 +218,6 @@ class JointReading(Reading):
                 next(self._readings[number], None)
             raise StopIteration
         (self._turn, self._places, self._numbers), self._slot = feed.turns.popleft(), 0
-        self._done = [0] * len(self._readings)
         self._batch += 1
         for member in self._places.keys() - self._begun:
             # All datasets of a batch read at the same time.
