@@ -56,7 +56,20 @@ def test_other_keys(tmp_path):
     assert [each.fields for each in ps.MapDataset(packed)] == [("0.jpg", "0.txt", "1.jpg")]
 
 
+def test_prefix_of_shards_is_packed_by_its_samples_or_as_files_that_are_asked_for(tree, tmp_path):
+    ps.pack(tree, tmp_path / "first")
+    with pytest.raises(Unusable, match=r"ps\.MapDataset\.from_shards"):
+        ps.pack(tmp_path / "first", tmp_path / "second")
+    packed = ps.pack(tmp_path / "first", tmp_path / "second", include="**/*.tar")
+    assert packed.format.name == "tar"
+    assert ps.MapDataset(packed)[0].fields == ("tar",)
+
+
 def test_sources_that_cannot_be_packed(tree, tmp_path):
+    for given in ({"url": tmp_path / "none"}, {"url": tree, "exclude": "**"}):
+        with pytest.raises(NotFound, match="no objects there") as caught:
+            ps.pack(given.pop("url"), tmp_path / "x", **given)
+        assert "allow_empty" not in str(caught.value)
     with pytest.raises(Unusable, match="got a list"):
         ps.pack([str(tree)], tmp_path / "to")
     with pytest.raises(Unusable, match="one by one"):

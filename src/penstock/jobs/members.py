@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.scan import absent
 from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.shards.encode import check_member
+from penstock.data.shards.registry import suffixes
 from penstock.errors import Damaged, Unusable
 from penstock.source import open_source
 from penstock.values import Span, as_folder
@@ -58,6 +60,8 @@ _IMAGES = {
     *("tiff", "webp"),
 }
 _DIGITS = 9  # of the name of a sample without a key
+# Files that lie beside shards.
+_BESIDE = ("index.catalog", "pack.json", "index.json")
 
 
 def is_image(field: str) -> bool:
@@ -143,7 +147,11 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
         source, key = open_source(given, store)
         # A path has no slash at its end, and names begin below the directory.
         url = source.url(as_folder(key))
-        catalog = Catalog.scan(url, include=include, exclude=exclude, progress=progress, store=store)
+        catalog = Catalog.scan(url, include=include, exclude=exclude, allow_empty=True, progress=progress, store=store)
+        if not len(catalog):
+            raise absent(source, as_folder(key), os.fspath(given), chosen=bool(include or exclude))
+        if not include:
+            _refuse_shards(catalog)
         return ObjectMembers(catalog, form, store)
     if any(globs):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
@@ -156,14 +164,29 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
     if isinstance(given, Catalog):
         return DatasetMembers(MapDataset(given, store=store), form)
     if not isinstance(given, CatalogDataset):
-        raise Unusable(
-            f"source must be a URL, a Catalog or a dataset of one, got a {type(given).__name__}: pack the datasets of "
-            "ps.concat one by one"
-        )
+        parts = ": pack the datasets of ps.concat one by one" if hasattr(given, "parts") else ""
+        raise Unusable(f"source must be a URL, a Catalog or a dataset of one, got a {type(given).__name__}{parts}")
     plain = given.catalog.format is None and not given.catalog.fields
     if plain and given.transform is None and not given.overrides:
         return ObjectMembers(given.catalog, form, store, given.spans([])[0])
     return DatasetMembers(given, form)
+
+
+def _refuse_shards(catalog: Catalog) -> None:
+    """Refuse a prefix of nothing but shards, since whole files would become samples.
+
+    Raises:
+        Unusable: All objects have names of shards, or of files that lie beside them.
+
+    """
+    ends = tuple(suffixes())
+    names = (span.key.lower().rpartition("/")[2] for span in catalog.spans(range(len(catalog))))
+    if all(name.endswith(ends) or name in _BESIDE for name in names):
+        raise Unusable(
+            'cannot pack samples of shards by their prefix: pass ps.MapDataset.from_shards(…), or include="**" to pack '
+            "whole files as samples",
+            url=catalog.root + catalog.base,
+        )
 
 
 class ObjectMembers(Members):

@@ -238,7 +238,8 @@ class Store:
         mine = self.options
         kind: type = type(options)
         if not issubclass(kind, StoreOptions):
-            message = f"store= must be StoreOptions or {mine.__name__}, got {kind.__name__}"
+            named = " or ".join(dict.fromkeys((StoreOptions.__name__, mine.__name__)))
+            message = f"store= must be {named}, got {kind.__name__}"
             raise ConfigError(message)
         if mine is not kind and not (mine is not StoreOptions and isinstance(options, mine)):
             if not (issubclass(mine, kind) or self.any_options):

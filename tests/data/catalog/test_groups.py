@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.errors import ManifestError, StateMismatch, Unusable
+from penstock.errors import ManifestError, NotFound, StateMismatch, Unusable
 from tests.amounts import examples
 from tests.data.catalog.test_saved import _parts, _put, _sealed
 
@@ -104,6 +104,9 @@ def test_sample_without_a_field_stays_with_missing_none():
         (("a.jpg",), {"group": "("}, r"group must be .* a rule or a regular expression"),
         (("a.jpg",), {"group": 5}, "a regular expression with the groups key and field, or a function, got 5"),
         (("a.jpg",), {"group": lambda name: name}, r"must return \(key, field\)"),
+        (("a.jpg",), {"group": lambda name: name / 0}, r"function group= fails for 'a\.jpg': TypeError"),
+        (("a.jpg",), {"group": lambda _: None, "missing": "drop"}, "group must return a key"),
+        (("a.jpg", "a.txt"), {"fields": ("jgp",)}, "some of those that occur, 'jpg', 'txt'"),
         (("a.jpg",), {"fields": "jpg"}, "names of several fields"),
         (("a.jpg",), {"fields": ()}, "must be different names"),
         (("a.jpg",), {"fields": ("jpg", "jpg")}, "must be different names"),
@@ -113,6 +116,15 @@ def test_sample_without_a_field_stays_with_missing_none():
 def test_misuse_is_refused(names, arguments, match):
     with pytest.raises(Unusable, match=match):
         catalog(*names).with_groups(**{"group": "stem"} | arguments)
+
+
+@pytest.mark.parametrize(("missing", "fields"), [("drop", ("jpg", "jsn")), ("none", ("jgp", "jsn"))])
+def test_scan_without_a_sample_is_refused(tmp_path, missing, fields):
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    how = {"group": "stem", "fields": fields, "missing": missing}
+    with pytest.raises(NotFound, match=f"'{fields[0]}' and 'jsn', with missing='{missing}'"):
+        Catalog.scan(tmp_path, **how)
+    assert len(Catalog.scan(tmp_path, allow_empty=True, **how)) == 0
 
 
 def test_scan_refuses_fields_without_a_group():
@@ -253,6 +265,8 @@ class TestJoin:
             ({}, {}, "join takes a mapping"),
             ({"image": 5}, {}, "'image' must be a Catalog"),
             ({"image": IMAGES, "mask": MASKS}, {"on": 5}, "on must be"),
+            ({"image": IMAGES, "mask": MASKS}, {"on": "steam"}, "on must be \"stem\", a regular .* got 'steam'"),
+            ({"image": IMAGES, "mask": catalog("x.tif")}, {"missing": "drop"}, "no key of 'image', such as '1'"),
             ({"image": IMAGES, "mask": MASKS}, {"on": r"(?P<key>\d)\.png"}, "4 entries of 'mask' have no key"),
             ({"image": IMAGES, "mask": MASKS}, {"on": {"image": "stem"}}, "mask is only in one of the two"),
             ({"image": IMAGES, "mask": MASKS}, {"on": ["1"]}, "one key .* for each of its 3 entries"),

@@ -6,7 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog.shards import expanded
-from penstock.errors import Changed, Damaged, InvalidURL, NotFound, Unsupported, Unusable
+from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from tests.data.shards.archives import tar
 
 
@@ -44,6 +44,7 @@ def test_glob_with_a_format_takes_any_name(folder):
     assert len(ps.Catalog.from_shards(f"{folder}/train-*", format="tar")) == 15
     assert len(ps.Catalog.from_shards(f"{folder}/train-*")) == 10
     assert len(ps.Catalog.from_shards(folder, format="tar")) == 10
+    assert len(ps.Catalog.from_shards(folder / "train-00002-of-00003", format="tar")) == 5
 
 
 def test_single_shard_and_order_of_a_list(folder):
@@ -56,7 +57,12 @@ def test_single_shard_and_order_of_a_list(folder):
     ("urls", "error", "says"),
     [
         ("{}/none/", NotFound, "no objects there"),
-        ("{}/index*", NotFound, "none of the 1 objects is a shard"),
+        ("{}/test-*.tar", NotFound, r"no objects there: (?!.*literal).*/test-\]"),
+        (
+            "{}/index*",
+            NotFound,
+            "none of the 1 objects is a shard .*; for shards of other names, pass a glob",
+        ),
         ("{}/tokens.bin", NotFound, "ps.TokenDataset.from_shards reads files of tokens"),
         ("{}/train-{{00..03}}.tar", NotFound, "train-03.tar"),
         ("{}/train-{{00..}}.tar", InvalidURL, "neither numbers"),
@@ -72,7 +78,36 @@ def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
         ps.Catalog.from_shards(urls.format(folder))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"fields": ("jpg", "txt"), "missing": "drop"}, NotFound, r"in 3 shards with fields=\('jpg', 'txt'\)"),
+        ({"skip": "**"}, NotFound, r"with fields=\(\), .*skip="),
+        ({"key": lambda _: None}, NotFound, "and key=<function"),
+        ({"key": lambda name: name}, Unusable, r"key= must return \(key, field\), two str.*'c0/0000\.jpg'.*train-00"),
+        ({"key": lambda name: {}[name]}, Unusable, r"function key= fails for 'c0/0000\.jpg': KeyError"),
+        ({"skip": 5}, ConfigError, "skip must be a str"),
+        ({"index": 5}, Unusable, "index must be 'energon'"),
+    ],
+)
+def test_arguments_that_leave_no_sample_or_fail_are_refused(folder, arguments, error, says):
+    with pytest.raises(error, match=says):
+        ps.Catalog.from_shards(folder, **arguments)
+
+
+def test_shards_without_any_sample_are_refused(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar([]))
+    with pytest.raises(NotFound, match="no sample was found in 1 shard"):
+        ps.Catalog.from_shards(tmp_path)
+    assert len(ps.MapDataset.from_shards(tmp_path, allow_empty=True)) == 0
+    with pytest.raises(NotFound, match="no sample was found in 1 shard"):
+        ps.index(tmp_path, tmp_path / "saved.catalog", format="tar")
+
+
 def test_lists_that_cannot_be_meant_are_refused(folder):
+    for url in (f"{folder}/train-*.tar", f"{folder}/train-00.tar::{folder}/train-01.tar", f"{folder}/"):
+        with pytest.raises((NotFound, InvalidURL), match="names shards one by one"):
+            ps.Catalog.from_shards([url])
     with pytest.raises(NotFound, match="list of shards is empty"):
         ps.Catalog.from_shards([])
     with pytest.raises(InvalidURL, match="named twice"):

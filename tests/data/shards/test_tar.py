@@ -1,5 +1,6 @@
 """Tar files: the samples that tarfile finds, by ranges; what has no range of its own is refused by name."""
 
+import gzip
 import io
 import itertools
 import tarfile
@@ -146,6 +147,10 @@ def test_header_with_a_wrong_sum_is_refused():
 def test_compressed_file_is_refused_with_advice():
     with pytest.raises(Unsupported, match=r'format="tar\.gz"'):
         walked(TarFormat(), b"\x1f\x8b\x08" + bytes(2000))
+    # Shorter than a header, and zstd.
+    for kind, data in ("gzip", gzip.compress(b"x")), ("zstd", b"\x28\xb5\x2f\xfd" + bytes(2000)):
+        with pytest.raises(Unsupported, match=f"compressed with {kind}"):
+            walked(TarFormat(), data)
 
 
 @pytest.mark.parametrize(

@@ -531,7 +531,7 @@ def of_tar(uri: str, index_uri: str, access: Access) -> Catalog:
     url = access.url(uri)
     if index_uri and access.endpoint and parse(access.url(index_uri)).root != parse(url).root:
         raise WrongArgument(f"tar_uri and tar_index_uri must be in the same bucket, got {uri!r} and {index_uri!r}")
-    catalog = Catalog.from_shards([url], format=TarMembers(), progress=False, store=access.store)
+    catalog = Catalog.from_shards([url], format=TarMembers(), allow_empty=True, progress=False, store=access.store)
     return _full(catalog, "this archive has no files", uri).with_columns(number=np.arange(len(catalog)))
 
 

@@ -150,7 +150,7 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
             shards = _shards(urls)
             form = TarFormat(key=_KeyRule(select_files, rename_files))
             given = {parse(each).url: each for each in shards} if isinstance(shards, list) else {}
-            catalog = Catalog.from_shards(shards, format=form, progress=False, store=store)
+            catalog = Catalog.from_shards(shards, format=form, allow_empty=True, progress=False, store=store)
         if empty_check and not len(catalog):
             raise WrongArgument("the shards have no samples: pass empty_check=False to allow this")
         self._catalog, self._transform, self._store = catalog, _AsDict(given), store

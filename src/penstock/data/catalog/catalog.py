@@ -34,7 +34,7 @@ from penstock.data.catalog.saved import Saved, load, save
 from penstock.data.catalog.scan import Listing, absent, listed, scan
 from penstock.data.catalog.shards import added_shards, find_shards, indexed
 from penstock.engine.listing.select import globs
-from penstock.errors import Damaged, Unusable
+from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source
 from penstock.stores.urls import parse
@@ -119,8 +119,8 @@ class Catalog(Contents):
             The catalog, in UTF-8 byte order of the keys; of groups, in that of their first objects.
 
         Raises:
-            NotFound: No object was found, and ``allow_empty`` is not set. At most two more requests look for similar
-                names to suggest.
+            NotFound: No object or sample was found, and ``allow_empty`` is not set. At most two more requests look
+                for similar names to suggest.
             ConfigError: A glob is invalid.
             Unusable: An object has no label, or a group lacks a field.
 
@@ -139,11 +139,16 @@ class Catalog(Contents):
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
         catalog = cls(source.root, *found)
+        otherwise = "pass allow_empty=True to allow this"
         if not (allow_empty or len(catalog)):
-            otherwise = "pass allow_empty=True to allow this"
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
         if group is not None:
             catalog = catalog.with_groups(group, fields=fields, missing=missing)
+            if not (allow_empty or len(catalog)):
+                wanted = " and ".join(map(repr, catalog.fields))
+                raise NotFound(
+                    f"no sample has the fields {wanted}, with missing={missing!r}; {otherwise}", url=source.url(prefix)
+                )
         return catalog if labels is None else catalog.with_labels(labels)
 
     @classmethod
@@ -201,6 +206,7 @@ class Catalog(Contents):
         skip: str | Sequence[str] | None = None,
         labels: Rule | None = None,
         index: str | None = None,
+        allow_empty: bool = False,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -232,6 +238,7 @@ class Catalog(Contents):
                 ``"wds2idx"`` (DALI's ``x.idx``). Some headers of each shard are compared with its index, and every
                 other when it is read. The URL of a wids JSON file: shards are walked, and must have as many samples
                 as it says.
+            allow_empty: Return an empty catalog if the shards hold no sample.
             progress: Show a bar of shards and their bytes, where ``scan`` shows the number of objects.
             store: Options of the store, or the name of a profile; default: environment and profile.
 
@@ -239,7 +246,7 @@ class Catalog(Contents):
             The catalog: each entry is the byte range of a sample.
 
         Raises:
-            NotFound: There is no shard.
+            NotFound: There is no shard; or no sample, and ``allow_empty`` is not set.
             Damaged: A shard is not what its format says, a sample lacks a field, or a side index does not fit its
                 shard; the text names the place.
             Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).
@@ -255,7 +262,8 @@ class Catalog(Contents):
             check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
         shards = find_shards(urls, format, arguments, store).sided(index, store, labels=labels is not None)
-        return cls(shards.source.root, shards.base, indexed(shards, labels, progress=progress))
+        table = indexed(shards, labels, progress=progress, allow_empty=allow_empty)
+        return cls(shards.source.root, shards.base, table)
 
     @classmethod
     def open(
@@ -356,7 +364,7 @@ class Catalog(Contents):
             added = added_shards(source, prefix, form, keys[-1] if keys else b"")
             if not added.found:
                 return self
-            return self + Catalog(self.root, added.base, indexed(added, labels, progress=progress))
+            return self + Catalog(self.root, added.base, indexed(added, labels, progress=progress, allow_empty=True))
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             known = Beyond(keys[-1] if keys else b"")
             found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=known))

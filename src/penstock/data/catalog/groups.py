@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from penstock.data.catalog.column import Numbers, decode, encode, narrowest, pac
 from penstock.data.catalog.labels import names
 from penstock.data.catalog.rows import span_of
 from penstock.data.catalog.table import TableBuilder, gathered
-from penstock.data.shards.keys import rule_of
+from penstock.data.shards.keys import called, rule_of
 from penstock.errors import Unusable
 from penstock.values import common_folder
 
@@ -57,6 +58,8 @@ _MOST_FIELDS = 1024
 # Places for objects, for each object: 8 bytes each while samples are formed.
 _SPARSE = 64
 _QUOTED = 3
+# Objects whose fields an error names.
+_LOOKED_AT = 1000
 
 
 class Part(NamedTuple):
@@ -361,19 +364,16 @@ def grouped(found: Named, rule: GroupRule, fields: tuple[str, ...], missing: Mis
     samples, kinds = array("q"), array("q")
     keys: dict[str, int] = {}
     known = {field: number for number, field in enumerate(fields)}
-    split, strange = _splitting(rule), list[str]()
+    split = partial(called, rule, argument="group") if callable(rule) else _splitting(rule)
+    strange = list[str]()
     for name in found.names():
-        pair: Any = split(name)
+        pair = split(name)
         if pair is None and not callable(rule):
             strange.append(name)
         if pair is None or (fields and pair[1] not in known):
             samples.append(-1)
             kinds.append(-1)
             continue
-        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, str) for each in pair):  # noqa: PLR2004
-            raise Unusable(
-                f"group= must return (key, field), two str, or None for no sample, got {pair!r} for {name!r}"
-            )
         samples.append(keys.setdefault(pair[0], len(keys)))
         kinds.append(known.setdefault(pair[1], len(known)))
         if len(known) > _MOST_FIELDS:
@@ -397,8 +397,19 @@ def grouped(found: Named, rule: GroupRule, fields: tuple[str, ...], missing: Mis
         if np.count_nonzero(target >= 0) < len(mine):
             _refuse_twice([*keys], of[mine], [*known][number], found, rows[mine])
     places = complete([*keys], places, names_of_fields, missing)
+    if missing == "error" or not known:
+        _check_some(places, found, split)
     parts = {name: Part(found.root, found.base, bare(found.table)) for name in names_of_fields}
     return _table(found.table, places, parts, rule)
+
+
+def _check_some(places: NDArray[np.int64], found: Named, split: _Rule) -> None:
+    """Refuse a grouping that leaves no sample of some objects."""
+    if len(found.rows) and not places.size:
+        pairs = map(split, islice(found.names(), _LOOKED_AT))
+        there = _some(sorted({pair[1] for pair in pairs if pair is not None}))
+        advice = f"fields must be some of those that occur, {there}" if there else "group must return a key"
+        raise Unusable(f"none of the {len(found.rows)} objects is in a sample: {advice}")
 
 
 def _rows(rows: Rows) -> NDArray[np.int64]:
@@ -472,12 +483,16 @@ def keyed(found: Named, on: object, field: str) -> list[str | None]:
         if len(given) != len(found.rows) or not all(each is None or isinstance(each, str) for each in given):
             raise Unusable(f"on= of {field!r} must be one key (a str) for each of its {len(found.rows)} entries")
         return given
-    if not isinstance(on, str) and not callable(on):
+    try:
+        rule = key_of(on) if isinstance(on, str) or callable(on) else None
+    except Unusable:
+        rule = None
+    if rule is None:
         raise Unusable(
-            f'on must be "stem", a regular expression with the group key, a function of the name, or a list of keys, '
-            f"got {on!r}"
+            'on must be "stem", a regular expression with the group (?P<key>…), a function of the name, or a list of '
+            f"keys, got {on!r}"
         )
-    rule, lacking, keys = key_of(on), list[str](), list[str | None]()
+    lacking, keys = list[str](), list[str | None]()
     for name in found.names():
         keys.append(rule(name))
         if keys[-1] is None and not callable(on):
@@ -504,9 +519,7 @@ def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table
     for field, found in catalogs.items():
         keys, rows = keyed(found, on[field], field), _rows(found.rows)
         if field == fields[0]:
-            for key in keys:
-                if key is not None:
-                    numbers.setdefault(key, len(numbers))
+            numbers = {key: at for at, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
             places = np.full((len(fields), len(numbers)), -1, np.int64)
         mine = places[fields.index(field)]
         for key, row in zip(keys, rows.tolist(), strict=True):
@@ -517,6 +530,11 @@ def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table
                 raise Unusable(f"the key {key!r} occurs twice in {field!r}: {both[0]!r} and {both[1]!r}")
             mine[number] = row
     places = complete([*numbers], places, fields, missing)
+    if numbers and not places.size:
+        raise Unusable(
+            f"no key of {fields[0]!r}, such as {next(iter(numbers))!r}, is one in all of the other catalogs: pass "
+            "another on="
+        )
     parts = {name: Part(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
     rule = on[fields[0]]
     return _table(catalogs[fields[0]].table, places, parts, rule if isinstance(rule, str) or callable(rule) else "")

@@ -20,9 +20,11 @@ from penstock.data.catalog.stated import INDEX, check_strays, named_files, read_
 from penstock.data.catalog.table import Table, gathered, ranges_of
 from penstock.data.catalog.units import units_of
 from penstock.data.shards.format import Extents, Units
+from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.data.shards.tokens import TokenFile
+from penstock.display import counted
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.progress import bar
@@ -61,6 +63,7 @@ _MOST_URLS = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 _WILD = re.compile(r"[*?\[]")
+_SINGLE = "a list, and a pattern with braces, names shards one by one; a glob or a prefix is passed alone"
 # Formats of chunks whose values only an index.json describes.
 _LITDATA = ("litdata", "litdata.zst")
 
@@ -106,7 +109,7 @@ class Shards(NamedTuple):
         """
         if side is None:
             return self
-        if side.endswith(".json"):
+        if str(side).endswith(".json"):
             check_counted(self.format)
             source, key = open_source(side, store)
             try:
@@ -229,12 +232,21 @@ def find_shards(
             return _indexed(Shards(source, base, found, form), key)
     if form is not None and form.name in _LITDATA:
         raise Unusable(f'format="litdata" takes the URL of one folder, or of its {INDEX}; join several with ps.concat')
+    return _singly(patterns, form, arguments, store)
+
+
+def _singly(
+    patterns: Sequence[str], form: ShardFormat | None, arguments: Mapping[str, object], store: StoreOptions | str | None
+) -> Shards:
+    """Return the shards that URLs with braces name one by one; a HEAD for each."""
     places = [parse(each) for pattern in patterns for each in expanded(pattern)]
     if not places:
         raise NotFound("the list of shards is empty")
     if stray := [place.url for place in places if place.root != places[0].root]:
         raise InvalidURL(f"not in {places[0].root}: join datasets of several buckets with ps.concat", url=stray[0])
     keys = [place.key for place in places]
+    if folder := next((place.url for place in places if not place.key or place.key.endswith("/")), ""):
+        raise InvalidURL(f"{_SINGLE}, and this is a prefix", url=folder)
     if len(set(keys)) < len(keys):
         twice = next(key for at, key in enumerate(keys) if key in keys[:at])
         raise InvalidURL("the shard is named twice", url=places[0].at(twice).url)
@@ -242,7 +254,12 @@ def find_shards(
     for key in keys:
         is_shard(key, form)
     source, _ = open_source(places[0].root, store)
-    found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many(keys)]
+    try:
+        found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many(keys)]
+    except NotFound as error:
+        if any(_WILD.search(key) or "::" in key for key in keys):
+            error.message = f"{error.message}: {_SINGLE}"
+        raise
     return Shards(source, _folder(keys), found, form)
 
 
@@ -321,7 +338,7 @@ def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> t
     base, rows, found = _chosen(source, key, form)
     if not found:
         if not rows:
-            raise absent(source, fixed_part(key)[0] if _WILD.search(key) else key, given, chosen=False)
+            raise absent(source, fixed_part(key)[0] if _WILD.search(key) else key, _WILD.split(given)[0], chosen=False)
         ends = ", ".join(suffixes() if form is None else form.suffixes)
         raise NotFound(f"none of the {rows} objects is a shard ({ends}){_other(key, form)}", url=source.url(key))
     return base, found
@@ -330,10 +347,10 @@ def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> t
 def _other(key: str, form: ShardFormat | None) -> str:
     """Return what to do for a single object whose name is of another format; empty: nothing is known."""
     tokens = TokenFile.suffixes
-    if form is None:
-        return ": ps.TokenDataset.from_shards reads files of tokens" if key.endswith(tokens) else ""
-    if form.suffixes != tokens:
-        return ""
+    if form is None and key.endswith(tokens):
+        return ": ps.TokenDataset.from_shards reads files of tokens"
+    if form is None or form.suffixes != tokens:
+        return "; for shards of other names, pass a glob and format="
     return (
         ": ps.MapDataset.from_shards reads it"
         if is_shard(key, None)
@@ -353,8 +370,9 @@ def _chosen(
         name = table.keys.text(row)
         if chosen is not None and not chosen(name[len(base) :], 1):
             continue
-        # A glob chooses by itself; of a prefix with other objects, only shards are taken.
-        if is_shard(name, form) or (chosen is not None and form is not None):
+        # A glob, and the whole name of an object, choose by themselves; of a prefix only shards are taken.
+        exact = chosen is not None or (name == key and not isinstance(form, TokenFile))
+        if is_shard(name, form) or (exact and form is not None):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
     if any(each.size < 0 for each in found):
         found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([each.key for each in found])]
@@ -368,12 +386,29 @@ def _folder(keys: Sequence[str]) -> str:
 
 
 def indexed(
-    shards: Shards, labels: Rule | None, *, progress: bool | None, journal: ShardJournal | None = None
+    shards: Shards,
+    labels: Rule | None,
+    *,
+    progress: bool | None,
+    journal: ShardJournal | None = None,
+    allow_empty: bool = False,
 ) -> Table:
-    """Return ``index_shards``, with a bar of the shards and their bytes."""
+    """Return ``index_shards``, with a bar of the shards and their bytes.
+
+    Raises:
+        NotFound: There is no sample, and ``allow_empty`` is not set.
+
+    """
     size_bytes = sum(each.size for each in shards.found)
     with bar("indexing shards", len(shards.found), size_bytes, shown=progress) as count:
-        return index_shards(shards, labels, KeptWalks(count, journal))
+        table = index_shards(shards, labels, KeptWalks(count, journal))
+    if not (table.rows or allow_empty):
+        form, left = shards.format, ""
+        if isinstance(form, ArchiveFormat) and (form.wanted or form.skip or callable(form.key)):
+            left = f" with fields={form.fields}, missing={form.missing!r}, skip={form.skip} and key={form.key!r}"
+        message = f"no sample was found in {counted(len(shards.found), 'shard')}{left}"
+        raise NotFound(message, url=shards.source.url(shards.base))
+    return table
 
 
 def index_shards(shards: Shards, labels: Rule | None, walks: KeptWalks) -> Table:

@@ -50,6 +50,7 @@ _INSTEAD = {
     **dict.fromkeys(("num_workers", "prefetch", "decode_threads", "pin_memory", "device"), ": it is ps.DataLoader's"),
     "sampler": ": ps.DataLoader orders samples and shards them over ranks by itself; see its shuffle and place",
     "prefetch_factor": ": pass prefetch to ps.DataLoader",
+    "columns": ": pass fields=, the names of the columns of Parquet files, too",
     "endpoint_url": ": pass store=ps.S3Options(endpoint=…)",
 }
 
@@ -460,6 +461,7 @@ class CatalogDataset(ReadableDataset):
         skip: str | Sequence[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         index: str | None = None,
+        allow_empty: bool = False,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -487,6 +489,7 @@ class CatalogDataset(ReadableDataset):
             skip: Globs of the names of members that are left out.
             labels: Rule of classes: see ``Catalog.from_shards``.
             index: Side indexes of tar files, ``"energon"``, ``"wds2idx"`` or a URL: see ``Catalog.from_shards``.
+            allow_empty: Accept shards without samples.
             progress: Show a bar of shards and their bytes: see ``Catalog.scan``.
             store: As for the class.
 
@@ -494,7 +497,7 @@ class CatalogDataset(ReadableDataset):
             The dataset.
 
         Raises:
-            NotFound: There is no shard.
+            NotFound: There is no shard; or no sample, and ``allow_empty`` is not set.
             Damaged: A shard is not what its format says, or a sample lacks a field.
             Unsupported: A shard has something that cannot be read by its place.
             Unusable: An argument is invalid, or the format cannot be told.
@@ -514,6 +517,7 @@ class CatalogDataset(ReadableDataset):
             skip=skip,
             labels=labels,
             index=index,
+            allow_empty=allow_empty,
             progress=progress,
             store=store,
         )

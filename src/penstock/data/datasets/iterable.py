@@ -229,6 +229,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         skip: str | Sequence[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         index: str | None = None,
+        allow_empty: bool = False,
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
@@ -241,6 +242,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
             skip=skip,
             labels=labels,
             index=index,
+            allow_empty=allow_empty,
             progress=progress,
             store=store,
         )

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of, field_names
 from penstock.engine.listing.select import globs, selector
-from penstock.errors import Damaged, Unusable
+from penstock.errors import Damaged, PenstockError, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ArchiveFormat", "Grouping", "KeyRule", "Missing", "rule_of"]
+__all__ = ["ArchiveFormat", "Grouping", "KeyRule", "Missing", "called", "rule_of"]
 
 KeyRule: TypeAlias = "str | Callable[[str], tuple[str, str] | None]"
 Missing: TypeAlias = Literal["error", "drop", "none"]
@@ -58,6 +58,24 @@ def rule_of(key: KeyRule) -> Callable[[str], tuple[str, str] | None]:
         return None if found is None else (found["key"] or "", found["field"] or "")
 
     return matched
+
+
+def called(rule: Callable[[str], Any], name: str, argument: str) -> tuple[str, str] | None:
+    """Return the key and the field that a function of the user makes of a name; None leaves it out.
+
+    Raises:
+        Unusable: The function fails, or returns something else.
+
+    """
+    try:
+        pair = rule(name)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise Unusable(f"the function {argument}= fails for {name!r}: {error!r}") from error
+    if pair is None or (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(each, str) for each in pair)):  # noqa: PLR2004
+        return pair
+    raise Unusable(f"{argument}= must return (key, field), two str, or None for no sample, got {pair!r} for {name!r}")
 
 
 @lru_cache(maxsize=64)
@@ -104,7 +122,7 @@ class ArchiveFormat(ShardFormat):
         object.__setattr__(self, "fields", field_names(self.fields))
         if self.missing not in ("error", "drop", "none"):
             raise Unusable(f'missing must be "error", "drop" or "none", got {self.missing!r}')
-        object.__setattr__(self, "skip", globs(self.skip))
+        object.__setattr__(self, "skip", globs(self.skip, "skip"))
         rule_of(self.key)
 
     @property
@@ -117,12 +135,15 @@ class ArchiveFormat(ShardFormat):
 
         Raises:
             Damaged: The rule matches no such name.
+            Unusable: ``key`` is a function that fails: see ``called``.
 
         """
         if (name[:2] == "__" and _META.match(name)) or (self.skip and _selector(self.skip)(name, 1)):
             return None
+        if callable(self.key):
+            return called(self.key, name, "key")
         found = rule_of(self.key)(name)
-        if found is None and not callable(self.key):
+        if found is None:
             raise Damaged(
                 f"the member {name!r} at byte {offset} has no key and field by key={self.key!r}: leave it out "
                 "(skip=…), or pass another key="

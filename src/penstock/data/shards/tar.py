@@ -31,7 +31,7 @@ _plain = struct.Struct("<100s 24x 11s 13x 6s H c 188x B 166x").unpack_from
 _ENDING = 0x2000  # a zero and a space after the digits of the sum, as tar programs write them
 _UNDERSCORE, _SLASH = b"_/"  # numbers, because bytes in bytes raises an error within
 _USTAR = b"ustar\0"
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZERO = bytes(_BLOCK)
 _NAME_BYTES = 1 << 20  # limit of an extension: no file system has longer names
 _REGULAR = b"0\x007"
@@ -97,7 +97,10 @@ class TarFormat(ArchiveFormat):
         """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         grouping = Grouping(self)
         base = at = 0  # `view` has the bytes from `base` on; the next header is at `at`
-        view, step = memoryview(b""), _FIRST_BYTES
+        view, step = memoryview(b""), 2 * _FIRST_BYTES
+        if size:
+            view = yield Ask(0, min(size, step))
+            _check_first(view)
         while at < size:
             found = _member(view, at - base, at, size)
             if isinstance(found, int):
@@ -106,13 +109,12 @@ class TarFormat(ArchiveFormat):
                 if at > known:
                     start, step = at, _HEADER_BYTES
                 else:
-                    start, step = known, min(_MOST_BYTES, max(_FIRST_BYTES, 2 * step))
+                    start, step = known, min(_MOST_BYTES, 2 * step)
                 stop = min(size, max(found, start + step))
                 kept = view[at - base :] if at < known else view[:0]
                 if stop <= known:
                     raise Damaged(f"the tar file ends within the member at byte {at}")
                 more = yield Ask(start, stop)
-                _check_first(more, start)
                 view, base = memoryview(bytes(kept) + more) if len(kept) else more, at
                 continue
             if found is None:
@@ -195,10 +197,11 @@ def _other(data: memoryview, at: int) -> tuple[str, int, int, bytes]:
     return found.name, found.data, found.stop, found.kind
 
 
-def _check_first(data: memoryview, start: int) -> None:
-    if not start and data[:2] == _GZIP:
+def _check_first(data: memoryview) -> None:
+    kind = "gzip" if data[:2] == _GZIP else "zstd" if data[:4] == _ZSTD else ""
+    if kind:
         raise Unsupported(
-            'the tar file is compressed with gzip, so that no sample can be read by its place: pass format="tar.gz" '
+            f'the tar file is compressed with {kind}, so that no sample can be read by its place: pass format="tar.gz" '
             "with the URL of the file, or a glob; or write the samples into a tar or zip file with ps.pack"
         )
 

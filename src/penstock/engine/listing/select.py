@@ -45,12 +45,12 @@ def selector(
     return chosen
 
 
-def globs(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the globs of ``include``, ``exclude`` and the like. Raises ``ConfigError`` if one is not a str."""
+def globs(given: str | Iterable[str], name: str = "include/exclude") -> tuple[str, ...]:
+    """Return the globs of the argument ``name``. Raises ``ConfigError`` if one is not a str."""
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     for each in found:
         if not isinstance(each, str):
-            raise ConfigError(f"include/exclude must be a str, such as '*.jpg', or a list of str, got {each!r}")
+            raise ConfigError(f"{name} must be a str, such as '*.jpg', or a list of str, got {each!r}")
     return found
 
 
