@@ -81,12 +81,12 @@ LOADS = (
     Load("table", 1 << 30, 1, table=True),
     *(Load(f"fields{per}", 180 * 360 * 4, 2_000, fields=(per, 0)) for per in (1, 4, 32)),
     Load("fields-shards", 180 * 360 * 4, 2_000, fields=(1, 32)),
-    Load("shards", 70_000, 10_000, shards=500),
-    Load("shards-tiny", 10_000, 40_000, shards=4000),
+    Load("shards", 70_000, 20_000, shards=500),
+    Load("shards-tiny", 10_000, 140_000, shards=4000),
     Load("shards-many", 70_000, 10_000, shards=10),
     Load("parquet", 70_000, 10_000, rows=2500),
     Load("pairs", 100 << 10, 20_000, beside=1 << 10),
-    Load("tokens", 128 << 20, 8),
+    Load("tokens", 128 << 20, 16),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
