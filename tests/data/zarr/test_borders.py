@@ -203,7 +203,8 @@ def test_random_split_and_subsets_read_their_samples(fields):
         assert sorted(values) == sorted(float(samples[index][0]) for index in part.indices)
         found += values
         inner = ps.DataLoader(Subset(part, [3, 1, 2]), 4)
-        assert sum(len(batch) for batch in inner) == 3
+        chosen = sorted(float(samples[part.indices[number]][0]) for number in (3, 1, 2))
+        assert sorted(each for batch in inner for each in batch[:, 0].tolist()) == chosen
     assert sorted(found) == [float(3 * each) for each in range(62)]
     with pytest.raises(Unusable, match="as_map"):
         parts[0][0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from torch.utils.data import Dataset, Subset
@@ -332,9 +332,12 @@ def without_subsets(dataset: T) -> T | BatchableDataset:
         Unusable: A subclass of ``MapDataset`` overrides ``__len__`` or ``__iter__``; or samples of arrays overlap.
 
     """
-    if type(dataset) is not Subset:
-        return dataset
-    subset = cast("Subset[Any]", dataset)
-    whole = without_subsets(subset.dataset)
-    found = whole.subset(np.asarray(subset.indices)) if isinstance(whole, BatchableDataset) else None
+    whole: Any = dataset
+    indices: NDArray[np.int64] | None = None
+    while type(whole) is Subset:
+        own = np.asarray(whole.indices)
+        # A Subset of a Subset counts in the order of that one's indices, which a dataset of arrays does not keep.
+        indices = own if indices is None else own[positions(indices, len(own))]
+        whole = whole.dataset
+    found = whole.subset(indices) if indices is not None and isinstance(whole, BatchableDataset) else None
     return dataset if found is None else found

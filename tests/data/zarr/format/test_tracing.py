@@ -82,6 +82,15 @@ def test_labels_and_whole_datasets_are_selected(store, chunks):
     assert np.array_equal(pair[3][1], some.t.to_numpy()[[4, 5]])
 
 
+@pytest.mark.parametrize("chunks", ["auto", None])
+def test_values_that_xarray_does_not_decode_stay_as_stored(store, chunks):
+    raw = xr.open_zarr(store, consolidated=False, chunks=chunks, mask_and_scale=False)
+    [first, *_], [decoded, *_] = samples(raw), samples(opened(store, chunks))
+    assert np.array_equal(first["t"], raw.t[0].to_numpy())
+    assert np.array_equal(decoded["t"], first["t"] * 0.5)
+    assert np.array_equal(samples(raw.t, decode_cf=True)[0], decoded["t"])
+
+
 def test_select_counts_the_elements_of_the_selection(store):
     some = opened(store, None).t.isel(time=slice(4, 16, 2), y=[5, 1, 3])
     found = samples(some, select={"time": slice(1, 4), "y": [2, 0]})
@@ -104,9 +113,10 @@ def test_select_counts_the_elements_of_the_selection(store):
         (lambda ds: xr.concat([ds.t, ds.t], "time"), "computed by Dask"),
         (lambda ds: ds.t.load(), "no Zarr array"),
         (lambda ds: ds.t.astype("i8"), "computed by Dask"),
+        (lambda ds: ds.t.expand_dims("member"), r"computed by Dask \(expand_dims"),
         (lambda ds: ds.t.isel(time=xr.DataArray([1, 2], dims="p"), y=xr.DataArray([1, 2], dims="p")), "pass the URL"),
     ],
-    ids=["add", "where", "mean", "transpose", "chunk", "list", "concat", "load", "astype", "points"],
+    ids=["add", "where", "mean", "transpose", "chunk", "list", "concat", "load", "astype", "new", "points"],
 )
 def test_computed_variables_are_refused_by_name(store, make, words):
     with warnings.catch_warnings():

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import zarr
 from torch.utils.data import Subset
 
 import penstock as ps
@@ -51,6 +52,22 @@ def test_weights_of_two_dimensions_are_multiplied_and_select_keeps_its_own(field
     for times in (rare, rare[5:25]):
         found = Counter(firsts(whole.weighted({"time": times, "lat": [1, 1, 0, 0, 0, 0, 0, 0]}, epoch_samples=8)))
         assert found == {(7, 2): 2, (9, 2): 6}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_weights_of_arrays_aligned_by_coordinates_are_of_the_common_ones(tmp_path, reverse):
+    arrays = {}
+    for name, hours in (("a", range(20)), ("b", range(12, 30, 2))):
+        group = zarr.open_group(tmp_path / name, mode="w")
+        for each in ("time", "t"):
+            values = np.array(hours)[::-1] if reverse else np.array(hours)
+            group.create_array(each, data=values, dimension_names=("time",))
+        arrays[name] = str(tmp_path / name / "t")
+    common = [18, 16, 14, 12] if reverse else [12, 14, 16, 18]
+    for select, weights in (({}, [0, 0, 1, 0]), ({"time": slice(1, 4)}, [0, 0, 1, 0]), ({"time": [2]}, [1])):
+        given = {"dims": "time", "align": "coordinates", "shuffle": True, "select": select}
+        found = {int(each["b"]) for each in ps.ZarrDataset(arrays, **given).weighted({"time": weights})}
+        assert found == {common[2]}
 
 
 def test_each_chunk_is_read_once_on_any_ranks(field):

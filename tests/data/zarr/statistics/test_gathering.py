@@ -167,6 +167,13 @@ def test_saved_statistics_go_on_after_an_error_and_are_not_read_again(tmp_path, 
         dataset.statistics("level", save=tmp_path / "s.json")
 
 
+def test_saved_statistics_of_values_decoded_otherwise_are_refused(tmp_path):
+    write(tmp_path / "a", np.arange(4, dtype="f4"), ("time",), attributes={"_FillValue": 3.0})
+    assert ps.ZarrDataset(tmp_path / "a").statistics(save=tmp_path / "s.json")[""].max == 2
+    with pytest.raises(Unusable, match="the file has statistics of other arrays"):
+        ps.ZarrDataset(tmp_path / "a", decode_cf=False).statistics(save=tmp_path / "s.json")
+
+
 def test_series_of_stores_have_statistics_of_all(tmp_path):
     values = field((20, 5, 8))
     for number, (start, stop) in enumerate(((0, 7), (7, 8), (8, 20))):

@@ -45,6 +45,7 @@ class Opened(NamedTuple):
         given: These options, or the name of a profile; None if the store was created without.
         forbidden_is_missing: The option of that name of Penstock's own store.
         chosen: Elements that a selection of xarray takes, by name of the array and dimension.
+        decodes: Whether a variable of xarray decodes values by CF, by name.
 
     """
 
@@ -55,6 +56,7 @@ class Opened(NamedTuple):
     given: object = None
     forbidden_is_missing: bool = False
     chosen: Mapping[str, Mapping[str, Elements]] = {}
+    decodes: Mapping[str, bool] = {}
 
 
 def reader_of(store: Any) -> Callable[[str, int, int | None], bytes | None]:  # noqa: ANN401  a store of zarr's
@@ -105,6 +107,7 @@ def arrays_of(value: object) -> Opened:
         raise Unusable(f"neither an array or group of zarr nor a dataset or array of xarray: {type(value).__name__}")
     arrays, stores, described = Arrays(), list[Any](), dict[str, Any]()
     chosen: dict[str, dict[str, Elements]] = {}
+    decodes = dict[str, bool]()
     # In order of names: zarr lists a group in the order of responses, which differs between processes.
     for name, array, view in sorted(_named(value, kind), key=itemgetter(0)):
         if isinstance(array, PenstockError):
@@ -118,6 +121,7 @@ def arrays_of(value: object) -> Opened:
         arrays.put(name, as_folder(where.path), document, document.get("attributes") or {}, str(where))
         if view is not None and name in arrays:
             arrays[name], chosen[name] = view.of(arrays[name])
+            decodes[name] = view.decodes
         if not any(where.store == each for each in stores):
             stores.append(where.store)
     for name, attributes in described.items():
@@ -126,14 +130,15 @@ def arrays_of(value: object) -> Opened:
         raise Unusable(f"these variables lie in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
     if kind == "array" and "" in arrays.refused:
         raise arrays.refused[""]
-    return _in_store(arrays, stores[0] if stores else None)._replace(chosen=chosen)
+    return _in_store(arrays, stores[0] if stores else None)._replace(chosen=chosen, decodes=decodes)
 
 
 class _View(NamedTuple):
-    """Dimensions of a variable of xarray, and its elements along each dimension of the array that it reads."""
+    """Dimensions of a variable of xarray, its elements along each dimension of the array, and whether it decodes."""
 
     dims: tuple[str, ...]
     elements: tuple[Elements, ...]
+    decodes: bool
 
     def of(self, layout: Layout) -> tuple[Layout, dict[str, Elements]]:
         """Return the layout with the names of xarray, which may be others, and the elements that a selection takes."""
@@ -201,8 +206,10 @@ def _named(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | None]]:  #
     variables = {"": getattr(value, "variable", value)} if kind == "array" else value.data_vars
     for name, variable in variables.items():
         found = traced(getattr(variable, "variable", variable))
-        view = _View(tuple(map(str, variable.dims)), found.chosen) if isinstance(found, Traced) else None
-        yield str(name), found.array if isinstance(found, Traced) else found, view
+        if isinstance(found, Traced):
+            yield str(name), found.array, _View(tuple(map(str, variable.dims)), found.chosen, found.decodes)
+        else:
+            yield str(name), found, None
 
 
 def _in_store(arrays: Arrays, store: Any) -> Opened:  # noqa: ANN401  a store of zarr's, or None

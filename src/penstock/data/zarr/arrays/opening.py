@@ -200,10 +200,15 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
         return _virtual(of_manifests(manifests, manner.store), what, manner)
     found = arrays_of(given)
     chosen = _sampled(found.arrays, what)
+    # The values are those of the object: of xr.open_zarr(…, mask_and_scale=False), as they are stored.
+    decode_cf = {
+        name: False if manner.decode_cf is None and not found.decodes.get(name, True) else manner.decode_cf
+        for name in chosen
+    }
     if not found.url:
         through = foreign_objects(found.store)
         return {
-            name: StoredArray.of(through.source, layout, through, decode_cf=manner.decode_cf)._replace(
+            name: StoredArray.of(through.source, layout, through, decode_cf=decode_cf[name])._replace(
                 chosen=found.chosen.get(name, {})
             )
             for name, layout in chosen.items()
@@ -228,7 +233,7 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
             source,
             layout,
             OwnObjects(source, document=layout.document_key, forbidden_is_missing=forbidden),
-            decode_cf=manner.decode_cf,
+            decode_cf=decode_cf[name],
         )._replace(chosen=found.chosen.get(name, {}))
         for name, layout in moved.items()
     }

@@ -26,6 +26,8 @@ _LAYERS = {
     *("MemoryCachedArray", "CopyOnWriteArray", "LazilyIndexedArray", "ZarrArrayWrapper", "NativeEndiannessArray"),
     *("_ElementwiseFunctionArray", "BoolTypeArray", "ImplicitToExplicitIndexingAdapter"),
 }
+# Those that decode values by CF.
+_DECODING = {"_ElementwiseFunctionArray", "BoolTypeArray"}
 _KEYS = {"BasicIndexer", "OuterIndexer"}
 # Functions of Dask's graphs that take elements and change none.
 _GETTERS = {"getter", "getter_nofancy", "getter_inline", "getitem", "_getitem"}
@@ -41,11 +43,13 @@ class Traced(NamedTuple):
     Attributes:
         array: The array.
         chosen: For each dimension of the array: the elements that the variable has; a number for a dropped dimension.
+        decodes: Whether the variable decodes values by CF: not with ``mask_and_scale=False``, for one.
 
     """
 
     array: Any
     chosen: tuple[Elements, ...]
+    decodes: bool
 
 
 def traced(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of xarray
@@ -61,8 +65,9 @@ def traced(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of x
         later = _taken(layer, graph, root, lazy.shape)
         layer = lazy
     chosen: list[Elements] | None = None
+    decodes = False
     while type(layer).__name__ in _LAYERS:
-        key = getattr(layer, "key", None)
+        key, decodes = getattr(layer, "key", None), decodes or type(layer).__name__ in _DECODING
         if key is not None:
             if type(key).__name__ not in _KEYS:
                 return Unusable(f"this variable of xarray is a selection of points of a Zarr array: {_ADVICE}")
@@ -72,7 +77,7 @@ def traced(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of x
     if hasattr(layer, "store_path") and hasattr(layer, "metadata"):
         whole: list[Elements] = [range(size) for size in layer.shape]
         found = whole if chosen is None else chosen
-        return Traced(layer, tuple(found if later is None else _composed(found, later)))
+        return Traced(layer, tuple(found if later is None else _composed(found, later)), decodes)
     source = variable.encoding.get("source")
     words = f"it was opened from {source}; " if source else ""
     return Unusable(f"this variable of xarray is {type(layer).__name__}, and no Zarr array: {words}{_ADVICE}")
@@ -116,6 +121,9 @@ def _root(graph: Mapping[Any, Any]) -> tuple[Any, list[str]]:
         if function is not None:
             name = getattr(function, "__name__", type(function).__name__)
             other |= {name} - _GETTERS
+            # Of a list of elements, the index may be another task.
+            if name in _GETTERS and isinstance(index := _arguments(task)[1], tuple):
+                other |= {"expand_dims" for each in index if each is None}
         elif type(value).__name__ in _LAYERS:
             roots.append(key)
         elif type(task).__name__ != "Alias":
@@ -128,6 +136,12 @@ def _root(graph: Mapping[Any, Any]) -> tuple[Any, list[str]]:
 
 def _function(task: Any) -> Any:  # noqa: ANN401  a task of Dask, or a tuple in versions before 2024.12
     return getattr(task, "func", task[0] if isinstance(task, tuple) and task and callable(task[0]) else None)
+
+
+def _arguments(task: Any) -> tuple[Any, Any]:  # noqa: ANN401  as above
+    """Return what a task takes elements of, and which."""
+    source, index = (task[1:] if isinstance(task, tuple) else task.args)[:2]
+    return source, index
 
 
 def _taken(array: Any, graph: Mapping[Any, Any], root: Any, shape: Sequence[int]) -> list[Elements]:  # noqa: ANN401
@@ -155,7 +169,7 @@ def _block(graph: Mapping[Any, Any], key: Any, root: Any, shape: Sequence[int]) 
     task = graph[key]
     if _function(task) is None:
         return _block(graph, task.target, root, shape)
-    source, index = (task[1:] if isinstance(task, tuple) else task.args)[:2]
+    source, index = _arguments(task)
     inner = _block(graph, getattr(source, "key", source), root, shape)
     sizes = [len(each) for each in inner if not isinstance(each, int)]
     return _composed(inner, [_elements(part, size) for part, size in zip(index, sizes, strict=True)])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
-    from penstock.data.zarr.samples.extraction import Cut
 
 __all__ = ["sample_weights"]
 
@@ -38,7 +37,8 @@ def sample_weights(
         layouts: The arrays that they are cut from.
         patch: Sizes of patches by dimension, whose weight is the mean of their elements without halo. Along other
             dimensions, a sample has the weight of its index.
-        weights: Weights of the elements by dimension, of all or of those that ``select`` leaves; or of each sample.
+        weights: Weights of the elements by dimension, of all (of aligned arrays: all common ones) or of those that
+            ``select`` leaves; or of each sample.
 
     Raises:
         Unusable: Weights are invalid, of another number of elements, or of a dimension that samples do not lie along.
@@ -48,17 +48,20 @@ def sample_weights(
     if not isinstance(weights, Mapping):
         return by_sample(weights)
     names = [axis.name for axis in space.axes]
-    lengths: dict[str, int] = {}
-    for layout in layouts:
-        for name, length in zip(dims_of(layout), layout.shape, strict=True):
-            # Of two resolutions, the coarsest counts.
-            lengths[name] = min(length, lengths.get(name, length))
     tables: dict[int, NDArray[np.float64]] = {}
     for name, given in weights.items():
         if name not in names:
             raise Unusable(f"weights names {name!r}, and samples lie along {', '.join(names)}")
-        cuts = [cut for each in arrangement.extractions for cut in each.cuts if cut.axis == names.index(name)]
-        tables[names.index(name)] = _table(name, given, cuts, lengths[name], patch.get(name, 1))
+        # Of two resolutions, the coarsest counts.
+        number, chosen = next(
+            (number, cut.chosen)
+            for number, each in enumerate(arrangement.extractions)
+            for cut in each.cuts
+            if cut.axis == names.index(name) and cut.scale == 1
+        )
+        length = layouts[number].shape[dims_of(layouts[number]).index(name)]
+        own = {} if arrangement.aligned is None else arrangement.aligned.elements[number]
+        tables[names.index(name)] = _table(name, given, own.get(name, range(length)), chosen, patch.get(name, 1))
     if not tables:
         raise Unusable('weights must name a dimension: {"lat": np.cos(np.deg2rad(latitudes))}')
     found = np.ones(space.samples)
@@ -70,13 +73,19 @@ def sample_weights(
     return found
 
 
-def _table(name: str, given: ArrayLike, cuts: Sequence[Cut], length: int, size: int) -> NDArray[np.float64]:
-    """Return the weight of a sample by its position along a dimension."""
-    values, chosen = by_sample(given), next(cut.chosen for cut in cuts if cut.scale == 1)
-    if len(values) == length != len(chosen):
-        values = values[np.asarray(chosen, dtype=np.int64)]
+def _table(
+    name: str, given: ArrayLike, elements: Sequence[int], chosen: Sequence[int], size: int
+) -> NDArray[np.float64]:
+    """Return the weight of a sample by its position along a dimension.
+
+    ``elements`` are those of an array that weights may be of, without repeats, and ``chosen`` those that samples use.
+    """
+    values = by_sample(given)
+    if len(values) == len(elements) != len(chosen):
+        order = np.argsort(elements)
+        values = values[order[np.searchsorted(elements, chosen, sorter=order)]]
     if len(values) != len(chosen):
-        raise Unusable(f"there are {len(values)} weights of {name!r}, which has {length} elements")
+        raise Unusable(f"there are {len(values)} weights of {name!r}, which has {len(elements)} elements")
     if size == 1:
         return values
     running = np.concatenate(([0.0], np.cumsum(values)))

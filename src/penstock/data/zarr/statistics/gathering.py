@@ -247,12 +247,13 @@ def _chunks(contents: ZarrContents, job: _Job) -> NDArray[np.int64]:
 
 
 def _digest(contents: ZarrContents, jobs: Sequence[_Job], by: Sequence[str]) -> str:
-    """Return the digest of what is read: arrays by URL, their elements, and kept dimensions."""
+    """Return the digest of what is read: arrays by URL, their chunks, elements and decoding, and kept dimensions."""
     found: list[Any] = [[*by]]
     for job in jobs:
         array = contents.arrays[job.number]
         used = hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in job.used)).hexdigest()
-        found.append([[part.url for part in array.parts], array.layout.shape, str(array.decoded.dtype), used])
+        parts = [[part.url, repr(part.meaning), part.layout.chunks] for part in array.parts]
+        found.append([parts, array.layout.shape, str(array.decoded.dtype), used])
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 
 
