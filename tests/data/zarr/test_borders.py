@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+import zarr
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Subset, random_split
@@ -269,3 +270,14 @@ def test_arrays_without_times_are_divided_by_numbers_alone(tmp_path):
     assert [len(each) for each in dataset.split_at(8)] == [8, 4]
     with pytest.raises(Unusable, match="no array has times beside it along 'time'"):
         dataset.split_at("2015")
+
+
+def test_an_element_without_a_time_is_on_no_side_of_a_date(tmp_path):
+    group = zarr.open_group(tmp_path / "a", mode="w")
+    for name, values in (("time", np.array([0, 1, np.nan, 3])), ("a", np.arange(4))):
+        group.create_array(name, data=values, dimension_names=("time",))
+    group["time"].attrs["units"] = "days since 2015-01-01"
+    dataset = ps.ZarrDataset(tmp_path / "a", dims="time")
+    with pytest.raises(Unusable, match=r"element 2 has no time \(NaT\)"):
+        dataset.split_at("2015-01-02")
+    assert [len(each) for each in dataset.split_at(2)] == [2, 2]

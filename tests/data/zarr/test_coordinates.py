@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import sys
 import uuid
 import warnings
 from itertools import pairwise
@@ -233,10 +234,27 @@ def test_times_of_several_calendars_are_refused(tmp_path, calendars):
         delivered(*(of_calendar(tmp_path, each) for each in calendars))
 
 
-def test_times_of_another_calendar_in_two_units_are_refused(tmp_path):
+def test_times_of_another_calendar_in_two_units_are_refused_without_cftime(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cftime", None)
     units = ("days since 2000-01-01", "days since 2000-02-01")
     with pytest.raises(Unusable, match="of the calendar 'noleap'"):
         delivered(*(of_calendar(tmp_path, "noleap", units=each) for each in units))
+
+
+def test_times_of_another_calendar_in_two_units_are_joined_aligned_and_divided(tmp_path):
+    cftime = pytest.importorskip("cftime")
+    units = ("days since 2000-01-01", "hours since 2001-01-01")
+    first, second = (
+        of_calendar(tmp_path, "noleap", units=unit, count=count) for unit, count in zip(units, (365, 48), strict=True)
+    )
+    with pytest.raises(Unusable, match=r"there is a gap along 'time'.* where other steps are 1;"):
+        ps.ZarrDataset([first, second], along="time", dims="time")
+    whole = of_calendar(tmp_path, "noleap", count=400)
+    assert len(delivered(whole, second)) == 2
+    later = of_calendar(tmp_path, "noleap", units="days since 2001-01-01", count=10)
+    both = ps.ZarrDataset([first, later], along="time", dims="time", offsets=(0, 1))
+    for border in ("2001", cftime.DatetimeNoLeap(2001, 1, 1)):
+        assert [len(part) for part in both.split_at(border)] == [364, 9]
 
 
 def test_coordinates_count_in_the_memory(tmp_path):

@@ -131,8 +131,11 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
     """
     if not borders:
         raise Unusable('split_at takes the first date or element of each part but the first: split_at("2015")')
-    if all(isinstance(each, _DATES) for each in borders):
+    # Dates of cftime are of no common class.
+    if all(isinstance(each, _DATES) or hasattr(each, "isoformat") for each in borders):
         values = dates()
+        if values.dtype.kind == "M" and (missing := np.flatnonzero(np.isnat(values))).size:
+            raise Unusable(f"element {missing[0]} has no time (NaT), so it lies on no side of a date: give numbers")
         known = [_date(each, values) for each in borders]
     else:
         values = np.arange(length)
@@ -151,6 +154,8 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
 
 def _date(border: Border, values: NDArray[Any]) -> Any:  # noqa: ANN401  datetime64, or a date of cftime
     """Return a border in the type of the dates."""
+    if isinstance(border, type(values[0])):
+        return border
     try:
         found = np.datetime64(border)  # type: ignore[arg-type]
         if values.dtype.kind == "M":

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, joined, numbered
 from penstock.data.zarr.chunks.contents import Chunks, IndexCache, whole_arrays
-from penstock.data.zarr.format.cf import dates_of, times_of
+from penstock.data.zarr.format.cf import dates_of, times_in, times_of
 from penstock.data.zarr.samples.alignment import (
     Alignment,
     Coordinate,
@@ -356,14 +356,14 @@ def _stored(coordinate: StoredArray, values: NDArray[Any]) -> _Stored:
 
 
 def _chained(name: str, parts: Sequence[_Stored]) -> _Stored:
-    """Return the coordinates of stores that continue each other as one; of times in several units, as decoded."""
+    """Return the coordinates of stores that continue each other as one; of times in several units, as comparable."""
     first, *others = parts
     if not others:
         return first
     alike = all(each[1:3] == first[1:3] for each in others) or {each.kind for each in parts} == {"numbers"}
     coordinates = [each.coordinates[0] for each in parts] if alike else _comparable(name, parts)
     values = np.concatenate([each.values for each in coordinates])
-    units, calendar = (first.units, first.calendar) if alike else ("", "")
+    units, calendar = (first.units, first.calendar) if alike or first.calendar not in _REAL else ("", "")
     return _Stored(values, units, calendar, f"{first.url} to {parts[-1].url}", tuple(coordinates))
 
 
@@ -392,6 +392,11 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
         raise Unusable(f"the times {name!r} use several calendars, whose days differ: {words}")
     if not decoded:
         return [Coordinate(each.values, each.units, each.url) for each in stored]
+    [calendar, *others] = calendars
+    if not others and calendar not in _REAL:
+        # NumPy has no such dates: all in the units of the first.
+        of = (each._replace(values=times_in(stored[0].units, *each[:4])) for each in stored)
+        return [Coordinate(each.values, stored[0].units, each.url) for each in of]
     return [
         Coordinate(times_of(each.values, each.units, each.calendar, each.url), "", each.url)
         if _SINCE in each.units

@@ -359,8 +359,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         Args:
             borders: The first date of each part but the first: a text such as ``"2015"`` or ``"2015-06-01T12"``, or a
-                date of ``datetime`` or NumPy; the times of the first array that has times are read. Or numbers of
-                elements, of those that ``select`` leaves; negative ones count from the end.
+                date of ``datetime``, NumPy or cftime; the times of the first array that has times are read. Or numbers
+                of elements, of those that ``select`` leaves; negative ones count from the end.
             dim: One of ``dims``, or a dimension of ``patch``; default: the first of ``dims``.
             gap: Elements, or a duration, between two parts: see ``split``.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
 
-__all__ = ["ATTRIBUTES", "Decoding", "cf_of", "dates_of", "times_of"]
+__all__ = ["ATTRIBUTES", "Decoding", "cf_of", "dates_of", "times_in", "times_of"]
 
 _NUMBERS = "iufc"
 ATTRIBUTES = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
@@ -134,6 +134,24 @@ def dates_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str =
         message = f"cannot decode times in {units!r} of the calendar {calendar!r}: {error}"
         raise Unusable(message, url=url) from error
     return np.asarray(found)
+
+
+def times_in(wanted: str, values: np.ndarray[Any, Any], units: str, calendar: str, url: str) -> np.ndarray[Any, Any]:
+    """Return times of any calendar as numbers in ``wanted`` units, as xarray encodes them.
+
+    Raises:
+        MissingExtra: xarray is not installed.
+        Unusable: xarray cannot decode the times: units that are not valid, or cftime is not installed.
+
+    """
+    if units == wanted:
+        return values
+    dates = dates_of(values, units, calendar, url)
+    from xarray import Variable
+    from xarray.conventions import encode_cf_variable
+
+    found = encode_cf_variable(Variable(("time",), dates, encoding={"units": wanted, "calendar": calendar}))
+    return np.asarray(found.values)
 
 
 def _attributes(layout: Layout) -> dict[str, Any]:
