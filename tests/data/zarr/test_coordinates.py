@@ -304,6 +304,19 @@ def test_other_coordinates_are_another_state(tmp_path):
         loader.load_state_dict(other)
 
 
+def test_later_coordinates_are_another_state_where_samples_take_the_same_elements(tmp_path):
+    now, later = (
+        [store(tmp_path / str(first), field(name, hours(*range(first, first + 6)))) / name for name in "ab"]
+        for first in (0, 100)
+    )
+    one, other = (
+        ps.DataLoader(ps.ZarrDataset(*pair, dims="time", align="coordinates"), 2, decode_threads=1)
+        for pair in (now, later)
+    )
+    with pytest.raises(StateMismatch):
+        other.load_state_dict(one.state_dict())
+
+
 def test_words_for_align_are_index_and_coordinates(alone):
     with pytest.raises(Unusable, match='align must be "index" or "coordinates", got \'time\''):
         ps.ZarrDataset(alone, dims="time", align="time")

@@ -265,7 +265,7 @@ class SamplingPlan:
 
 _MEANINGS = {
     "penstock": "the state has a different version",
-    "catalog": "the catalog differs (its digest)",
+    "catalog": "the catalog differs (its digest; of arrays: names, shapes, units, or the elements of samples)",
     "order": "the order differs (shuffle=; None: a state of shuffle=True or shuffle=False)",
     "samples": "the catalog differs (its length)",
     "seed": "the order differs (its seed; None: not shuffled)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -21,7 +21,7 @@ from penstock.data.zarr.format.references import MOST_ROOTS
 from penstock.engine.contracts.fetching import CachedFetching
 from penstock.errors import Bug, Damaged, DatasetChanged, Forbidden, NotFound, Unsupported, Unusable
 from penstock.stores.urls import parse
-from penstock.values import Span
+from penstock.values import Span, common_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -483,6 +483,9 @@ class Normal(NamedTuple):
 
 # In arrays that xarray wrote, Zarr v2's fill_value is CF's _FillValue; xarray names their dimensions in this attribute.
 _CF = ATTRIBUTES | {"_ARRAY_DIMENSIONS"}
+# Attributes that tell one variable from another. A copy has them, too, also one in Zarr v3 of a store in v2;
+# programs rewrite others in place, such as ``history``.
+_TELLING = ("standard_name", "long_name", "units", "scale_factor", "add_offset")
 
 
 class StoredArray(NamedTuple):
@@ -546,6 +549,24 @@ class StoredArray(NamedTuple):
     def parts(self) -> tuple[StoredArray, ...]:
         """The arrays that this one consists of: itself, if it lies in one store."""
         return self.stored or (self,)
+
+    @property
+    def identity(self) -> list[list[Any]]:
+        """Place, shape and telling attributes of each part; a copy elsewhere has the same, as for ``Catalog.digest``.
+
+        The place is the key below the common folder of several parts in one store; otherwise empty.
+        """
+        places = [part.layout.key for part in self.parts]
+        one_store = len({part.source.root for part in self.parts}) == 1
+        common = reduce(common_folder, places)
+        return [
+            [
+                place.removeprefix(common) if one_store else "",
+                part.layout.shape,
+                {name: part.layout.attributes.get(name) for name in _TELLING},
+            ]
+            for place, part in zip(places, self.parts, strict=True)
+        ]
 
     def numbered(self, number: Callable[[Source], int]) -> StoredArray:
         """Return a copy with the numbers of the stores."""

@@ -390,15 +390,16 @@ class ZarrContents:
     # Cached: every state contains the digest, and a dimension may have millions of elements.
     @cached_property
     def digest(self) -> str:
-        """Digest of all that determines the samples and their order: not of values, nor of locations."""
-        layouts = [array.layout for array in self.arrays]
-        space = self.arrangement.space
+        """Digest of all that identifies the samples and their order: not of values, nor of locations."""
+        space, aligned = self.arrangement.space, self.arrangement.aligned
         shown = [
-            [name, layout.shape, layout.dtype.str, layout.dims, repr(extraction.cuts)]
-            for name, layout, extraction in zip(self.names, layouts, self.arrangement.extractions, strict=True)
+            [name, array.identity, array.layout.dtype.str, array.layout.dims, repr(extraction.cuts)]
+            for name, array, extraction in zip(self.names, self.arrays, self.arrangement.extractions, strict=True)
         ]
         axes = [[axis.name, repr(axis.positions)] for axis in space.axes]
-        text = json.dumps([1, shown, axes, space.samples, space.digest], default=str)
+        common = {} if aligned is None else aligned.values
+        coordinates = [[name, hashlib.sha256(values.tobytes()).hexdigest()] for name, values in common.items()]
+        text = json.dumps([2, shown, axes, coordinates, space.samples, space.digest], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __len__(self) -> int:
