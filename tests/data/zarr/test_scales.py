@@ -73,6 +73,13 @@ def test_patches_of_two_resolutions_are_the_same_area(case, shuffle, world, swap
             )
             found += [one.tobytes() + other.tobytes() for one, other in dataset]
         assert sorted(found) == sorted(wanted)
+        if wanted:
+            # All values of an array differ, so those of the samples are the elements that they use.
+            statistics, samples = dataset.statistics(threads=1), dataset.as_map()
+            for side, used in zip((statistics.samples, statistics.targets), zip(*samples, strict=True), strict=True):
+                elements = np.unique(np.stack(used))
+                assert side[""].count == len(elements)
+                assert side[""].mean == pytest.approx(elements.mean(), rel=1e-12)
 
 
 def test_each_chunk_of_two_resolutions_is_read_once(tmp_path, monkeypatch):
@@ -121,11 +128,14 @@ def test_whole_fields_with_latitudes_in_reverse_are_refused(tmp_path):
     latitudes, levels = cells(4), np.array([10.0, 20, 30, 40, 50])
     one, values = grid(tmp_path / "one", "a", (6, 4, 5), {"lat": latitudes, "lon": levels})
     flipped, _ = grid(tmp_path / "flipped", "b", (6, 4, 5), {"lat": latitudes[::-1].astype("f4"), "lon": levels})
+    turned, _ = grid(tmp_path / "turned", "b", (6, 4, 5), {"lat": latitudes, "lon": np.roll(levels, 2) - 360})
     elsewhere, _ = grid(tmp_path / "elsewhere", "b", (6, 4, 5), {"lat": latitudes, "lon": levels + 360})
     with pytest.raises(
         Unusable, match=r"opposite directions along 'lat': 67\.5 to -67\.5 in .* and -67\.5 to 67\.5 in"
     ):
         ps.ZarrDataset(one, flipped, dims="time")
+    with pytest.raises(Unusable, match=r"different meridians along 'lon': .* roll one by transform="):
+        ps.ZarrDataset(one, turned, dims="time")
     for other, arguments in ((flipped, {"align": "index"}), (elsewhere, {}), (one, {})):
         pairs = [*ps.ZarrDataset(one, other, dims="time", output="numpy", **arguments)]
         assert np.array_equal([first for first, _ in pairs], values)

@@ -349,16 +349,27 @@ def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -
 
 
 def check_direction(name: str, one: Coordinate, other: Coordinate) -> None:
-    """Raise for coordinates with the same values in reverse: other places are the user's choice, reversed ones are not.
+    """Raise for coordinates with the same places in another order: in reverse, or from another meridian on.
+
+    Other places are the user's choice, and these are not.
 
     Raises:
-        Unusable: One ascends, and the other has the same values in descending order.
+        Unusable: One ascends, and the other has the same values in descending order; or both are the same modulo 360.
 
     """
-    if np.allclose(one.values, other.values[::-1]) and not np.allclose(one.values, other.values):
+    if np.allclose(one.values, other.values):
+        return
+    turns = [each.values % 360 for each in (one, other)]
+    how = ""
+    if np.allclose(one.values, other.values[::-1]):
+        how, mend = "have opposite directions", "flip"
+    # Longitudes from 0 to 360, and from -180 to 180.
+    elif np.allclose(*map(np.sort, turns)) and not np.allclose(*turns):
+        how, mend = "begin at different meridians", "roll"
+    if how:
         raise Unusable(
-            f"the arrays have opposite directions along {name!r}: {one.shown} in {one.url} and {other.shown} in "
-            f'{other.url}; store both in one order, or flip one by transform= and pass align="index"'
+            f"the arrays {how} along {name!r}: {one.shown} in {one.url} and {other.shown} in {other.url}; store both "
+            f'in one order, or {mend} one by transform= and pass align="index"'
         )
 
 

@@ -94,7 +94,7 @@ def elements_used(arrangement: Arrangement, numbers: Sequence[int], shape: Seque
             chosen = np.asarray(cut.chosen, dtype=np.int64)
             start = np.zeros(1, np.int64) if cut.axis is None else at[cut.axis]
             for offset in (cut.window,) if isinstance(cut.window, int) else cut.window:
-                mask[chosen[start + offset]] = True
+                mask[chosen[cut.scale * start + offset]] = True
     return found
 
 
