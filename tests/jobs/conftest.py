@@ -6,6 +6,7 @@ import pytest
 
 from penstock.jobs import pool
 from tests.cli.conftest import _ordered, penstock  # noqa: F401  fixtures
+from tests.trees import tree  # noqa: F401  a fixture
 
 
 @pytest.fixture

@@ -35,15 +35,6 @@ def _names(folder):
     return [each.name for each in folder.iterdir()]
 
 
-@pytest.fixture
-def tree(tmp_path):
-    for at in range(30):
-        path = tmp_path / "data" / str(at % 3) / f"{at:02}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(at + 1))
-    return tmp_path / "data"
-
-
 def test_index_writes_the_same_entries_that_a_scan_finds(tree, tmp_path):
     to = tmp_path / "a.catalog"
     made = index(f"{tree}/", to, include="**/*.jpg", exclude=["2/*"], labels="folder")

@@ -6,15 +6,6 @@ import penstock as ps
 from penstock.errors import Unusable
 
 
-@pytest.fixture
-def tree(tmp_path):
-    for at in range(30):
-        path = tmp_path / "data" / str(at % 3) / f"{at:02}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(at + 1))
-    return tmp_path / "data"
-
-
 def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
     def put(key, data):
         bucket.client.put_object(Bucket=bucket.name, Key=key, Body=data)

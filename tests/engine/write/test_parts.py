@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-import time
+from _thread import start_new_thread
 from dataclasses import replace
 from hashlib import sha256
 
@@ -202,24 +202,31 @@ def test_two_views_are_digested_at_once(monkeypatch):
 @pytest.mark.parametrize("caller_fails", [True, False])
 def test_error_of_a_digest_is_raised_to_the_caller_and_ends_the_threads(monkeypatch, caller_fails):
     monkeypatch.setattr(parts, "processors", lambda: 2)
-    caller, failed, begun = threading.get_ident(), threading.Event(), []
+    caller, begun = threading.get_ident(), []
+    # One thread helps the caller; it goes on once an error was raised.
+    raised, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(parts, "start_new_thread", lambda run, _: start_new_thread(lambda: (run(), ended.set()), ()))
 
     class Failing(_Digest):
         def update(self, data):
             begun.append(data)
-            if (threading.get_ident() == caller) == caller_fails:
-                failed.set()
-                raise MemoryError
-            failed.wait(60)
+            if (threading.get_ident() == caller) != caller_fails:
+                raised.wait(60)
+                return
+            if not caller_fails:
+                raised.set()
+            raise MemoryError
 
     views = [memoryview(b"a")] * 100
     if caller_fails:
         with pytest.raises(MemoryError):
             next(digested_ahead(views, Failing))
-        time.sleep(0.05)
+        raised.set()
+        assert ended.wait(60)
         assert len(begun) <= 2
     else:
         assert [body.digest for body in digested_ahead(views, Failing)] == ["right"] * 100, "the caller tried again"
+        assert ended.wait(60)
 
 
 def test_no_bytes_can_be_written_after_the_last_part_of_a_store_and_a_byte_cannot():
