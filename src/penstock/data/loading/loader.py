@@ -118,7 +118,6 @@ class DataLoader:
             ``multiprocessing_context``, ``timeout``. Torch's other arguments are accepted with their default only.
 
     Attributes:
-        skipped: The latest 1,000 samples that were left out: ``url`` and ``error``.
         skipped_count: Number of all samples that were left out.
 
     Raises:
@@ -170,7 +169,7 @@ class DataLoader:
         self.num_workers = num_workers
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.device = check_device(device)
-        self.skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
+        self._skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
         self.skipped_count = 0
         self._on_error = on_error
         self._threads = decode_threads or (processors() if dataset.decodes else 1)
@@ -311,6 +310,11 @@ class DataLoader:
             self._meter = Meter(self.num_workers, mover(self.device))
         return self._meter
 
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The latest 1,000 samples that were left out: ``url`` and ``error`` of each, as a copy."""
+        return tuple(self._skipped)
+
     def stats(self) -> LoaderStats:
         """Return the counts since the loader was made, over all epochs; makes no request and waits for no worker.
 
@@ -364,7 +368,7 @@ class DataLoader:
 
     def _leave_out(self, skipped: Skipped) -> None:
         self.skipped_count += 1
-        self.skipped.append(skipped)
+        self._skipped.append(skipped)
         _LOG.warning("left out of its batch: %s (%s)", public_url(skipped.url), skipped.error)
 
     def state_dict(self) -> dict[str, Any]:
