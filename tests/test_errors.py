@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import errors
-from penstock.errors import NotFound, PenstockError, Throttled, Transient
+from penstock.errors import NotFound, PenstockError, Throttled, Transient, articled, kind_of
 
 ROOT = Path(__file__).parents[1]
 CLASSES = [each for each in map(errors.__dict__.get, errors.__all__) if isinstance(each, type)]
@@ -70,6 +70,23 @@ def test_only_retryable_error_classes_are_transient():
         "Unreachable",
     }
     assert not issubclass(Throttled, errors.Damaged)
+
+
+def test_articles_are_those_of_spoken_nouns():
+    vowels = [
+        "int",
+        "object",
+        "IterableDataset",
+        "ndarray",
+        "S3Client",
+        "HTTPError",
+        "MDSWriter",
+        "OSError",
+        "Unusable",
+    ]
+    others = ["str", "uint8", "UPath", "UserDict", "UUID", "Union", "NoneType", "Sample", "MapDataset", "Reader", "x"]
+    assert [articled(noun) for noun in [*vowels, *others]] == [f"an {x}" for x in vowels] + [f"a {x}" for x in others]
+    assert [kind_of(value) for value in (5, "5", None)] == ["an int", "a str", "None"]
 
 
 def test_secrets_that_two_threads_conceal_at_once_are_all_hidden(monkeypatch):

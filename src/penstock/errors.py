@@ -62,8 +62,10 @@ __all__ = [
     "Unsupported",
     "Unusable",
     "alias",
+    "articled",
     "conceal",
     "discreet",
+    "kind_of",
     "needing",
     "printable",
     "public_url",
@@ -72,6 +74,8 @@ __all__ = [
 # Longest text of an error: a key alone may have 1,024 characters, and a server's response megabytes.
 _MOST_CHARACTERS = 4000
 _HIDDEN = "[hidden]"
+# Beginnings of nouns that are spoken with a vowel: of letters spelled out, of words, and of NumPy's array.
+_VOWEL = re.compile(r"[AEFHILMNORSX][A-Z0-9]|(?i:[aeio]|u(?!int|ni|ser|uid|rl|path)|ndarray)")
 # Shortest secret in characters: shorter ones occur in too many other words.
 _LEAST_SECRET = 8
 _MOST_SECRETS = 128
@@ -161,6 +165,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def articled(noun: str) -> str:
+    """Return a noun with its indefinite article, as spoken: ``an int``, ``a uint8``, ``an S3Client``, ``a UPath``."""
+    return f"{'an' if _VOWEL.match(noun) else 'a'} {noun}"
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value with its article, for messages: ``an int``; ``None`` is itself."""
+    return "None" if value is None else articled(type(value).__name__)
 
 
 class PenstockError(Exception):

@@ -75,8 +75,8 @@ def test_every_field_of_options_that_is_not_public_is_a_secret():
         (lambda: ps.RetryOptions(attempts=True), r"RetryOptions.attempts must be a whole number, got a bool"),
         (lambda: ps.RetryOptions(patience_s="2m"), r"RetryOptions.patience_s must be a number, got a str"),
         (lambda: ps.TransportOptions(verify="no"), r"TransportOptions.verify must be True or False, got a str"),
-        (lambda: ps.CacheOptions(path=5), r"CacheOptions.path must be text, got a int"),
-        (lambda: ps.S3Options(secret_key=12345), r"S3Options.secret_key must be text, got a int"),
+        (lambda: ps.CacheOptions(path=5), r"CacheOptions.path must be text, got an int"),
+        (lambda: ps.S3Options(secret_key=12345), r"S3Options.secret_key must be text, got an int"),
     ],
 )
 def test_values_of_another_kind_are_refused_and_not_shown(make, words):

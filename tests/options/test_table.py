@@ -58,7 +58,7 @@ def at(keys):
         ({"urll": "x"}, "penstock.toml:7: profiles.data.urll: a profile has no 'urll': did you mean 'url'?"),
         ({"region": "eu"}, "options of the provider stand in [profiles.data.options] (region = …)"),
         ({"options": "x"}, "profiles.data.options is a table: [profiles.data.options]"),
-        ({"url": 3}, "profiles.data.url must be a text, got a int"),
+        ({"url": 3}, "profiles.data.url must be a text, got an int"),
         ({"url": {"file": "x"}}, "must be a text, got a table"),
         ({"extends": ["a"]}, "must be a text, got a list"),
         ({"cache": "/nvme"}, "profiles.data.cache is a table: [profiles.data.cache]"),

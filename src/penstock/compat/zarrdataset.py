@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import MissingExtra, Unusable, needing
+from penstock.errors import MissingExtra, Unusable, kind_of, needing
 from penstock.values import whole
 
 with needing("penstock.compat.zarrdataset needs torch", torch="torch"):
@@ -238,7 +238,7 @@ def _opened(given: Any) -> Any:  # noqa: ANN401  as in the library
     if hasattr(given, "store_path"):
         return given
     if not isinstance(given, str | os.PathLike):
-        raise Unusable(f"{_TAKES}, not a {type(given).__name__}; targets may be an array of numpy")
+        raise Unusable(f"{_TAKES}, not {kind_of(given)}; targets may be an array of numpy")
     from penstock.interop.zarr.store import Store
 
     return _zarr().open(Store(given, read_only=True), mode="r")

@@ -19,7 +19,7 @@ from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.shards.encode import check_member
 from penstock.data.shards.registry import suffixes
-from penstock.errors import Damaged, Unusable
+from penstock.errors import Damaged, Unusable, kind_of
 from penstock.source import open_source
 from penstock.values import Span, as_folder
 
@@ -165,7 +165,7 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
         return DatasetMembers(MapDataset(given, store=store), form)
     if not isinstance(given, CatalogDataset):
         parts = ": pack the datasets of ps.concat one by one" if hasattr(given, "parts") else ""
-        raise Unusable(f"source must be a URL, a Catalog or a dataset of one, got a {type(given).__name__}{parts}")
+        raise Unusable(f"source must be a URL, a Catalog or a dataset of one, got {kind_of(given)}{parts}")
     plain = given.catalog.format is None and not given.catalog.fields
     if plain and given.transform is None and not given.overrides:
         return ObjectMembers(given.catalog, form, store, given.spans([])[0])
@@ -355,7 +355,7 @@ class DatasetMembers(Members):
             for number, sample in enumerate(chain.from_iterable(lists), first):
                 if not isinstance(sample, Sample):
                     raise Unusable(
-                        f"samples must be ps.Sample to be packed, got a {type(sample).__name__}: pass the dataset "
+                        f"samples must be ps.Sample to be packed, got {kind_of(sample)}: pass the dataset "
                         "without its transform",
                         url=self.url(number),
                     )
@@ -458,7 +458,7 @@ def encoded(value: object, name: str, url: str) -> Bytes | None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise Unusable(
-            f"the field {name!r} is a {type(value).__name__}, neither bytes nor text nor JSON ({error}): leave it out "
+            f"the field {name!r} is {kind_of(value)}, neither bytes nor text nor JSON ({error}): leave it out "
             "(fields=…), or turn it into bytes",
             url=url,
         ) from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.contracts.fetching import CachedFetching
-from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.errors import NotFound, PenstockError, Unusable, kind_of
 from penstock.jobs.parts.operation import nothing
 from penstock.jobs.parts.records import Share
 from penstock.jobs.selection import select
@@ -175,9 +175,7 @@ def warm_nodes(what: object, store: StoreOptions | str | None, on: Ray, *, progr
         # Perhaps an iterator.
         what = [*what]
     elif not isinstance(what, Catalog) and isinstance(what, Readable) and not hasattr(what, "batched"):
-        raise Unusable(
-            f"a {type(what).__name__} reads what its rank needs, and on= warms other machines: pass its dataset"
-        )
+        raise Unusable(f"{kind_of(what)} reads what its rank needs, and on= warms other machines: pass its dataset")
     done, lost = Warmed(nodes=0), None
     with bar("warming machines", None, None, shown=progress) as count:
         for result in on_each_node(on, "warm", _warm_here, (what, store)):
@@ -217,14 +215,10 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
     elif isinstance(what, Iterable):
         for each in what:
             if not isinstance(each, str | os.PathLike):
-                raise Unusable(
-                    f"warm takes URLs, a Catalog, a dataset or a loader, got a {type(each).__name__} among the URLs"
-                )
+                raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader, got {kind_of(each)} among the URLs")
             yield _selected(os.fspath(each), store)
     else:
-        raise Unusable(
-            f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, got a {type(what).__name__}"
-        )
+        raise Unusable(f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, got {kind_of(what)}")
 
 
 def _selected(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:

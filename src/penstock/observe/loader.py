@@ -9,7 +9,7 @@ from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from penstock.errors import Unusable, discreet, printable
+from penstock.errors import Unusable, discreet, kind_of, printable
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class Scalars:
     def __init__(self, loader: Counted, prefix: str = "penstock/") -> None:
         """Begin to count."""
         if not callable(getattr(loader, "stats", None)):
-            raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not a {type(loader).__name__}")
+            raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not {kind_of(loader)}")
         self._loader = loader
         self._prefix = prefix
         self._warned_s: float | None = None

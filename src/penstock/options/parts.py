@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, Self
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, kind_of
 from penstock.options.private import PUBLIC, Part, Private
 
 __all__ = [
@@ -298,7 +298,7 @@ class StoreOptions(Private):
         made = super(StoreOptions, cls).__new__(cls, *values, **options)
         cache = options.get("cache")
         if cache is not None and not isinstance(cache, CacheOptions):
-            raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), got a {type(cache).__name__}")
+            raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), got {kind_of(cache)}")
         return made
 
 
@@ -317,7 +317,7 @@ def check_sources(options: object, *names: str) -> None:
         raise ConfigError(f"{first} and {other} contradict one another: name one source of credentials")
     function: object = getattr(options, "credentials", None)
     if function is not None and not callable(function):
-        raise ConfigError(f"credentials must be a function that returns credentials, got a {type(function).__name__}")
+        raise ConfigError(f"credentials must be a function that returns credentials, got {kind_of(function)}")
     process: object = getattr(options, "credentials_process", None)
     words = process if isinstance(process, tuple) else (process,)
     if process is not None and not (words and all(isinstance(each, str) for each in words) and words[0]):

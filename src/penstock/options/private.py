@@ -17,7 +17,7 @@ from os import PathLike
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from penstock.errors import ConfigError, Unusable
+from penstock.errors import ConfigError, Unusable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,7 +137,7 @@ def check_kinds(options: object) -> None:
             continue
         wanted, words = _KINDS[kind]
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise ConfigError(f"{type(options).__name__}.{each.name} must be {words}, got a {type(value).__name__}")
+            raise ConfigError(f"{type(options).__name__}.{each.name} must be {words}, got {kind_of(value)}")
 
 
 class Private(Part):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, kind_of
 from penstock.options import CacheOptions, NodeOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
 
 if TYPE_CHECKING:
@@ -157,4 +157,4 @@ def merged(tables: Iterable[Table]) -> dict[str, Value]:
 
 
 def _kind(raw: object) -> str:
-    return {dict: "a table", list: "a list", bool: "a truth value"}.get(type(raw), f"a {type(raw).__name__}")
+    return {dict: "a table", list: "a list", bool: "a truth value"}.get(type(raw), kind_of(raw))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, kind_of
 from penstock.options import CacheOptions
 from penstock.options.private import given
 from penstock.options.table import PARTS, Value, meant
@@ -339,9 +339,7 @@ def cache_options(chosen: CacheOptions | None, environ: Mapping[str, str] = os.e
 
     """
     if chosen is not None and not isinstance(chosen, CacheOptions):
-        raise ConfigError(
-            f"a cache is named by its directory or by CacheOptions(path=…), not by a {type(chosen).__name__}"
-        )
+        raise ConfigError(f"a cache is named by its directory or by CacheOptions(path=…), not by {kind_of(chosen)}")
     named = environ.get(CACHE_VARIABLE, "")
     if chosen is None and named.lower() in ("", *_FALSE):
         return None

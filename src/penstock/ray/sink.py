@@ -20,7 +20,7 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
-from penstock.errors import NotFound, Unusable, needing
+from penstock.errors import NotFound, Unusable, kind_of, needing
 from penstock.jobs.members import KEY, Member, Members, Packable, encoded, is_image, once, split
 from penstock.jobs.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
@@ -108,9 +108,7 @@ def write(
     """
     check_keywords(how, SinkKeywords, "penstock.ray.write")
     if not isinstance(rows, ray.data.Dataset):
-        raise Unusable(
-            f"rows must be a dataset of Ray Data, got a {type(rows).__name__}; ps.pack writes those of Penstock"
-        )
+        raise Unusable(f"rows must be a dataset of Ray Data, got {kind_of(rows)}; ps.pack writes those of Penstock")
     sink = ShardSink(url, format=format, store=store, **how)
     rows.write_datasink(sink, concurrency=concurrency)
     return sink.catalog()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.engine.waiting import Turn
-from penstock.errors import PenstockError, Unauthenticated, Unreachable, conceal
+from penstock.errors import PenstockError, Unauthenticated, Unreachable, conceal, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -311,7 +311,7 @@ def _time(value: object) -> float | None:
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return "nothing" if value is None else kind_of(value)
 
 
 def direct_opener(*handlers: BaseHandler) -> OpenerDirector:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError, InvalidURL, UnknownScheme
+from penstock.errors import ConfigError, InvalidURL, UnknownScheme, kind_of
 from penstock.stores.store import Store
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ def _load(scheme: str, offer: str, entry: EntryPoint) -> Store:
         words = f"{where} cannot be imported: {type(error).__name__}: {error}; upgrade or uninstall that distribution"
         raise ConfigError(words) from error
     if not (isinstance(kind, type) and issubclass(kind, Store)):
-        found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        found = f"the class {kind.__name__}" if isinstance(kind, type) else kind_of(kind)
         raise ConfigError(f"{where} must be a class derived from penstock.stores.store.Store, got {found}")
     if scheme not in kind.schemes:
         raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")

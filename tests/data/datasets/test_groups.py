@@ -239,7 +239,7 @@ def test_options_may_differ_by_field(folder, masks):
     assert ps.MapDataset(joined, store=options)[3]["mask"].read() == b"mask 3"
     for wrong, match in (
         ({"depth": ps.StoreOptions()}, "options for 'depth', but the fields are image, mask"),
-        ({"mask": 5}, "got a int"),
+        ({"mask": 5}, "got an int"),
     ):
         with pytest.raises(Unusable, match=match):
             ps.MapDataset(joined, store=wrong)

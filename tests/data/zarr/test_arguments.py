@@ -66,8 +66,8 @@ def test_words_are_refused_before_the_first_request():
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
-        (5, "got a int$"),
-        (None, "got a NoneType$"),
+        (5, "got an int$"),
+        (None, "got None$"),
         (["a", "short"], 'got a list: of several arrays write {"name": URL'),
         ({"": "a"}, "got '' as a name"),
         ({1: "a"}, "got 1 as a name"),

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from penstock.checkpoint.integrity import elements
-from penstock.errors import CheckpointError, Unusable
+from penstock.errors import CheckpointError, Unusable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ def planned(item: WriteItem, data: object) -> torch.Tensor:
     """
     plan = item.tensor_data
     if plan is None or not isinstance(data, torch.Tensor) or not plain(data.dtype, data.layout):
-        raise Unusable(f"{item.index.fqn!r} must be a plain tensor (dense, not quantized), got a {type(data).__name__}")
+        raise Unusable(f"{item.index.fqn!r} must be a plain tensor (dense, not quantized), got {kind_of(data)}")
     if data.dtype != plan.properties.dtype or data.shape != plan.chunk.sizes or data.is_meta:
         kind = f"{data.dtype} {list(data.shape)} on {data.device}"
         raise Unusable(

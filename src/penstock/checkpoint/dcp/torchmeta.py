@@ -21,7 +21,7 @@ from penstock.checkpoint.dcp.records import ItemLocation
 from penstock.checkpoint.integrity import METADATA, MOST_BYTES
 from penstock.checkpoint.torchfile.archive import ENDING, ENDING_BYTES, MAGIC
 from penstock.checkpoint.torchfile.scanner import Call, Name, Pairs, PickleScan
-from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
+from penstock.errors import CheckpointError, ChecksumMismatch, Unusable, kind_of
 
 if TYPE_CHECKING:
     import io
@@ -67,7 +67,7 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
         metadata = build(data) if weights_only else pickle.loads(data)  # noqa: S301  whose checkpoint is trusted
         locations = {_index(index): _location(info) for index, info in metadata.storage_data.items()}
         if not isinstance(metadata, Metadata) or not isinstance(metadata.state_dict_metadata, dict):
-            raise TypeError(f"the file must contain Metadata, got a {type(metadata).__name__}")
+            raise TypeError(f"the file must contain Metadata, got {kind_of(metadata)}")
     except Unusable as error:
         error.url = url
         raise
@@ -122,7 +122,7 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
     except Exception as error:
         raise CheckpointError(f"an item is not a tensor ({type(error).__name__})", url=url) from error
     if not isinstance(tensor, torch.Tensor):
-        raise CheckpointError(f"an item must be a tensor, got a {type(tensor).__name__}", url=url)
+        raise CheckpointError(f"an item must be a tensor, got {kind_of(tensor)}", url=url)
     return tensor
 
 
@@ -164,7 +164,7 @@ def _loaded_in_place(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  wha
 
 def _index(index: object) -> MetadataIndex:
     if not isinstance(index, MetadataIndex):
-        raise TypeError(f"an index must be a MetadataIndex, got a {type(index).__name__}")
+        raise TypeError(f"an index must be a MetadataIndex, got {kind_of(index)}")
     return index
 
 
@@ -286,7 +286,7 @@ class _Builder:
         if type(key) is MetadataIndex and type(key.fqn) is str and type(key.offset) in (torch.Size, type(None)):
             self._count(key.offset)
         elif type(key) not in _ATOMS:
-            raise pickle.UnpicklingError(f"the pickle uses a {type(key).__name__} as a key")
+            raise pickle.UnpicklingError(f"the pickle uses {kind_of(key)} as a key")
         return key
 
     def _count(self, thing: object) -> None:

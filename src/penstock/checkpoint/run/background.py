@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.checkpoint.staging import Stage, staged_bytes
 from penstock.engine.waiting import Inbox
-from penstock.errors import Unusable
+from penstock.errors import Unusable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class AsyncCheckpointer:
         """Check the manager; copy nothing yet."""
         if not hasattr(manager, "together"):
             raise Unusable(
-                f"manager must be a CheckpointManager, got a {type(manager).__name__}; "
+                f"manager must be a CheckpointManager, got {kind_of(manager)}; "
                 "write AsyncCheckpointer(CheckpointManager(url))"
             )
         if manager.together:

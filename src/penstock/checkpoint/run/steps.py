@@ -19,7 +19,7 @@ from penstock.checkpoint.run.store import StepDescription, StepEntry, StepStore,
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.encoding import encoded, readable
 from penstock.checkpoint.torchfile.verbs import dump
-from penstock.errors import CheckpointError, Unusable
+from penstock.errors import CheckpointError, Unusable, kind_of
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import open_source
@@ -473,4 +473,4 @@ def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of on
     try:
         return None if metric is None else float(metric)
     except (TypeError, ValueError, RuntimeError):
-        raise Unusable(f"metric must be one number, got a {type(metric).__name__}") from None
+        raise Unusable(f"metric must be one number, got {kind_of(metric)}") from None

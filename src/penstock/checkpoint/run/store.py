@@ -39,6 +39,7 @@ from penstock.errors import (
     NotFound,
     PenstockError,
     Unusable,
+    kind_of,
 )
 from penstock.progress import current
 from penstock.values import ObjectMeta, Span
@@ -256,7 +257,7 @@ def checked_step(step: int) -> int:
     try:
         number = operator.index(step)
     except TypeError:
-        raise Unusable(f"step must be an integer, got a {type(step).__name__}") from None
+        raise Unusable(f"step must be an integer, got {kind_of(step)}") from None
     if not 0 <= number < _STEPS:
         raise Unusable(f"step must be 0 to {_STEPS - 1:,}, got {number:,}")
     return number

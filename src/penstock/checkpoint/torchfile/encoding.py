@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from penstock.checkpoint.staging import torch_module
-from penstock.errors import CheckpointError, Unusable, printable
+from penstock.errors import CheckpointError, Unusable, articled, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -451,7 +451,7 @@ def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if callable(getattr(type(value), "state_dict", None)):
         why = why.replace("save plain values", "save its state_dict()")
-    raise Unusable(f"{at} is a {kind}, and {why}")
+    raise Unusable(f"{at} is {articled(kind)}, and {why}")
 
 
 class _Pickler(pickle.Pickler):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.lightning import CheckpointIO
 from penstock.compat.s3torchconnector.config import s3_url, store_options
+from penstock.errors import kind_of
 
 if TYPE_CHECKING:
     from penstock.compat.s3torchconnector.config import S3ClientConfig
@@ -47,5 +48,5 @@ class S3LightningCheckpoint(CheckpointIO):
 
 def _text(path: object) -> str:
     if not isinstance(path, str):
-        raise TypeError(f"path is an s3:// URL as text, not a {type(path).__name__}: pathlib drops one of its slashes")
+        raise TypeError(f"path is an s3:// URL as text, not {kind_of(path)}: pathlib drops one of its slashes")
     return s3_url(path)

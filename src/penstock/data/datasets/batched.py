@@ -34,7 +34,7 @@ from penstock.data.order.indices import batch_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor, SamplingPlan
-from penstock.errors import StateMismatch, Unusable
+from penstock.errors import StateMismatch, Unusable, kind_of
 from penstock.values import Place, whole
 
 if TYPE_CHECKING:
@@ -508,7 +508,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         """Check the arguments; read nothing."""
         if isinstance(data_source, (Sampler, TorchIterableDataset)) or not hasattr(data_source, "__len__"):
             raise Unusable(
-                f"a {type(data_source).__name__} has no samples by index: give the BatchSampler the dataset itself, "
+                f"{kind_of(data_source)} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
         catalog = getattr(data_source, "catalog", None)

@@ -18,7 +18,7 @@ from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.datasets.groups import homes_of
 from penstock.data.datasets.readable import ReadableDataset
-from penstock.errors import InvalidURL, NotFound, Unusable
+from penstock.errors import InvalidURL, NotFound, Unusable, kind_of
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
@@ -538,4 +538,4 @@ def _check(transform: object, store: object) -> None:
         raise Unusable(f"transform must be a plain function of a sample, got {transform!r}")
     if store is not None and not isinstance(store, StoreOptions | str):
         message = "store must be options such as ps.S3Options(region=…), or the name of a profile"
-        raise Unusable(f"{message}, got a {type(store).__name__}")
+        raise Unusable(f"{message}, got {kind_of(store)}")

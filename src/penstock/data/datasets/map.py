@@ -22,7 +22,7 @@ from penstock.data.datasets.units import read_units
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat, sample_number
 from penstock.data.order.sampling import SamplingPlan
-from penstock.errors import Unusable
+from penstock.errors import Unusable, articled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -303,8 +303,8 @@ def part_of(dataset: MapDataset, rows: slice | Sequence[int] | ArrayLike) -> Map
     for name in ("__len__", "__iter__"):
         if getattr(kind, name) is not getattr(MapDataset, name):
             raise Unusable(
-                f"cannot take a part of a {kind.__name__}: it overrides {name}, so its samples are not one for each "
-                "object of the catalog; give torch's DataLoader a Subset of it with "
+                f"cannot take a part of {articled(kind.__name__)}: it overrides {name}, so its samples are not one for "
+                "each object of the catalog; give torch's DataLoader a Subset of it with "
                 "batch_sampler=ps.BatchSampler(subset, …)"
             )
     if dataset.overrides:

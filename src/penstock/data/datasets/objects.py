@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from penstock.data.datasets.reading import Item, Reading, Together
 from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.shards.format import Fields
-from penstock.errors import Damaged, PenstockError, Unusable
+from penstock.errors import Damaged, PenstockError, Unusable, articled
 from penstock.values import PAUSE
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shar
             error.url = error.url or span_url(root, span)
             raise
         except PARSING as error:
-            message = f"the bytes are not those of a sample of a {form.name} file: {error!r}"
+            message = f"the bytes are not those of a sample of {articled(form.name)} file: {error!r}"
             raise Damaged(message, url=span_url(root, span)) from error
         if isinstance(found, Fields):
             return FieldSample(root, span, found, *shared)

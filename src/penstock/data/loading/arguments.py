@@ -11,7 +11,7 @@ import torch
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.engine.node.member import processors as available
-from penstock.errors import Unusable
+from penstock.errors import Unusable, articled
 from penstock.options.table import meant
 from penstock.values import whole
 
@@ -159,7 +159,7 @@ def _not_a_dataset(dataset: object) -> Unusable:
     if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
         return Unusable(f"this {name} is a loader already: iterate over it, or give its dataset here")
     return Unusable(
-        f"dataset must be one of Penstock's, got a {name}; any dataset with a length resumes under "
+        f"dataset must be one of Penstock's, got {articled(name)}; any dataset with a length resumes under "
         "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
     )
 

@@ -12,7 +12,7 @@ from penstock.data.order.lanes import MOST_LANES
 from penstock.data.order.orders import CatalogOrder, FullShuffle
 from penstock.data.order.partition import Partition, Tail
 from penstock.data.order.protocol import LaneOrder
-from penstock.errors import StateMismatch, Unusable
+from penstock.errors import StateMismatch, Unusable, kind_of
 from penstock.values import Place, whole
 
 if TYPE_CHECKING:
@@ -285,5 +285,5 @@ def _shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  for example a number of more than 4,300 digits, from a file
-        text = f"a {type(value).__name__}"
+        text = kind_of(value)
     return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004  a line of a terminal

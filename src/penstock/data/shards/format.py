@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.errors import Bug, Unusable
+from penstock.errors import Bug, Unusable, articled
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -194,7 +194,7 @@ class UnitFormat(ShardFormat):
 
     def sample(self, data: memoryview) -> Fields | memoryview:
         """Not for samples in units."""
-        raise Bug(f"{len(data)} bytes were taken for a sample of a {self.name} file, whose samples have none")
+        raise Bug(f"{len(data)} bytes were taken for a sample of {articled(self.name)} file, whose samples have none")
 
     @abstractmethod
     def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401  as the format keeps it

@@ -19,7 +19,7 @@ from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, extents
 from penstock.data.shards.litdata_columns import decoder
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
-from penstock.errors import Damaged, Unsupported, Unusable
+from penstock.errors import Damaged, Unsupported, Unusable, articled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,7 +219,7 @@ def _leaves(spec: dict[str, Any], path: str = "") -> Iterator[str]:
     elif kind in ("builtins.tuple", "builtins.list"):
         keys = range(len(children))
     else:
-        raise Unsupported(f"the samples hold a {kind}, which is not read, only dicts, lists and tuples")
+        raise Unsupported(f"the samples hold {articled(kind)}, which is not read, only dicts, lists and tuples")
     for key, child in zip(keys, children, strict=True):
         yield from _leaves(child, f"{path}.{key}" if path else str(key))
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.data.shards.mds_columns import SCALARS, TYPES, Column, decoded, fixed_size
-from penstock.errors import Damaged, Unsupported, Unusable
+from penstock.errors import Damaged, Unsupported, Unusable, articled, kind_of
 
 __all__ = ["MDS_BYTES", "MOST_BYTES", "columns_from", "encoded_row", "encoding_of", "header", "index_json"]
 
@@ -70,7 +70,7 @@ def encoding_of(name: str, value: object, known: str = "") -> str:
     found = _kind(name, value)
     if not found:
         raise Unusable(
-            f"the column {name!r} is a {type(value).__name__}, which no encoding of MDS holds: leave it out "
+            f"the column {name!r} is {kind_of(value)}, which no encoding of MDS holds: leave it out "
             "(columns={…}), or turn it into bytes"
         )
     return found
@@ -135,7 +135,7 @@ def _encoded(value: Any, encoding: str) -> bytes:  # noqa: ANN401  any value
     if encoding in _TEXTS:
         kind = _TEXTS[encoding]
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise TypeError(f"a {kind.__name__} is needed")
+            raise TypeError(f"{articled(kind.__name__)} is needed")
         return str(value).encode()
     if encoding in _LISTS:
         return _list(value, _LISTS[encoding])

@@ -24,7 +24,7 @@ from penstock.data.tokens.reading import TokenReading
 from penstock.data.tokens.runs import block_sizes, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
-from penstock.errors import Unusable, public_url
+from penstock.errors import Unusable, kind_of, public_url
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -433,7 +433,7 @@ class ConcatTokens(ConcatMap):
         for each in parts:
             if not isinstance(each, TokenDataset):
                 raise Unusable(
-                    f"concat joins a TokenDataset with others of its kind, got a {type(each).__name__}: ps.Mix takes "
+                    f"concat joins a TokenDataset with others of its kind, got {kind_of(each)}: ps.Mix takes "
                     "datasets of any kind, each with its share"
                 )
         self.join(parts, [*map(len, parts)])

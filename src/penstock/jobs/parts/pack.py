@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.listing.select import globs
-from penstock.errors import Changed, Unusable, public_url
+from penstock.errors import Changed, Unusable, kind_of, public_url
 from penstock.jobs.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
@@ -167,7 +167,7 @@ def _source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None
             raise Unusable("a job packs plain objects: pack the samples of this catalog without job=")
         return source.root + source.base, source
     if not (isinstance(source, str) or hasattr(source, "__fspath__")):
-        raise Unusable(f"source of a job must be a URL or a Catalog of objects, got a {type(source).__name__}")
+        raise Unusable(f"source of a job must be a URL or a Catalog of objects, got {kind_of(source)}")
     found, key = open_source(source, store)
     return found.url(as_folder(key)), None
 
@@ -181,7 +181,7 @@ def _in_parts(operation: _Pack, how: How) -> Catalog | None:
 
 
 def _refused(value: object) -> None:
-    raise Unusable(f"the records of a job hold texts and numbers only, got a {type(value).__name__}")
+    raise Unusable(f"the records of a job hold texts and numbers only, got {kind_of(value)}")
 
 
 @dataclass(frozen=True, slots=True)

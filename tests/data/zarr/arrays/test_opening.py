@@ -77,7 +77,7 @@ def test_an_array_has_no_name(group):
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        (5, Unusable, "samples must be the URL of a Zarr array or group, or a mapping .* got a int"),
+        (5, Unusable, "samples must be the URL of a Zarr array or group, or a mapping .* got an int"),
         ({}, Unusable, "samples must not be an empty mapping"),
         ("nowhere://a/b", PenstockError, "nowhere"),
         ("s3://", InvalidURL, "s3"),

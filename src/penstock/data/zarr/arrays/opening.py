@@ -20,7 +20,7 @@ from penstock.data.zarr.arrays.stored import OwnObjects, ReferencedObjects, Stor
 from penstock.data.zarr.format.metadata import Arrays, open_arrays, with_names
 from penstock.data.zarr.format.references import METADATA, references_of, references_of_manifests, references_of_records
 from penstock.data.zarr.samples.arrangement import dims_of
-from penstock.errors import Damaged, Denied, NotFound, PenstockError, Unusable
+from penstock.errors import Damaged, Denied, NotFound, PenstockError, Unusable, kind_of
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.urls import parse
@@ -107,7 +107,7 @@ def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]
         kind = type(given).__name__
         raise Unusable(f'{what} must be an array or group: open this {kind} by zarr.open_group(…, mode="r")')
     raise Unusable(
-        f"{what} must be the URL of a Zarr array or group, or a mapping of names to URLs, got a {type(given).__name__}"
+        f"{what} must be the URL of a Zarr array or group, or a mapping of names to URLs, got {kind_of(given)}"
         + ': of several arrays write {"name": URL, …}; along= joins stores' * isinstance(given, list | tuple | set)
     )
 
