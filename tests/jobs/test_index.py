@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog import scan
-from penstock.errors import ConfigError, NotFound, Unusable
+from penstock.errors import AlreadyExists, ConfigError, NotFound, Unusable
 from penstock.jobs.index import index_here as index
 from penstock.testing.faults import FaultServer, Settings
 
@@ -98,6 +98,21 @@ def test_nothing_there_writes_nothing(tree, tmp_path):
 def test_a_catalog_is_one_file(tree, to):
     with pytest.raises(Unusable, match="name it"):
         index(f"{tree}/", to)
+
+
+def test_file_of_another_kind_is_not_replaced(tree, tmp_path):
+    for to in (str(tmp_path / "x.tar"), f"memory://index/{uuid.uuid4().hex}.tar"):
+        with ps.open(to, "wb") as file:
+            file.write(b"a shard")
+        with pytest.raises(AlreadyExists, match=r"no catalog; name another.*\.tar"):
+            index(tree, to)
+        assert ps.open(to).read() == b"a shard"
+        # Nothing is lost, as with a temporary file that was made before.
+        with ps.open(to, "wb") as file:
+            file.write(b"")
+        index(tree, to)
+        index(tree, to)
+        assert len(ps.Catalog.open(to, root=tree)) > 0
 
 
 def test_the_state_of_one_that_goes_to_a_store_lies_in_the_cache(tree, tmp_path, monkeypatch):

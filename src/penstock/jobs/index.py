@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.journal import journal, shard_journal
 from penstock.data.catalog.labels import check_rule
+from penstock.data.catalog.saved import is_catalog
 from penstock.data.catalog.scan import Listing, absent, listed
 from penstock.data.catalog.shards import find_shards, indexed
 from penstock.engine.listing.select import globs
-from penstock.errors import ConfigError, Unusable
+from penstock.errors import AlreadyExists, ConfigError, PenstockError, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source
 from penstock.stores.urls import parse
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
     from penstock.source import Source
+    from penstock.stores.urls import Location
 
-__all__ = ["IndexKeywords", "index_here"]
+__all__ = ["IndexKeywords", "check_target", "index_here"]
 
 _ARGUMENTS = ("fields", "key", "missing", "skip")
 _OF_SHARDS = (*_ARGUMENTS, "index")
+_HEAD_BYTES = 64  # of a file that may be a catalog
 
 
 class IndexKeywords(TypedDict, total=False):
@@ -74,15 +78,35 @@ def index_here(
     restart = how.get("restart", False)
     if not isinstance(restart, bool):
         raise ConfigError(f"restart must be True or False, got {restart!r}")
-    place = parse(to)
-    if not place.key or place.key.endswith("/"):
-        raise Unusable("the catalog is one file: name it", url=place.url)
+    place = check_target(to, store)
     target = _Target(_partial(place.key, place.url, local=place.local), restart=restart, progress=progress, store=store)
     make = _objects if how.get("format") is None else _samples
     with make(url, target, how) as (catalog, kept):
         catalog.save(to, store=None if place.local else store)
         kept.remove()
     return catalog
+
+
+def check_target(to: str | os.PathLike[str], store: StoreOptions | str | None) -> Location:
+    """Return the place of a catalog that is to be written; a HEAD and a GET show whether another file would be lost.
+
+    Raises:
+        Unusable: It is a folder.
+        AlreadyExists: A file that is no catalog is there.
+
+    """
+    place = parse(to)
+    if not place.key or place.key.endswith("/"):
+        raise Unusable("the catalog is one file: name it", url=place.url)
+    head = b""
+    # Nothing is there, or reading is not allowed: the write will show.
+    with suppress(PenstockError), open_object(to, "rb", store=None if place.local else store) as file:
+        head = file.read(_HEAD_BYTES)
+    if not is_catalog(head):
+        raise AlreadyExists(
+            "cannot write the catalog: another file is there, and no catalog; name another", url=place.url
+        )
+    return place
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ def test_single_shard_and_order_of_a_list(folder):
             NotFound,
             "none of the 1 objects is a shard .*; for shards of other names, pass a glob",
         ),
+        ("pipe:aws s3 cp s3://bucket/train-{{00..02}}.tar -", InvalidURL, "pass the URL that it copies"),
         ("{}/tokens.bin", NotFound, "ps.TokenDataset.from_shards reads files of tokens"),
         ("{}/train-{{00..03}}.tar", NotFound, "train-03.tar"),
         ("{}/train-{{00..}}.tar", InvalidURL, "neither numbers"),

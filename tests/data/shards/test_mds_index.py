@@ -80,6 +80,7 @@ def test_damage_is_refused(data, why):
     ("data", "why"),
     [
         (json.dumps({"version": 1, "shards": []}).encode(), "version 1, not 2"),
+        (b'{"chunks": [], "config": {}}', 'format="litdata"'),
         (changed(format="json"), "'json' in version 2"),
         (changed(version=1), "'mds' in version 1"),
         ((GOLDEN / "br" / "index.json").read_bytes(), "compressed with br, which is not read"),

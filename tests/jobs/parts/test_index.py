@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog import shards as module
-from penstock.errors import Damaged, Unusable
+from penstock.errors import AlreadyExists, Damaged, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.data.shards.archives import tar
 from tests.jobs.packed import fill
@@ -155,4 +155,7 @@ class TestRefusals:
         ):
             with pytest.raises(Unusable, match=told):
                 ps.index(f"{folder}/", to, **options)
+        to.write_bytes(b"a shard")
+        with pytest.raises(AlreadyExists, match="no catalog"):
+            ps.index(f"{folder}/", to, job=job, format="tar")
         assert not job.exists()

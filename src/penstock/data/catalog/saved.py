@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.table import Table, Vector
 
 
-__all__ = ["Saved", "digest_of", "load", "save"]
+__all__ = ["Saved", "digest_of", "is_catalog", "load", "save"]
 
 # Like the magic of PNG: not text, and damaged visibly by a transfer that converts it as text.
 _MAGIC = b"\x89penstock.cat\r\n\x1a"
@@ -201,10 +201,15 @@ def _check_units(table: Table) -> None:
         raise ValueError("units of samples that are made of several objects")
 
 
+def is_catalog(head: bytes) -> bool:
+    """Return whether a file that begins with ``head`` may be a catalog."""
+    return head[: len(_MAGIC)] == _MAGIC[: len(head)]
+
+
 def _header(file: Readable) -> tuple[dict[str, Any], int]:
     """Return the header and the offset where the vectors begin."""
     head = file.read(_HEAD_BYTES)
-    if head[:16] != _MAGIC[: len(head)] or not head:
+    if not head or not is_catalog(head):
         raise ManifestError("not a catalog: Catalog.save writes one")
     if len(head) < _START.size:
         raise ManifestError(f"the catalog is truncated after {len(head)} bytes")

@@ -139,6 +139,16 @@ class Shards(NamedTuple):
                 url=self.source.url(shard.key),
             )
 
+    def check_some(self, table: Table) -> None:
+        """Raise ``NotFound`` if there is no sample, which rules of keys and fields may have left out."""
+        form, left = self.format, ""
+        if table.rows:
+            return
+        if isinstance(form, ArchiveFormat) and (form.wanted or form.skip or callable(form.key)):
+            left = f" with fields={form.fields}, missing={form.missing!r}, skip={form.skip} and key={form.key!r}"
+        message = f"no sample was found in {counted(len(self.found), 'shard')}{left}"
+        raise NotFound(message, url=self.source.url(self.base))
+
     def walk(self, shard: Shard) -> Generator[Ask | Span, memoryview, Extents]:
         """Find the samples of a shard: by its side index, or by a walk."""
         if self.side:
@@ -218,7 +228,7 @@ def find_shards(
     # Arguments are checked before the first request.
     form = None if given is None else format_by(given, (), arguments)
     single = isinstance(urls, str) or not hasattr(urls, "__iter__")
-    patterns = [parse(urls).url] if single else [parse(each).url for each in urls]  # type: ignore[arg-type,union-attr]
+    patterns = [_pattern(urls)] if single else [_pattern(each) for each in urls]  # type: ignore[union-attr]
     if single and not _BRACES.search(patterns[0]):
         source, key = open_source(patterns[0], store)
         if form is not None and form.name in _LITDATA:
@@ -233,6 +243,13 @@ def find_shards(
     if form is not None and form.name in _LITDATA:
         raise Unusable(f'format="litdata" takes the URL of one folder, or of its {INDEX}; join several with ps.concat')
     return _singly(patterns, form, arguments, store)
+
+
+def _pattern(given: object) -> str:
+    """Return a URL of shards in its usual form; refuse the commands that WebDataset takes in place of URLs."""
+    if isinstance(given, str) and given.startswith("pipe:"):
+        raise InvalidURL(f"cannot read ranges of the output of a command: pass the URL that it copies, got {given!r}")
+    return parse(given).url  # type: ignore[arg-type]  # it refuses other types
 
 
 def _singly(
@@ -350,7 +367,7 @@ def _other(key: str, form: ShardFormat | None) -> str:
     if form is None and key.endswith(tokens):
         return ": ps.TokenDataset.from_shards reads files of tokens"
     if form is None or form.suffixes != tokens:
-        return "; for shards of other names, pass a glob and format="
+        return '; for shards of other names, pass a glob and format=, and for chunks of LitData format="litdata"'
     return (
         ": ps.MapDataset.from_shards reads it"
         if is_shard(key, None)
@@ -402,12 +419,8 @@ def indexed(
     size_bytes = sum(each.size for each in shards.found)
     with bar("indexing shards", len(shards.found), size_bytes, shown=progress) as count:
         table = index_shards(shards, labels, KeptWalks(count, journal))
-    if not (table.rows or allow_empty):
-        form, left = shards.format, ""
-        if isinstance(form, ArchiveFormat) and (form.wanted or form.skip or callable(form.key)):
-            left = f" with fields={form.fields}, missing={form.missing!r}, skip={form.skip} and key={form.key!r}"
-        message = f"no sample was found in {counted(len(shards.found), 'shard')}{left}"
-        raise NotFound(message, url=shards.source.url(shards.base))
+    if not allow_empty:
+        shards.check_some(table)
     return table
 
 

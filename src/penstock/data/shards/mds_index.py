@@ -57,6 +57,8 @@ def stated_shards(data: bytes) -> list[Stated]:
     """
     try:
         index = json.loads(data)
+        if "chunks" in index:
+            raise Unsupported('this index.json describes chunks of LitData: pass format="litdata"')
         if index["version"] != _VERSION:
             raise Unsupported(f"index.json has the version {index['version']!r}, not {_VERSION}")
         found = [_shard(each) for each in index["shards"]]

@@ -21,7 +21,7 @@ from penstock.data.catalog.shards import KeptWalks, Shard, Shards, find_shards, 
 from penstock.data.catalog.stated import INDEX, named_files, read_stated
 from penstock.data.shards.registry import format_of
 from penstock.errors import Changed, Unusable, public_url
-from penstock.jobs.index import IndexKeywords, index_here
+from penstock.jobs.index import IndexKeywords, check_target, index_here
 from penstock.jobs.parts.operation import Operation, Planned, nothing
 from penstock.jobs.parts.run import How, Job
 from penstock.options import StoreOptions
@@ -112,6 +112,7 @@ def index(  # noqa: PLR0913  see design/0095
     Raises:
         NotFound: No object or shard was found; nothing was written.
         Damaged: A shard is not what its format says; the shards before it are kept for the next call.
+        AlreadyExists: ``to`` is there, and is no catalog.
         Unusable: An object has no label; another process lists into the same file; the disk is full; or
             ``job`` is given for objects, or with arguments that no record can hold.
 
@@ -168,7 +169,7 @@ def _operation(
         raise Unusable(f"the records of a job hold texts and lists of them only: {error}") from None
     if "labels" in given:
         check_rule(given["labels"])
-    return _Index(parse(url).url, parse(to).url, text, StoreOptions() if store is None else store)
+    return _Index(parse(url).url, check_target(to, store).url, text, StoreOptions() if store is None else store)
 
 
 class _Known(ShardJournal):
@@ -250,6 +251,7 @@ class _Index(Operation):
                 known.add(key, Walked(size, etag, *arrays, *rest))
         labels = json.loads(self.how).get("labels")
         table = index_shards(shards, labels, KeptWalks(nothing, known))
+        shards.check_some(table)
         Catalog(shards.source.root, shards.base, table).save(self.to, store=self.store_of_catalog)
 
     def _shards(self, pieces: list[dict[str, Any]]) -> Shards:
