@@ -363,7 +363,7 @@ def _chained(name: str, parts: Sequence[_Stored]) -> _Stored:
     alike = all(each[1:3] == first[1:3] for each in others) or {each.kind for each in parts} == {"numbers"}
     coordinates = [each.coordinates[0] for each in parts] if alike else _comparable(name, parts)
     values = np.concatenate([each.values for each in coordinates])
-    units, calendar = (first.units, first.calendar) if alike or first.calendar not in _REAL else ("", "")
+    units, calendar = (first.units, first.calendar) if alike or first.calendar not in _REAL else ("", _STANDARD)
     return _Stored(values, units, calendar, f"{first.url} to {parts[-1].url}", tuple(coordinates))
 
 

@@ -313,6 +313,7 @@ def test_units_of_each_store_are_decoded_and_one_time_a_store_is_a_series():
         made = dataset(urls, align="coordinates", offsets=(0, 1))
         assert made.coordinates["time"].tolist() == [int(START + n * DAY) for n in range(6)]
         assert len([*made]) == 5
+        assert len([*dataset(urls, targets=urls[3], align="coordinates")]) == 1
 
 
 def test_stores_whose_values_have_several_units_get_a_warning(recwarn):
