@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.rows import Entry, entry_of
-from penstock.data.catalog.table import TableBuilder
 
 ENTRIES = [
     Entry("train/a", 3, {"class": 1}, "etag"),

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock import events
 from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.data.catalog.table import TableBuilder
+from penstock.data.catalog.columns.table import TableBuilder
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound, Unusable
 from tests.children import python
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
-from penstock.data.catalog.column import checked, encode
+from penstock.data.catalog.columns.column import checked, encode
 from penstock.data.catalog.contents import Contents
 from penstock.data.catalog.groups import Named, Part, addable, check_grouping, grouped, joined
 from penstock.data.catalog.inventory import listed as inventoried

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.affixes import Derived
-from penstock.data.catalog.column import encode, taken
+from penstock.data.catalog.columns.affixes import Derived
+from penstock.data.catalog.columns.column import encode, taken
+from penstock.data.catalog.columns.units import UnitRows
 from penstock.data.catalog.groups import key_of
 from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.rows import entry_of, span_of
 from penstock.data.catalog.saved import digest_of
-from penstock.data.catalog.units import UnitRows
 from penstock.display import counted, panel, size, table
 from penstock.errors import Unusable
 from penstock.values import Span
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Categorical, Rows
+    from penstock.data.catalog.columns.column import Categorical, Rows
+    from penstock.data.catalog.columns.table import Table
     from penstock.data.catalog.groups import Group, Part
     from penstock.data.catalog.rows import Entry, Picked
-    from penstock.data.catalog.table import Table
     from penstock.data.shards.format import ShardFormat
 
 __all__ = ["Contents"]

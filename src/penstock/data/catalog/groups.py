@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.data.catalog.affixes import Derived, compact_keys, derived
-from penstock.data.catalog.column import Numbers, decode, encode, narrowest, pack, taken
+from penstock.data.catalog.columns.affixes import Derived, compact_keys, derived
+from penstock.data.catalog.columns.column import Numbers, decode, encode, narrowest, pack, taken
+from penstock.data.catalog.columns.table import TableBuilder, gathered
 from penstock.data.catalog.labels import names
 from penstock.data.catalog.rows import span_of
-from penstock.data.catalog.table import TableBuilder, gathered
 from penstock.data.shards.keys import called, rule_of
 from penstock.errors import Unusable
 from penstock.values import common_folder
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.affixes import Keys
-    from penstock.data.catalog.column import Rows
-    from penstock.data.catalog.table import Table
+    from penstock.data.catalog.columns.affixes import Keys
+    from penstock.data.catalog.columns.column import Rows
+    from penstock.data.catalog.columns.table import Table
     from penstock.data.shards.keys import Missing
     from penstock.values import Span
 

@@ -19,9 +19,9 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from penstock.data.catalog.column import encode
+from penstock.data.catalog.columns.column import encode
+from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.manifest import columns as parquet_columns
-from penstock.data.catalog.table import TableBuilder
 from penstock.engine.listing.select import selector
 from penstock.errors import ChecksumMismatch, ManifestError, NotFound, Unusable
 from penstock.source import object_at
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.data.catalog.table import Table
+    from penstock.data.catalog.columns.table import Table
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.stores.urls import Location

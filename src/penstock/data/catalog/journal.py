@@ -13,7 +13,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from penstock.data.catalog.column import decode, encode
+from penstock.data.catalog.columns.column import decode, encode
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

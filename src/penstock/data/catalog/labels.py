@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.column import Column, blocks, checked, coded, decode, taken
+from penstock.data.catalog.columns.column import Column, blocks, checked, coded, decode, taken
 from penstock.errors import ManifestError, Unusable
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Rows
-    from penstock.data.catalog.table import Table
+    from penstock.data.catalog.columns.column import Rows
+    from penstock.data.catalog.columns.table import Table
 
     Rule = str | re.Pattern[str] | Callable[[str], str | None]
     Labels = Rule | Sequence[str] | Sequence[int]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.data.catalog.column import Numbers, blocks, encode, pack, taken
+from penstock.data.catalog.columns.column import Numbers, blocks, encode, pack, taken
+from penstock.data.catalog.columns.table import TableBuilder, gathered
 from penstock.data.catalog.labels import label_of, labelled, names, numbered
-from penstock.data.catalog.table import TableBuilder, gathered
 from penstock.engine.listing.select import selector
 from penstock.errors import Unusable
 from penstock.values import Span
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Rows
-    from penstock.data.catalog.table import Table
+    from penstock.data.catalog.columns.column import Rows
+    from penstock.data.catalog.columns.table import Table
 
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.data.catalog.column import blocks, decode, encode, taken
+from penstock.data.catalog.columns.column import blocks, decode, encode, taken
+from penstock.data.catalog.columns.table import described, padded, parts_of, table_of, vectors_of
 from penstock.data.catalog.groups import Group, Part
-from penstock.data.catalog.table import described, padded, parts_of, table_of, vectors_of
 from penstock.data.region import Region
 from penstock.data.shards.registry import format_of
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.affixes import Keys
-    from penstock.data.catalog.column import Numbers, Rows, Strings
-    from penstock.data.catalog.table import Table, Vector
+    from penstock.data.catalog.columns.affixes import Keys
+    from penstock.data.catalog.columns.column import Numbers, Rows, Strings
+    from penstock.data.catalog.columns.table import Table, Vector
 
 
 __all__ = ["Saved", "digest_of", "is_catalog", "load", "save"]

@@ -15,9 +15,9 @@ from itertools import compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.data.catalog.column import decode, encode
+from penstock.data.catalog.columns.column import decode, encode
+from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.journal import Stretch, gaps, overlapping
-from penstock.data.catalog.table import TableBuilder
 from penstock.engine.listing.keyspace import Keyspace, Part
 from penstock.engine.listing.listing import columns
 from penstock.engine.listing.select import globs, selector
@@ -26,7 +26,7 @@ from penstock.errors import ConfigError, Damaged, NotFound, PenstockError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from penstock.data.catalog.table import Table
+    from penstock.data.catalog.columns.table import Table
     from penstock.values import Page
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.catalog.catalog import Catalog
-    from penstock.data.catalog.units import UnitRows
+    from penstock.data.catalog.columns.units import UnitRows
     from penstock.data.datasets.iteration import Iterations
     from penstock.data.order.protocol import Order
     from penstock.data.order.schedule import Turn

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.column import pack
+from penstock.data.catalog.columns.column import pack
 from penstock.errors import Bug
 from penstock.values import Span
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Numbers
+    from penstock.data.catalog.columns.column import Numbers
     from penstock.source import Source
 
 __all__ = ["Piece", "Shape", "TokenFiles", "Windows"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.catalog.column import Numbers, narrowest, pack, taken
+from penstock.data.catalog.columns.column import Numbers, narrowest, pack, taken
 from penstock.data.shards.format import Piece
 from penstock.values import Span
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.affixes import Keys
-    from penstock.data.catalog.column import Rows
-    from penstock.data.catalog.compact import ETags
+    from penstock.data.catalog.columns.affixes import Keys
+    from penstock.data.catalog.columns.column import Rows
+    from penstock.data.catalog.columns.compact import ETags
     from penstock.data.shards.format import Units
 
 __all__ = ["UNIT_ROLES", "Place", "UnitRows", "UnitTable", "units_of"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog import column
-from penstock.data.catalog.column import Strings, blocks, decode, encode, taken
+from penstock.data.catalog.columns import column
+from penstock.data.catalog.columns.column import Strings, blocks, decode, encode, taken
 
 
 def _column(values):

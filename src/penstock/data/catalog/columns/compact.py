@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from penstock.data.catalog.column import Column, Numbers, Strings, decode, encode, joined, pack, taken
+from penstock.data.catalog.columns.column import Column, Numbers, Strings, decode, encode, joined, pack, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Rows
+    from penstock.data.catalog.columns.column import Rows
 
 
 __all__ = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.table import TableBuilder, described, padded, vectors_of
+from penstock.data.catalog.columns.table import TableBuilder, described, padded, vectors_of
 
 
 def test_vectors_lie_at_their_declared_aligned_offsets():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.data.catalog.column import narrowest, pack
+from penstock.data.catalog.columns.column import narrowest, pack
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.column import Column, pack
-from penstock.data.catalog.compact import Even
-from penstock.data.catalog.table import Ranges, TableBuilder
+from penstock.data.catalog.columns.column import Column, pack
+from penstock.data.catalog.columns.compact import Even
+from penstock.data.catalog.columns.table import Ranges, TableBuilder
 from penstock.errors import Unusable
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.column import pack
-from penstock.data.catalog.compact import Even, Stepped, chained, compact
+from penstock.data.catalog.columns.column import pack
+from penstock.data.catalog.columns.compact import Even, Stepped, chained, compact
 
 _values = st.lists(st.binary(max_size=5), max_size=70) | st.lists(st.binary(min_size=3, max_size=3), max_size=70)
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.column import Numbers, Strings, blocks, gather, pack
-from penstock.data.catalog.compact import Compact, compact
+from penstock.data.catalog.columns.column import Numbers, Strings, blocks, gather, pack
+from penstock.data.catalog.columns.compact import Compact, compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Rows
+    from penstock.data.catalog.columns.column import Rows
 
 __all__ = ["AFFIX_BYTES", "LEAST_BYTES", "Affixed", "Derived", "Keys", "affixed", "compact_keys", "derived"]
 

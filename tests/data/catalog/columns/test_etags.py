@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog import compact
-from penstock.data.catalog.column import Column, encode, pack
-from penstock.data.catalog.compact import Digests, compact_etags, plus, take
+from penstock.data.catalog.columns import compact
+from penstock.data.catalog.columns.column import Column, encode, pack
+from penstock.data.catalog.columns.compact import Digests, compact_etags, plus, take
 
 _hex = st.text("0123456789abcdef", min_size=32, max_size=32)
 _sum = _hex | _hex.map(str.upper)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.table import TableBuilder, vectors_of
+from penstock.data.catalog.columns.table import TableBuilder, vectors_of
 from penstock.errors import Unusable
 
 _rows = st.lists(

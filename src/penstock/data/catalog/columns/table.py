@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.affixes import LEAST_BYTES, Affixed, Derived, Keys, compact_keys
-from penstock.data.catalog.column import (
+from penstock.data.catalog.columns.affixes import LEAST_BYTES, Affixed, Derived, Keys, compact_keys
+from penstock.data.catalog.columns.column import (
     DTYPES,
     Column,
     Numbers,
@@ -26,7 +26,7 @@ from penstock.data.catalog.column import (
     pack,
     taken,
 )
-from penstock.data.catalog.compact import (
+from penstock.data.catalog.columns.compact import (
     SUMS,
     Compact,
     Digests,
@@ -39,7 +39,7 @@ from penstock.data.catalog.compact import (
     plus,
     take,
 )
-from penstock.data.catalog.units import UNIT_ROLES, UnitTable
+from penstock.data.catalog.columns.units import UNIT_ROLES, UnitTable
 from penstock.data.region import Region
 from penstock.errors import Unusable
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.column import Rows
+    from penstock.data.catalog.columns.column import Rows
     from penstock.data.shards.format import ShardFormat
 
     Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, then by part
