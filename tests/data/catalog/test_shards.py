@@ -57,6 +57,7 @@ def test_single_shard_and_order_of_a_list(folder):
     ("urls", "error", "says"),
     [
         ("{}/none/", NotFound, "no objects there"),
+        ("{}*.tar", NotFound, r"in a glob, \* stays in one folder"),
         ("{}/test-*.tar", NotFound, r"no objects there: (?!.*literal).*/test-\]"),
         (
             "{}/index*",
@@ -89,6 +90,7 @@ def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
         ({"key": lambda name: {}[name]}, Unusable, r"function key= fails for 'c0/0000\.jpg': KeyError"),
         ({"skip": 5}, ConfigError, "skip must be a str"),
         ({"index": 5}, Unusable, "index must be 'energon'"),
+        ({"labels": r"(z)"}, Unusable, r"exclude=\['.*train-00\.tar/c0/0000'\]; members of shards with skip="),
     ],
 )
 def test_arguments_that_leave_no_sample_or_fail_are_refused(folder, arguments, error, says):
@@ -142,6 +144,11 @@ def test_catalog_is_saved_opened_sliced_and_pickled_with_its_format(folder):
         assert [each[at].label for at in (0, 1)] == [0, 1]
     part, rest = opened.split(0.5, seed=1)
     assert len(part) + len(rest) == 15
+
+
+def test_samples_of_shards_are_not_grouped_again(folder):
+    with pytest.raises(Unusable, match="have fields by key="):
+        ps.Catalog.from_shards(folder).with_groups("stem")
 
 
 def test_split_draws_samples_and_not_shards(tmp_path):

@@ -230,7 +230,7 @@ class Catalog(Contents):
                 first dot; ``"last-dot"``; a regular expression with the groups ``key`` and ``field``; or a function of
                 the name that returns both, or None to leave the member out.
             missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"``, or
-                ``"none"`` for None as the value.
+                ``"none"`` for None as the value; a sample that has none of them is left out.
             skip: Globs of the names of members that are left out.
             labels: Rule of classes: see ``with_labels``. The name of a sample is that of its shard below the prefix, a
                 slash and its key: ``"train-0001.tar/cat/0017"``.
@@ -529,6 +529,8 @@ class Catalog(Contents):
 
         """
         wanted = check_grouping(group, fields, missing)
+        if self.format is not None:
+            raise Unusable("samples of shards have fields by key=: pass that to from_shards, or use Catalog.join")
         if self.fields:
             raise Unusable("the samples of this catalog consist of several objects already")
         found = Named(self.root, self.base, self._table, self._indices)

@@ -189,7 +189,8 @@ def _found(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
             depths |= {name.count("/"): name for name in block}
     if without:
         found = _some(missing, without)
-        raise Unusable(f"{without} objects {lack}: {found}; leave them out, e.g. with exclude={missing[:1]}")
+        advice = f"leave them out, e.g. with exclude={missing[:1]}; members of shards with skip="
+        raise Unusable(f"{without} objects {lack}: {found}; {advice}")
     if len(depths) > 1:
         first, second = list(depths.values())[:2]
         raise Unusable(

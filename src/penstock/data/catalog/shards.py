@@ -355,7 +355,10 @@ def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> t
     base, rows, found = _chosen(source, key, form)
     if not found:
         if not rows:
-            raise absent(source, fixed_part(key)[0] if _WILD.search(key) else key, _WILD.split(given)[0], chosen=False)
+            wild = bool(_WILD.search(key))
+            advice = "in a glob, * stays in one folder, **/ does not, and [[] is a bracket" if wild else ""
+            prefix, given = (fixed_part(key)[0], _WILD.split(given)[0]) if wild else (key, given)
+            raise absent(source, prefix, given, chosen=False, instead=advice)
         ends = ", ".join(suffixes() if form is None else form.suffixes)
         raise NotFound(f"none of the {rows} objects is a shard ({ends}){_other(key, form)}", url=source.url(key))
     return base, found
@@ -378,22 +381,23 @@ def _other(key: str, form: ShardFormat | None) -> str:
 def _chosen(
     source: Source, key: str, form: ShardFormat | None, after: bytes | None = None
 ) -> tuple[str, int, list[Shard]]:
-    """Return the base of a prefix or glob, the number of objects listed, and the shards among them."""
+    """Return the base of a prefix or glob, the number of objects there, and the shards among them."""
     prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
     base, table = listed(source, prefix, Listing(known=None if after is None else Beyond(after)))
     chosen = selector(key[len(base) :]) if wild else None
-    found = []
+    found, rows = [], 0
     for row in range(table.rows):
         name = table.keys.text(row)
         if chosen is not None and not chosen(name[len(base) :], 1):
             continue
+        rows += 1
         # A glob, and the whole name of an object, choose by themselves; of a prefix only shards are taken.
         exact = chosen is not None or (name == key and not isinstance(form, TokenFile))
         if is_shard(name, form) or (exact and form is not None):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
     if any(each.size < 0 for each in found):
         found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([each.key for each in found])]
-    return base, table.rows, found
+    return base, rows, found
 
 
 def _folder(keys: Sequence[str]) -> str:
