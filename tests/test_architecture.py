@@ -74,7 +74,7 @@ FAULTS = {
         "penstock.stores.direct:1: rule 1: stores may not import source: floor 2 to 3",
     ),
     "upwards-late": (
-        {"penstock.engine.cache": "def f():\n    from penstock.data.catalog import scan"},
+        {"penstock.engine.cache": "def f():\n    from penstock.data.catalog.discovery import scan"},
         "penstock.engine.cache:2: rule 1: engine may not import data: floor 1 to 4",
     ),
     "upwards-for-types": (

@@ -13,7 +13,7 @@ os.environ |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "A
 
 def _penstock(endpoint, workers):
     import penstock as ps
-    from penstock.data.catalog.scan import scan
+    from penstock.data.catalog.discovery.scan import scan
     from penstock.source import open_source
 
     store = ps.S3Options(endpoint=endpoint, region="us-east-1", access_key="key", secret_key="secret")

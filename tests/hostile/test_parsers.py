@@ -29,9 +29,9 @@ from penstock.checkpoint.safetensors.index import Index
 from penstock.checkpoint.torchfile.load import refused
 from penstock.checkpoint.torchfile.verbs import load as load_torch
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.inventory import Inventory, described, records
+from penstock.data.catalog.discovery.inventory import Inventory, described, records
+from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.catalog.labels import label_of
-from penstock.data.catalog.manifest import read_manifest
 from penstock.data.catalog.rows import Entry
 from penstock.data.catalog.saved import load as load_catalog
 from penstock.data.parquet import coded_columns
@@ -54,7 +54,7 @@ from penstock.stores.web import store as web
 from penstock.stores.web.driver import WebDriver
 from penstock.stores.web.index import read_index
 from tests.amounts import examples
-from tests.data.catalog.inventories import csv_of
+from tests.data.catalog.discovery.inventories import csv_of
 from tests.hostile.mutations import mutated
 from tests.servers.hostile import document, listing
 

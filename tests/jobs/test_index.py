@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 import penstock as ps
-from penstock.data.catalog import scan
+from penstock.data.catalog.discovery import scan
 from penstock.errors import AlreadyExists, ConfigError, NotFound, Unusable
 from penstock.jobs.index import index_here as index
 from penstock.testing.faults import FaultServer, Settings
@@ -17,7 +17,7 @@ from penstock.testing.faults import FaultServer, Settings
 _CODE = """
 import os, signal, sys
 import penstock as ps
-from penstock.data.catalog import scan
+from penstock.data.catalog.discovery import scan
 
 take, pages = scan._Scan._take, 0
 def killed(*given):

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.journal import journal, shard_journal
+from penstock.data.catalog.discovery.journal import journal, shard_journal
+from penstock.data.catalog.discovery.scan import Listing, absent, listed
+from penstock.data.catalog.discovery.shards import find_shards, indexed
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import is_catalog
-from penstock.data.catalog.scan import Listing, absent, listed
-from penstock.data.catalog.shards import find_shards, indexed
 from penstock.engine.listing.select import globs
 from penstock.errors import AlreadyExists, ConfigError, PenstockError, Unusable
 from penstock.progress import tally, totals
@@ -26,7 +26,7 @@ from penstock.verbs import open as open_object
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    from penstock.data.catalog.journal import Journal, ShardJournal
+    from penstock.data.catalog.discovery.journal import Journal, ShardJournal
     from penstock.data.catalog.labels import Rule
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing

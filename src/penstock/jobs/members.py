@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.scan import absent
+from penstock.data.catalog.discovery.scan import absent
 from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.shards.encode import check_member

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.shards import Shard, Shards, table_of_extents, walked
-from penstock.data.catalog.stated import INDEX
+from penstock.data.catalog.discovery.shards import Shard, Shards, table_of_extents, walked
+from penstock.data.catalog.discovery.stated import INDEX
 from penstock.data.parquet import libraries
 from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.format import Extents

@@ -13,7 +13,7 @@ from penstock.engine.transport.work import Threads
 from penstock.options import ReadOptions, RetryOptions
 from penstock.stores.direct import direct
 from penstock.values import ObjectMeta, Page
-from tests.data.catalog.inventories import inventory  # noqa: F401  a fixture
+from tests.data.catalog.discovery.inventories import inventory  # noqa: F401  a fixture
 from tests.trees import tree  # noqa: F401  a fixture
 
 _threads = Threads(16)

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.data.catalog.manifest import read_manifest
+from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.errors import Damaged, ManifestError
 from penstock.stores.urls import parse
 from tests.data.catalog.test_saved import _bytes, _parts, _put, _sealed

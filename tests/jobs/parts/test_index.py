@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.data.catalog import shards as module
+from penstock.data.catalog.discovery import shards as module
 from penstock.errors import AlreadyExists, Damaged, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.data.shards.archives import tar

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.compat.arguments import WrongArgument
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.manifest import read_manifest
+from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.datasets.dataset import listed
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.compat.arguments import WrongArgument
 from penstock.compat.webdataset.fluid import ELSEWHERE, Fluid, reraise_exception
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.shards import expanded
+from penstock.data.catalog.discovery.shards import expanded
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.shards.tar import TarFormat

@@ -12,9 +12,11 @@ import numpy as np
 
 from penstock.data.catalog.columns.column import checked, encode
 from penstock.data.catalog.contents import Contents
+from penstock.data.catalog.discovery.inventory import listed as inventoried
+from penstock.data.catalog.discovery.journal import Beyond
+from penstock.data.catalog.discovery.scan import Listing, absent, listed, scan
+from penstock.data.catalog.discovery.shards import added_shards, find_shards, indexed
 from penstock.data.catalog.groups import Named, Part, addable, check_grouping, grouped, joined
-from penstock.data.catalog.inventory import listed as inventoried
-from penstock.data.catalog.journal import Beyond
 from penstock.data.catalog.labels import check_rule, classified, names
 from penstock.data.catalog.relocation import check_home, relocated
 from penstock.data.catalog.rows import (
@@ -31,8 +33,6 @@ from penstock.data.catalog.rows import (
     united,
 )
 from penstock.data.catalog.saved import Saved, load, save
-from penstock.data.catalog.scan import Listing, absent, listed, scan
-from penstock.data.catalog.shards import added_shards, find_shards, indexed
 from penstock.engine.listing.select import globs
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals

@@ -13,9 +13,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.discovery.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
-from penstock.data.catalog.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.datasets.groups import homes_of
 from penstock.data.datasets.readable import ReadableDataset
 from penstock.errors import InvalidURL, NotFound, Unusable, kind_of

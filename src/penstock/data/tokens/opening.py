@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.shards import Shard, Shards, find_shards, walked
+from penstock.data.catalog.discovery.shards import Shard, Shards, find_shards, walked
 from penstock.data.shards.registry import is_shard
 from penstock.data.shards.tokens import KINDS, DatatroveIndex, MegatronIndex, TokenFile, token_dtype
 from penstock.data.tokens.windows import TokenFiles

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast, overload
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.journal import ShardJournal, Walked
+from penstock.data.catalog.discovery.journal import ShardJournal, Walked
+from penstock.data.catalog.discovery.shards import KeptWalks, Shard, Shards, find_shards, index_shards, walked
+from penstock.data.catalog.discovery.stated import INDEX, named_files, read_stated
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import load
-from penstock.data.catalog.shards import KeptWalks, Shard, Shards, find_shards, index_shards, walked
-from penstock.data.catalog.stated import INDEX, named_files, read_stated
 from penstock.data.shards.registry import format_of
 from penstock.errors import Changed, Unusable, public_url
 from penstock.jobs.index import IndexKeywords, check_target, index_here

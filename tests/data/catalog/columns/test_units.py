@@ -13,9 +13,9 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.columns.column import Strings
 from penstock.data.catalog.columns.table import Table, ranges_of
 from penstock.data.catalog.columns.units import UnitTable, units_of
-from penstock.data.catalog.journal import shard_journal
+from penstock.data.catalog.discovery.journal import shard_journal
+from penstock.data.catalog.discovery.shards import KeptWalks, Shard
 from penstock.data.catalog.saved import Saved, load, save
-from penstock.data.catalog.shards import KeptWalks, Shard
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.errors import ManifestError, Unusable

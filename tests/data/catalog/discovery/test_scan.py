@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog import scan as scanning
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.discovery import scan as scanning
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import ConfigError, Damaged, Throttled
 from penstock.values import ObjectMeta, Page

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.journal import Beyond, Journal, Stretch, gaps, journal
-from penstock.data.catalog.scan import Listing, listed, scan
+from penstock.data.catalog.discovery.journal import Beyond, Journal, Stretch, gaps, journal
+from penstock.data.catalog.discovery.scan import Listing, listed, scan
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import Throttled, Unusable
 
@@ -91,7 +91,7 @@ def test_a_link_is_not_followed(tmp_path):
 def test_another_process_is_kept_out(tmp_path):
     with journal(tmp_path / "a", ABOUT):
         code = (
-            "import pathlib, sys\nfrom penstock.data.catalog.journal import journal\n"
+            "import pathlib, sys\nfrom penstock.data.catalog.discovery.journal import journal\n"
             "with journal(pathlib.Path(sys.argv[1]), {}): pass"
         )
         done = subprocess.run(
@@ -105,7 +105,7 @@ def test_file_system_without_locks_raises_with_the_file_name(tmp_path, monkeypat
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr("penstock.data.catalog.journal.fcntl.flock", refuse)
+    monkeypatch.setattr("penstock.data.catalog.discovery.journal.fcntl.flock", refuse)
     with pytest.raises(Unusable, match=rf"{tmp_path}/a: {os.strerror(errno.ENOLCK)}"):
         _kept(tmp_path / "a")
 

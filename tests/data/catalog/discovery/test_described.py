@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.inventory import Part, described
+from penstock.data.catalog.discovery.inventory import Part, described
 from penstock.errors import ManifestError, Unusable
 
 AMAZON = {

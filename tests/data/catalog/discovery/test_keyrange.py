@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.data.catalog.scan import KeyRange
+from penstock.data.catalog.discovery.scan import KeyRange
 from penstock.errors import Damaged
 from penstock.values import ObjectMeta, Page
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.manifest import read_manifest, resolve_key
+from penstock.data.catalog.discovery.manifest import read_manifest, resolve_key
 from penstock.data.catalog.rows import Entry
 from penstock.errors import ManifestError
 from penstock.stores.urls import Location, parse

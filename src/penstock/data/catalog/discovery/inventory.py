@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.data.catalog.columns.column import encode
 from penstock.data.catalog.columns.table import TableBuilder
-from penstock.data.catalog.manifest import columns as parquet_columns
+from penstock.data.catalog.discovery.manifest import columns as parquet_columns
 from penstock.engine.listing.select import selector
 from penstock.errors import ChecksumMismatch, ManifestError, NotFound, Unusable
 from penstock.source import object_at

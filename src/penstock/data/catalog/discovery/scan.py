@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.data.catalog.columns.column import decode, encode
 from penstock.data.catalog.columns.table import TableBuilder
-from penstock.data.catalog.journal import Stretch, gaps, overlapping
+from penstock.data.catalog.discovery.journal import Stretch, gaps, overlapping
 from penstock.engine.listing.keyspace import Keyspace, Part
 from penstock.engine.listing.listing import columns
 from penstock.engine.listing.select import globs, selector

@@ -15,10 +15,17 @@ import numpy as np
 from penstock.data.catalog.columns.column import Strings, encode
 from penstock.data.catalog.columns.table import Table, gathered, ranges_of
 from penstock.data.catalog.columns.units import units_of
-from penstock.data.catalog.journal import Beyond, Walked
+from penstock.data.catalog.discovery.journal import Beyond, Walked
+from penstock.data.catalog.discovery.scan import Listing, absent, listed
+from penstock.data.catalog.discovery.stated import (
+    INDEX,
+    check_strays,
+    named_files,
+    read_described,
+    read_stated,
+    stated_files,
+)
 from penstock.data.catalog.labels import classified
-from penstock.data.catalog.scan import Listing, absent, listed
-from penstock.data.catalog.stated import INDEX, check_strays, named_files, read_described, read_stated, stated_files
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from penstock.data.catalog.columns.units import UnitTable
-    from penstock.data.catalog.journal import ShardJournal
+    from penstock.data.catalog.discovery.journal import ShardJournal
     from penstock.data.catalog.labels import Rule
     from penstock.data.shards.format import Ask, ShardFormat
     from penstock.data.shards.mds import ColumnFormat, MdsFormat

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from penstock.data.catalog.inventory import Inventory, Part, records
+from penstock.data.catalog.discovery.inventory import Inventory, Part, records
 from penstock.errors import ManifestError
-from tests.data.catalog.inventories import csv_of, parquet_of
+from tests.data.catalog.discovery.inventories import csv_of, parquet_of
 
 PLAIN = Inventory("bucket", "csv", (Part("a"),), ("key", "size", "etag"))
 
@@ -92,7 +92,7 @@ def test_no_parquet_is_refused(data):
 )
 def test_a_file_that_unpacks_to_too_much_is_refused_in_little_memory(unpacked, monkeypatch):
     """One line without end took 1.5 GiB."""
-    monkeypatch.setattr("penstock.data.catalog.inventory._FREE_CHARS", 1 << 19)
+    monkeypatch.setattr("penstock.data.catalog.discovery.inventory._FREE_CHARS", 1 << 19)
     packed = gzip.compress(unpacked, 9)
     del unpacked
     tracemalloc.start()

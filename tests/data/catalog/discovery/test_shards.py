@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import penstock as ps
-from penstock.data.catalog.shards import expanded
+from penstock.data.catalog.discovery.shards import expanded
 from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from tests.data.shards.archives import tar
 

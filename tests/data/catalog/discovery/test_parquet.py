@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.data.catalog.manifest import read_manifest
+from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.catalog.rows import Entry
 from penstock.errors import ManifestError, MissingExtra
 from penstock.stores.urls import parse

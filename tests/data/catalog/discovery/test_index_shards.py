@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 import penstock as ps
-from penstock.data.catalog import shards as module
+from penstock.data.catalog.discovery import shards as module
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.testing.faults import FaultServer
 from tests.data.shards.archives import tar
@@ -16,7 +16,7 @@ from tests.data.shards.archives import tar
 _CODE = """
 import os, signal, sys
 import penstock as ps
-from penstock.data.catalog.shards import KeptWalks
+from penstock.data.catalog.discovery.shards import KeptWalks
 
 add, walks = KeptWalks.add, 0
 def killed(*given):
