@@ -359,12 +359,12 @@ def check_direction(name: str, one: Coordinate, other: Coordinate) -> None:
     """
     if np.allclose(one.values, other.values):
         return
-    turns = [each.values % 360 for each in (one, other)]
+    ours, theirs = (each.values % 360 for each in (one, other))
     how = ""
     if np.allclose(one.values, other.values[::-1]):
         how, mend = "have opposite directions", "flip"
     # Longitudes from 0 to 360, and from -180 to 180.
-    elif np.allclose(*map(np.sort, turns)) and not np.allclose(*turns):
+    elif np.allclose(np.sort(ours), np.sort(theirs)) and not np.allclose(ours, theirs):
         how, mend = "begin at different meridians", "roll"
     if how:
         raise Unusable(
