@@ -89,6 +89,11 @@ def test_articles_are_those_of_spoken_nouns():
     assert [kind_of(value) for value in (5, "5", None)] == ["an int", "a str", "None"]
 
 
+def test_no_message_chooses_the_article_of_a_type_itself():
+    found = [path for path in (ROOT / "src").rglob("*.py") if re.search(r"\ban? \{type\(", path.read_text("utf-8"))]
+    assert found == [], "kind_of(value) does"
+
+
 def test_secrets_that_two_threads_conceal_at_once_are_all_hidden(monkeypatch):
     quote, others = errors.quote, iter(["the-secret-of-another-thread"])
 

@@ -239,7 +239,7 @@ def test_subclass_and_its_slice_read_themselves(parts, expected):
     ("make", "match"),
     [
         (lambda parts: ps.concat(*parts[:0]), "concat takes datasets"),
-        (lambda parts: ps.concat(parts[0], 5), "MapDataset and IterableDataset, or TokenDataset, got a int"),
+        (lambda parts: ps.concat(parts[0], 5), "MapDataset and IterableDataset, or TokenDataset, got an int"),
         (lambda parts: ps.concat(parts[0], parts[1].catalog), "got a Catalog"),
         (lambda parts: ps.concat([*parts]), "give its datasets one by one"),
         (lambda parts: ps.concat(ps.Mix({"a": parts[0]})), "got a Mix: give its sources to one ps.Mix"),

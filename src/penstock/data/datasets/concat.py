@@ -28,7 +28,7 @@ from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.order.weighted import WeightedShuffle
 from penstock.display import counted
-from penstock.errors import Unusable
+from penstock.errors import Unusable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -344,13 +344,13 @@ def _check(parts: Sequence[Any]) -> None:
     for part in parts:
         if not isinstance(part, (MapDataset, IterableDataset)):
             raise Unusable(
-                f"concat takes MapDataset and IterableDataset, or TokenDataset, got a {type(part).__name__}"
+                f"concat takes MapDataset and IterableDataset, or TokenDataset, got {kind_of(part)}"
                 f"{_INSTEAD.get(type(part).__name__, '')}"
             )
         kind = MapDataset if isinstance(part, MapDataset) else IterableDataset
         for name in ("__len__", "__iter__"):
             if getattr(type(part), name, None) is not getattr(kind, name, None) and not isinstance(part, Part):
-                raise Unusable(f"cannot concatenate a {type(part).__name__}: it overrides {name}")
+                raise Unusable(f"cannot concatenate {kind_of(part)}: it overrides {name}")
 
 
 def relabelled(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, ...]]:

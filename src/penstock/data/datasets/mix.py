@@ -36,7 +36,7 @@ from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.region import Slot
 from penstock.display import counted, panel, table
-from penstock.errors import Unusable, public_url
+from penstock.errors import Unusable, kind_of, public_url
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
         """
         if not isinstance(dataset, MapDataset):
-            raise Unusable(f"Mix.by takes a MapDataset, got a {type(dataset).__name__}")
+            raise Unusable(f"Mix.by takes a MapDataset, got {kind_of(dataset)}")
         if not isinstance(column, str):
             raise Unusable(f"Mix.by takes the name of a column, or 'label', got {column!r}")
         numbers, names = classes_of([dataset.catalog], column)
@@ -257,7 +257,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             made = source.batched(batch_size, list, **own)
             if shuffled and not source.takes_order and _is_in_order(made.plan.order):
                 raise Unusable(
-                    f"shuffle= of the loader does not reach source {name!r}: a {type(source).__name__} has an order of "
+                    f"shuffle= of the loader does not reach source {name!r}: {kind_of(source)} has an order of "
                     "its own; make it with shuffle=True, or take a MapDataset"
                 )
             if not made.plan.total:
@@ -559,7 +559,7 @@ def _check_sources(sources: object) -> None:
         if isinstance(dataset, Mix):
             raise Unusable(f"source {name!r} is a Mix: give its sources to this one, with the product of their weights")
         if not isinstance(dataset, BatchableDataset):
-            raise Unusable(f"source {name!r} must be a dataset of Penstock, got a {type(dataset).__name__}")
+            raise Unusable(f"source {name!r} must be a dataset of Penstock, got {kind_of(dataset)}")
 
 
 def _checked_errors(on_error: object, sources: Mapping[str, Any]) -> dict[str, OnError]:
