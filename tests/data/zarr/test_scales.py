@@ -124,6 +124,18 @@ def test_patches_of_different_places_are_refused(tmp_path):
     assert len(ps.ZarrDataset(north, single, **how)) == 4
 
 
+def test_patches_along_time_pair_equal_times(tmp_path):
+    days = np.datetime64("2000-01-01", "ns") + np.arange(8) * np.timedelta64(1, "D")
+    one, same, later = (
+        grid(tmp_path / name, name, (8, 3, 2), {"time": times})[0]
+        for name, times in (("a", days), ("b", days), ("c", days + np.timedelta64(2, "D")))
+    )
+    how = {"dims": "lat", "patch": {"time": 4}}
+    assert len(ps.ZarrDataset(one, same, **how)) == len(ps.ZarrDataset(one, later, align="index", **how)) == 6
+    with pytest.raises(Unusable, match="different times along 'time': element 0 is"):
+        ps.ZarrDataset(one, later, **how)
+
+
 def test_whole_fields_with_latitudes_in_reverse_are_refused(tmp_path):
     latitudes, levels = cells(4), np.array([10.0, 20, 30, 40, 50])
     one, values = grid(tmp_path / "one", "a", (6, 4, 5), {"lat": latitudes, "lon": levels})

@@ -24,6 +24,7 @@ from penstock.data.zarr.samples.alignment import (
     check_equal,
     check_nested,
     check_order,
+    check_times,
     times_along,
 )
 from penstock.data.zarr.samples.arrangement import dims_of, factor_of
@@ -150,9 +151,9 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
     """Raise where the same elements of two arrays would lie in different places.
 
     Along patched dimensions, the coordinates that stand beside the arrays are compared. Those of a finer array must
-    have those of the coarsest as their mean, or begin with them. Along dimensions that samples take whole, they must
-    not be those of another array in reverse. Arrays that share a coordinate, have none, or one of more than 1,024
-    chunks, are not compared.
+    have those of the coarsest as their mean, or begin with them; times must be the same. Along dimensions that samples
+    take whole, they must not be those of another array in reverse. Arrays that share a coordinate, have none, or one of
+    more than 1,024 chunks, are not compared.
 
     Raises:
         Unusable: The places differ.
@@ -167,8 +168,16 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
         # Different lengths without a scale are refused later, with the shapes of the arrays.
         if len(places) > 1 and (len(lengths) == 1 or name in scale):
             several[name] = places
-    coordinates.look([place for some in several.values() for place, _ in some.values()], lambda kind: kind == "numbers")
+    alike = [name for name in several if name in shape.patch and name not in scale]
+    for timed, kinds in ((True, ("numbers", "times")), (False, ("numbers",))):
+        some = [places.values() for name, places in several.items() if (name in alike) == timed]
+        coordinates.look([place for each in some for place, _ in each], kinds.__contains__)
     for name, places in several.items():
+        found = [coordinates.found[which] for which in places if which in coordinates.found]
+        if {each.kind for each in found} == {"times"}:
+            every = np.arange(len(found[0].values))
+            check_times(name, times_along(_comparable(name, found)), every, every, (0,))
+            continue
         known = [
             (factor_of(layout, name, layouts, scale), coordinates.found[which])
             for which, (_, layout) in places.items()
