@@ -12,6 +12,6 @@ From ``ps.sync`` to the report:
 
 ``parts.sync`` does all of it, or each range of names as a part, with records in a bucket; ``carriers`` carry parts out,
 here or on a Ray cluster.
-``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``index`` saves a catalog; ``pack``
-writes ``members``.
+``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``index`` saves a catalog;
+``packing/`` writes shards.
 """

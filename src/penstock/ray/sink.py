@@ -21,8 +21,8 @@ from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
 from penstock.errors import NotFound, Unusable, kind_of, needing
-from penstock.jobs.members import KEY, Member, Members, Packable, encoded, is_image, once, split
-from penstock.jobs.pack import Destination, Packing, PackOptions
+from penstock.jobs.packing.members import KEY, Member, Members, Packable, encoded, is_image, once, split
+from penstock.jobs.packing.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
 from penstock.values import as_folder, check_keywords
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
-    from penstock.jobs.pack import ShardRecord
+    from penstock.jobs.packing.pack import ShardRecord
     from penstock.options import StoreOptions
     from penstock.source import Source
 

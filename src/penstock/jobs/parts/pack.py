@@ -1,4 +1,4 @@
-"""``ps.pack``: in this process as ``jobs.pack`` does it; with ``job``, each shard is a part.
+"""``ps.pack``: in this process as ``packing.pack`` does it; with ``job``, each shard is a part.
 
 Where shards begin is computed from names and sizes when the job is planned. The catalog of what is packed is kept with
 the records, so that every part has the same samples. The last step writes the manifest and the catalog.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.listing.select import globs
 from penstock.errors import Changed, Unusable, kind_of, public_url
-from penstock.jobs.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
+from penstock.jobs.packing.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
-    from penstock.jobs.pack import Packing
+    from penstock.jobs.packing.pack import Packing
     from penstock.jobs.parts.operation import Means, Part
     from penstock.jobs.parts.records import JobPlan, PartRecord
 

@@ -7,8 +7,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, Unusable
-from penstock.jobs import mds as module
-from penstock.jobs.mds import MdsMembers, MdsWriting
+from penstock.jobs.packing import mds as module
+from penstock.jobs.packing.mds import MdsMembers, MdsWriting
 from tests.data.shards.mosaic import COLUMNS, GOLDEN, SMALL, small
 from tests.jobs.packed import contents, fill, shards
 
@@ -177,7 +177,7 @@ def test_the_index_of_other_shards_is_not_replaced(tree, tmp_path):
 
 def test_members_are_whole_rows():
     from penstock.data.shards.tar import TarFormat
-    from penstock.jobs.members import DatasetMembers
+    from penstock.jobs.packing.members import DatasetMembers
 
     inner = DatasetMembers(ps.MapDataset.from_shards(GOLDEN / "plain"), TarFormat())
     members = MdsMembers(inner, TarFormat(), SMALL)

@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, PenstockError, Unusable
-from penstock.jobs import pack as module
+from penstock.jobs.packing import pack as module
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import PEAK_KIB
 from tests.jobs.packed import EVERY, KINDS, contents, fill, members, shards

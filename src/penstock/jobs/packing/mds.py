@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.shards.mds_encode import MOST_BYTES, columns_from, encoded_row, encoding_of, header
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.members import DatasetMembers, Member, Members, Packable, once, split
+from penstock.jobs.packing.members import DatasetMembers, Member, Members, Packable, once, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from penstock.data.shards.keys import ArchiveFormat
     from penstock.data.shards.mds_columns import Column
-    from penstock.jobs.members import Coming
+    from penstock.jobs.packing.members import Coming
     from penstock.source import Writer
 
 __all__ = ["MdsMembers", "MdsWriting"]

@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 import penstock as ps
 from penstock.errors import Changed, Unusable
-from penstock.jobs import rows as module
-from penstock.jobs.rows import columns_of
+from penstock.jobs.packing import rows as module
+from penstock.jobs.packing.rows import columns_of
 from tests.amounts import examples
 from tests.jobs.packed import contents, fill, members, shards
 

@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.members import is_image
+from penstock.jobs.packing.members import is_image
 from tests.jobs.packed import KINDS, contents, fill, members, shards
 
 

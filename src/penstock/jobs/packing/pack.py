@@ -35,9 +35,9 @@ from penstock.engine.contracts.driver import Multipart, Put
 from penstock.engine.listing.select import globs
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, NotFound, Unusable
 from penstock.jobs.guard import clear_unfinished
-from penstock.jobs.mds import MdsMembers, MdsWriting
-from penstock.jobs.members import Coming, ObjectMembers, members_of
-from penstock.jobs.rows import RowWriting
+from penstock.jobs.packing.mds import MdsMembers, MdsWriting
+from penstock.jobs.packing.members import Coming, ObjectMembers, members_of
+from penstock.jobs.packing.rows import RowWriting
 from penstock.jobs.selection import local
 from penstock.progress import bar
 from penstock.source import open_source
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
     from penstock.data.shards.mds_columns import Column
-    from penstock.jobs.members import Bytes, Member, Members, Packable
+    from penstock.jobs.packing.members import Bytes, Member, Members, Packable
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
 

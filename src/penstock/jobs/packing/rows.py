@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.data.parquet import libraries
 from penstock.errors import Changed, Unusable
-from penstock.jobs.members import IMAGE, KEY, is_image
+from penstock.jobs.packing.members import IMAGE, KEY, is_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.jobs.members import Bytes, Coming, Member, Members, Packable
+    from penstock.jobs.packing.members import Bytes, Coming, Member, Members, Packable
     from penstock.source import Writer
 
 __all__ = ["RowColumns", "RowWriting", "columns_of"]
