@@ -1,6 +1,8 @@
 """Buffers for objects of unknown size are bounded together, and used again."""
 
 from penstock.engine.fetch.policy import Scratch
+from penstock.options import ReadOptions
+from tests.engine.fetch.store import fetcher
 
 
 def test_scratch_buffers_in_flight_are_bounded_at_any_observed_object_size():
@@ -44,3 +46,18 @@ def test_many_objects_of_one_bound_tell_how_large_the_next_one_is():
     for _ in range(64):
         scratch.learn(0, 5000)
     assert scratch.take(5000).size == 4096
+
+
+def test_all_reads_ahead_have_buffers_of_their_bound():
+    policy, chunk = fetcher("http://127.0.0.1:9", read=ReadOptions(ahead_bytes=256 << 20))._policy, 8 << 20
+    held = [policy.scratch.take(chunk) for _ in range(33)]
+    assert [buffer is None for buffer in held] == [False] * 32 + [True]
+
+
+def test_free_buffers_take_little_however_much_was_in_flight():
+    scratch, size = Scratch(256 << 20), 8 << 20
+    held = [scratch.take(size) for _ in range(32)]
+    for buffer in held:
+        scratch.give(buffer)
+    taken = [scratch.take(size) for _ in held]
+    assert sum(buffer in held for buffer in taken) == 4, "32 MiB"

@@ -70,7 +70,7 @@ class Fetcher:
         self.patience_s = retry.patience_s
         self._node: NodeOptions | None = None  # None unless it takes part
         self._transport = transport
-        self._policy = RetryPolicy(driver, retry)
+        self._policy = RetryPolicy(driver, retry, read.ahead_bytes)
         self._wholes = WholeObjects(transport, read.ahead_bytes)
         self._policy.unranged = self._wholes.add
         if read.hedge and isinstance(transport, Watchable):

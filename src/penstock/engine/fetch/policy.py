@@ -87,6 +87,7 @@ def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) 
 
 
 _LOG = getLogger("penstock")
+# Most bytes of buffers for objects of unknown size, unless reads ahead may take more.
 _SCRATCH_BYTES = 64 << 20
 # Time without success; a shorter failure is not worth a warning.
 _FIRST_S = 5.0
@@ -132,12 +133,13 @@ class RetryPolicy:
     pace: ClassVar[float] = 1.0
     tells: bool = True
 
-    def __init__(self, driver: Driver, retry: RetryOptions) -> None:
-        """Follow ``retry``, for a store that has not answered yet."""
+    def __init__(self, driver: Driver, retry: RetryOptions, ahead_bytes: int = 0) -> None:
+        """Follow ``retry``, for a store that has not answered yet and of which ``ahead_bytes`` are read ahead."""
         begin()
         self.driver = driver
         self.timings = Timings(_scheme(driver.url("")))
-        self.scratch = Scratch(_SCRATCH_BYTES)
+        # An object without a buffer is collected in memory that doubles, and then copied.
+        self.scratch = Scratch(max(_SCRATCH_BYTES, ahead_bytes))
         # The argument is a SpanRead, whose module imports this one.
         self.unranged: Callable[[Any], None]
         self.attempts = retry.attempts
@@ -297,7 +299,8 @@ def bug(error: Exception) -> PenstockError:
 _LEAST_BYTES = 4 << 10  # a page of memory
 # After this many objects of one bound, the largest of them determines the room for the next.
 _OBJECTS = 64
-_KEPT_BYTES = 8 << 20  # while nothing is in flight
+_KEPT_BYTES = 8 << 20  # of free buffers, while nothing is in flight
+_MOST_KEPT_BYTES = 32 << 20
 
 
 class Scratch:
@@ -363,7 +366,7 @@ class Scratch:
             return
         if self._free and self._free[-1].size != buffer.size:
             self._free.clear()
-        if len(self._free) * buffer.size < max(_KEPT_BYTES, self._held_bytes):
+        if len(self._free) * buffer.size < max(_KEPT_BYTES, min(self._held_bytes, _MOST_KEPT_BYTES)):
             self._free.append(buffer)
 
 
