@@ -83,5 +83,7 @@ def test_shares_are_merged_once_each_and_of_one_reading(group):
         shares[0].merge(shares[1], shares[1], shares[2])
     with pytest.raises(Unusable, match="of other arrays"):
         shares[0].merge(shares[1], dataset.statistics("x", part=(2, 3)))
+    with pytest.raises(Unusable, match=r"only\(\) has left out arrays of some"):
+        shares[0].merge(shares[1].only("u"), shares[2])
     with pytest.raises(Unusable, match="all chunks, got"):
         dataset.normalized(shares[0])

@@ -173,6 +173,8 @@ class ZarrStatistics:
         for each in shares:
             if each.read != self.read:
                 raise Unusable("cannot merge statistics: they are of other arrays, elements or dimensions")
+            if each._left_out() != self._left_out():
+                raise Unusable("cannot merge statistics: only() has left out arrays of some; merge before")
             if each.chunks[0] != each.chunks[1]:
                 raise Unusable(f"cannot merge statistics: {each.progress} were read of part {each.part}")
         if [each.part for each in shares] != [(number, count) for number in range(count)]:
@@ -248,6 +250,10 @@ class ZarrStatistics:
         }
         what = {"kind": _KIND, "version": _VERSION, "read": self.read}
         return {**what, "part": [*self.part], "chunks": [*self.chunks], **sides}
+
+    def _left_out(self) -> list[tuple[str, str]]:
+        sides = zip(_SIDES, (self.samples, self.targets), strict=True)
+        return [(title, name) for title, side in sides for name, each in side.items() if each is None]
 
     def _names(self) -> list[str]:
         return [*dict.fromkeys([*self.samples, *self.targets])]
