@@ -173,7 +173,7 @@ class ZarrStatistics:
         for each in shares:
             if each.read != self.read:
                 raise Unusable("cannot merge statistics: they are of other arrays, elements or dimensions")
-            if each._left_out() != self._left_out():
+            if _left_out(each) != _left_out(self):
                 raise Unusable("cannot merge statistics: only() has left out arrays of some; merge before")
             if each.chunks[0] != each.chunks[1]:
                 raise Unusable(f"cannot merge statistics: {each.progress} were read of part {each.part}")
@@ -251,10 +251,6 @@ class ZarrStatistics:
         what = {"kind": _KIND, "version": _VERSION, "read": self.read}
         return {**what, "part": [*self.part], "chunks": [*self.chunks], **sides}
 
-    def _left_out(self) -> list[tuple[str, str]]:
-        sides = zip(_SIDES, (self.samples, self.targets), strict=True)
-        return [(title, name) for title, side in sides for name, each in side.items() if each is None]
-
     def _names(self) -> list[str]:
         return [*dict.fromkeys([*self.samples, *self.targets])]
 
@@ -311,6 +307,12 @@ class ZarrStatistics:
 
 def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _left_out(statistics: ZarrStatistics) -> list[tuple[str, str]]:
+    """Return the arrays that ``only`` has left out, as side and name."""
+    sides = zip(_SIDES, (statistics.samples, statistics.targets), strict=True)
+    return [(title, name) for title, side in sides for name, each in side.items() if each is None]
 
 
 def _shown(array: ArrayStatistics | None) -> dict[str, Any] | None:
