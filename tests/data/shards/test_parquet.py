@@ -181,6 +181,16 @@ def test_single_column_is_its_bytes_or_its_text():
         rows(ParquetFormat("t"), written({"t": ["a", None]}))
 
 
+@pytest.mark.skipif(not hasattr(pa, "string_view"), reason="an older pyarrow")
+def test_views_of_texts_and_bytes_are_texts_and_bytes(tmp_path):
+    image = pa.struct([("bytes", pa.binary_view()), ("path", pa.string_view())])
+    view = {"a": pa.array(["ä"], pa.string_view()), "i": pa.array([{"bytes": b"y"}], image)}
+    (tmp_path / "0.parquet").write_bytes(written(view))
+    (tmp_path / "1.parquet").write_bytes(written({"a": ["b"], "i": pa.array([{"bytes": b"z"}], IMAGE)}))
+    assert [(row["a"], row["i"].read()) for row in ps.MapDataset.from_shards(tmp_path)] == [("ä", b"y"), ("b", b"z")]
+    assert [row.read() for row in ps.MapDataset.from_shards(tmp_path, fields="a")] == ["ä".encode(), b"b"]
+
+
 def test_image_without_bytes_is_refused_by_row_and_path():
     data = written({"i": pa.array([{"bytes": b"y"}, None, {"path": "cat.jpg"}], IMAGE)}, row_group_size=2)
     form, [(_, _, pieces), (first, _, last)] = units(ParquetFormat(), data)

@@ -177,7 +177,7 @@ class ParquetFormat(UnitFormat):
         for name in self.wanted:
             if name not in known:
                 raise Unusable(f"there is no column {name!r}, only {', '.join(known)}")
-        columns = [(name, str(schema.field(name).type).replace("large_", "")) for name in self.wanted or known]
+        columns = [(name, _named(schema.field(name).type)) for name in self.wanted or known]
         if isinstance(self.fields, str) and not _single(schema.field(self.fields).type):
             raise Unusable(
                 f"the column {self.fields!r} is of the type {columns[0][1]}, neither bytes nor texts: pass "
@@ -190,18 +190,23 @@ def _single(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
     """Return whether values of a type can be a sample of one field."""
     pa, _ = libraries("the file")
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(fits(kind) for fits in (*_binary(), pa.types.is_string, pa.types.is_large_string)) or _is_image(kind)
+    return _named(kind) == "string" or _is_bytes(kind) or _is_image(kind)
 
 
-def _binary() -> Sequence[Callable[[Any], bool]]:
+def _named(kind: Any) -> str:  # noqa: ANN401  pyarrow's
+    """Return the name of a type, whatever the width of its offsets is; views are those of Polars."""
+    return str(kind).replace("large_", "").replace("_view", "")
+
+
+def _is_bytes(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
     pa, _ = libraries("the file")
-    return pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary
+    return _named(kind) == "binary" or pa.types.is_fixed_size_binary(kind)
 
 
 def _is_image(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
     pa, _ = libraries("the file")
     named = pa.types.is_struct(kind) and {each.name for each in kind} == _IMAGE
-    return named and any(fits(kind.field("bytes").type) for fits in _binary())
+    return named and _is_bytes(kind.field("bytes").type)
 
 
 def _footer_bytes(tail: memoryview, size: int) -> int:
@@ -321,7 +326,7 @@ def _parse(footer: bytes) -> _Footer:
     for field in schema:
         if _is_image(field.type):
             wanted[field.name, "bytes"] = field.name
-        elif any(fits(field.type) for fits in _binary()):
+        elif _is_bytes(field.type):
             wanted[(field.name,)] = field.name
     for number, chunk in enumerate(groups[0].chunks if groups else ()):
         leaf, name = meta.schema.column(number), wanted.get(chunk.path)
