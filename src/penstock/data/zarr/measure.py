@@ -11,7 +11,7 @@ import numpy as np
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.sampling import Cursor
 from penstock.data.zarr.chunks.contents import ShardIndexes
-from penstock.data.zarr.format.layout import index_span
+from penstock.data.zarr.format.shard_index import index_span
 from penstock.data.zarr.plan import Figures, picture, planned, simulated
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.engine.contracts.fetching import ReadCounts

@@ -167,7 +167,7 @@ def _by_home(reads: Iterable[ReadOperation]) -> dict[int, list[ReadOperation]]:
     return homes
 
 
-_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format/layout.py
+_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format/shard_index.py
 _INDEX_BYTES = 16  # of a shard's index, per chunk
 
 

@@ -22,7 +22,8 @@ import numpy as np
 from penstock.data.zarr.arrays.stored import StoredArray, check_absent, joined, numbered
 from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
-from penstock.data.zarr.format.layout import bounds, chunk_span, index_span, read_index
+from penstock.data.zarr.format.layout import bounds
+from penstock.data.zarr.format.shard_index import chunk_span, index_span, read_index
 from penstock.data.zarr.samples.arrangement import MOST_AT_ONCE
 from penstock.display import panel, table
 from penstock.engine.contracts.fetching import ReadCounts
