@@ -190,6 +190,15 @@ def test_empty_shards_have_no_samples(folder):
     assert [*ps.Catalog.open(folder / "catalog")] == [*catalog]
 
 
+def test_same_key_in_two_shards_is_two_samples_and_in_one_packed_shard_an_error(tmp_path):
+    for number, field in enumerate(("jpg", "cls")):
+        (tmp_path / f"{number}.tar").write_bytes(tar([(f"a.{field}", b"x")]))
+    dataset = ps.MapDataset.from_shards(tmp_path)
+    assert [(sample.key, sample.fields) for sample in dataset] == [("a", ("jpg",)), ("a", ("cls",))]
+    with pytest.raises(Unusable, match="two samples of one shard have the key 'a'"):
+        ps.pack(dataset, tmp_path / "to")
+
+
 def test_shard_that_is_replaced_after_the_index_is_a_change(folder):
     dataset = ps.MapDataset.from_shards(folder)
     (folder / "train-01.tar").write_bytes(tar([("x.jpg", b"other")] * 1))
