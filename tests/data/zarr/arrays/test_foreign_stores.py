@@ -161,3 +161,19 @@ def test_icechunk_is_read_through_its_store(tmp_path):
         list(ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="fork"))
     found = list(ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="forkserver"))
     assert np.array_equal(np.concatenate(found), values)
+
+
+def test_statistics_of_one_snapshot_of_icechunk_are_not_those_of_another(tmp_path):
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    for number in (1.0, 2.0):
+        session = repository.writable_session("main")
+        zarr.create_array(session.store, name="tas", data=np.full(4, number), overwrite=True)
+        session.commit("written")
+        opened = zarr.open_array(repository.readonly_session("main").store, path="tas", mode="r")
+        dataset = ps.ZarrDataset(opened)
+        if number == 1:
+            assert dataset.statistics(save=tmp_path / "s.json")[""].mean == 1
+            assert dataset.statistics(save=tmp_path / "s.json")[""].mean == 1
+            continue
+        with pytest.raises(Unusable, match="the file has statistics of other arrays"):
+            dataset.statistics(save=tmp_path / "s.json")

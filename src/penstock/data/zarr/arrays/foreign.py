@@ -253,7 +253,9 @@ def foreign_objects(store: Any) -> ForeignObjects:  # noqa: ANN401  a store of z
     kind = type(store).__name__
     layer = _Layer(store, kind)
     source, _ = open_source(f"memory://zarr-{uuid4().hex}/")  # all its reads go to the layer
-    return ForeignObjects(source.through(layer), name=kind)
+    # Of Icechunk: values of another snapshot are other values, also for a file of statistics.
+    snapshot = getattr(getattr(store, "session", None), "snapshot_id", "")
+    return ForeignObjects(source.through(layer), name=f"{kind}({snapshot})" if snapshot else kind)
 
 
 class _Layer:
