@@ -148,6 +148,8 @@ def test_whole_fields_with_latitudes_in_reverse_are_refused(tmp_path):
         ps.ZarrDataset(one, flipped, dims="time")
     with pytest.raises(Unusable, match=r"different meridians along 'lon': .* roll one by transform="):
         ps.ZarrDataset(one, turned, dims="time")
+    tiles = [grid(tmp_path / f"{x}", "t", (6, 4, 5), {"lat": np.arange(4) * 180.0 + x})[0] for x in (0, 180)]
+    assert len(ps.ZarrDataset(*tiles, dims="time")) == 6
     for other, arguments in ((flipped, {"align": "index"}), (elsewhere, {}), (one, {})):
         pairs = [*ps.ZarrDataset(one, other, dims="time", output="numpy", **arguments)]
         assert np.array_equal([first for first, _ in pairs], values)

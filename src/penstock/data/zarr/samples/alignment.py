@@ -40,6 +40,7 @@ _ROUNDING = 1e-6
 _EVEN = 0.9
 # Fraction of a step: coordinates of float32 beside those of float64.
 _PLACE = 1e-2
+_TURN = 360  # degrees
 _WORDS = (
     'align="coordinates" pairs equal times and leaves out samples over gaps; align="index" takes elements by their '
     "number, whatever their times are"
@@ -359,12 +360,16 @@ def check_direction(name: str, one: Coordinate, other: Coordinate) -> None:
     """
     if np.allclose(one.values, other.values):
         return
-    ours, theirs = (each.values % 360 for each in (one, other))
+    ours, theirs = (each.values % _TURN for each in (one, other))
     how = ""
     if np.allclose(one.values, other.values[::-1]):
         how, mend = "have opposite directions", "flip"
-    # Longitudes from 0 to 360, and from -180 to 180.
-    elif np.allclose(np.sort(ours), np.sort(theirs)) and not np.allclose(ours, theirs):
+    # Longitudes from 0 to 360, and from -180 to 180; metres go on beyond a turn.
+    elif (
+        max(np.ptp(one.values), np.ptp(other.values)) <= _TURN
+        and np.allclose(np.sort(ours), np.sort(theirs))
+        and not np.allclose(ours, theirs)
+    ):
         how, mend = "begin at different meridians", "roll"
     if how:
         raise Unusable(
