@@ -90,7 +90,7 @@ def test_only_a_folder_with_an_index_is_taken(tmp_path):
         read(tmp_path)
     with pytest.raises(Unusable, match="takes the URL of one folder"):
         read([GOLDEN / "plain" / "chunk-0-0.bin"])
-    with pytest.raises(Damaged, match="of MDS shards"):
+    with pytest.raises(Unsupported, match=r'chunks of LitData: pass format="litdata"'):
         ps.MapDataset.from_shards(GOLDEN / "plain" / "index.json")
     catalog = read(GOLDEN / "plain").catalog
     with pytest.raises(Unusable, match="cannot be refreshed: scan again"):
