@@ -7,8 +7,8 @@ import json
 import pytest
 
 from penstock.errors import NoSpace, NotFound, Unusable
+from penstock.jobs.mirror import SyncOptions, opened
 from penstock.jobs.outcome import Outcome, ledger
-from penstock.jobs.sync import SyncOptions, opened
 from penstock.options import StoreOptions
 
 

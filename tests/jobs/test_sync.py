@@ -18,7 +18,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Changed, InvalidURL, NotFound, Transient, Unusable
-from penstock.jobs.sync import Mirror, Run, SyncOptions
+from penstock.jobs.mirror import Mirror, SyncOptions
+from penstock.jobs.sync import Run
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
 from tests.children import forked

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.parts.sync import cut
-from penstock.jobs.sync import Run, SyncOptions
+from penstock.jobs.sync import Run
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples

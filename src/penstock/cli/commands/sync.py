@@ -11,8 +11,9 @@ import penstock as ps
 from penstock.cli.options import DryRun, JobFolder, OnRay, Part, Processes, Store, in_job, with_options, with_store
 from penstock.cli.output import Report, aside, readable, write_row
 from penstock.display import counted
+from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.outcome import Synced, ledger
-from penstock.jobs.sync import Run, SyncOptions
+from penstock.jobs.sync import Run
 
 __all__ = ["app", "show_synced", "sync"]
 

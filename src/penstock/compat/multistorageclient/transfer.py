@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.compat.multistorageclient.types import PatternList
-    from penstock.jobs.sync import SyncKeywords
+    from penstock.jobs.mirror import SyncKeywords
     from penstock.options import StoreOptions
 
 __all__ = ["chosen_by", "each", "fetched", "sent", "synced"]

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.engine.listing.select import globs
 from penstock.errors import Unusable, public_url
+from penstock.jobs.mirror import SyncKeywords, SyncOptions
 from penstock.jobs.outcome import Synced, ledger
+from penstock.jobs.overlap import Sieve
 from penstock.jobs.parts.operation import Operation, Planned, fail
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
 from penstock.jobs.selection import local
-from penstock.jobs.sync import Run, Sieve, SyncKeywords, SyncOptions
+from penstock.jobs.sync import Run
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.source import open_source

@@ -21,13 +21,14 @@ from penstock.engine.listing.select import globs, selector
 from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url
 from penstock.jobs import steps
 from penstock.jobs.copy import cost_bytes, silent_bytes
+from penstock.jobs.mirror import SyncOptions, in_range, tree
 from penstock.jobs.parts.operation import Means, Operation, Part, Planned, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.jobs.parts.run import How, Job, Sums, check_apart
 from penstock.jobs.parts.sync import PART_OBJECTS, OfRanges, in_parts
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import local, sized
-from penstock.jobs.sync import Run, SyncOptions, in_range, tree
+from penstock.jobs.sync import Run
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.values import ObjectMeta, Span, whole

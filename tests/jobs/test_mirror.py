@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unsupported
-from penstock.jobs.sync import SyncKeywords, SyncOptions, opened
+from penstock.jobs.mirror import SyncKeywords, SyncOptions, opened
 from penstock.values import ObjectMeta
 
 

@@ -1,0 +1,292 @@
+"""The two trees of a sync, which must not overlap, and its options; rules limit deletions at the target."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, TypedDict
+
+from penstock.copies import one_bucket
+from penstock.engine.contracts.driver import Delete, Put
+from penstock.engine.listing.select import selector
+from penstock.errors import NotFound, Unusable
+from penstock.jobs.guard import check_names, folding
+from penstock.jobs.plan import Destination, Origin, plan
+from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolved, sized
+from penstock.source import open_source
+from penstock.stores.urls import check_deletable, check_lived_in, parse
+from penstock.values import as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.jobs.plan import Step
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+__all__ = ["Mirror", "SyncKeywords", "SyncOptions", "in_range", "opened", "tree"]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOptions:
+    """Options of ``ps.sync``.
+
+    Attributes:
+        delete: Delete objects at the destination that the source does not have, at the end and only if nothing failed.
+        checksum: Compare contents, never times.
+        include: Globs of relative keys, for both sides: only matching keys take part.
+        exclude: Globs of relative keys, for both sides: matching keys are ignored, and stay at the destination.
+        dry_run: Change nothing.
+        allow_empty: Accept an empty source; with ``delete``, this empties the destination.
+        whole_bucket: Allow ``delete`` on a whole bucket.
+
+    """
+
+    delete: bool = False
+    checksum: bool = False
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    dry_run: bool = False
+    allow_empty: bool = False
+    whole_bucket: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the switches: a text such as "no" would delete."""
+        for name in ("delete", "checksum", "dry_run", "allow_empty", "whole_bucket"):
+            if (value := getattr(self, name)) not in (True, False):
+                raise Unusable(f"{name} must be True or False, got {value!r}")
+
+
+class SyncKeywords(TypedDict, total=False):
+    """Keyword arguments of ``ps.sync``: the fields of ``SyncOptions``."""
+
+    delete: bool
+    checksum: bool
+    include: str | Iterable[str]
+    exclude: str | Iterable[str]
+    dry_run: bool
+    allow_empty: bool
+    whole_bucket: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Source and target tree: keys below ``base`` at the target correspond to keys below ``prefix`` at the source.
+
+    ``seen`` receives every object listed at the source, selected or not; it is set if one tree may contain the other
+    under a different name. Only names after ``after`` and, unless it is None, not after ``until`` take part.
+    """
+
+    source: Source
+    prefix: str
+    target: Source
+    base: str
+    chosen: Callable[[str, int], bool]
+    seen: Callable[[ObjectMeta], None] | None = None
+    after: str = ""
+    until: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all names take part."""
+        return not self.after and self.until is None
+
+    @property
+    def trees(self) -> tuple[tuple[Source, str], ...]:
+        """Store and prefix of both sides."""
+        return (self.source, self.prefix), (self.target, self.base)
+
+    @property
+    def selection(self) -> Selection:
+        """Source tree as a ``Selection``, as in ``cp``."""
+        return Selection(self.source, Origin(self.source.root, self.prefix, "tree"))
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether both sides are on the same server, or both on this machine."""
+        if local(self.source) or local(self.target):
+            return local(self.source) and local(self.target)
+        scheme, _, settings, _ = self.source.address("")
+        other, _, others, _ = self.target.address("")
+        return (scheme, settings) == (other, others)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the trees surely do not overlap: in one bucket, or on this machine, ``opened`` refuses overlaps."""
+        return one_bucket(self.source, self.target) or (local(self.source) and local(self.target))
+
+    def identity(self) -> tuple[int, int] | None:
+        """Return device and inode of a local source directory; None for a store or a missing directory.
+
+        They distinguish the directory from a different one with the same name.
+        """
+        if local(self.source):
+            with suppress(OSError):
+                found = os.stat(f"/{self.prefix}")
+                return found.st_dev, found.st_ino
+        return None
+
+    def steps(self, *, empty: bool, deleting: bool) -> Iterator[Step]:
+        """Return the planned steps in key order; the first page is listed before this returns.
+
+        Raises:
+            NotFound: No object is selected, and ``empty`` does not allow that.
+            Unusable: The source is a single object.
+
+        """
+        found = self.listed(self.source, self.prefix)
+        first = next(found, None)
+        if first is None:
+            self._check_empty(empty=empty, deleting=deleting)
+        origin = Origin(self.source.root, self.prefix, "tree")
+        place = Destination(self.target.root, self.base, into=True)
+        metas = chain(() if first is None else (first,), found)
+        fold = folding(self.base) if local(self.target) else None
+        return plan([origin], ((origin, meta) for meta in metas), place, fold)
+
+    def _check_empty(self, *, empty: bool, deleting: bool) -> None:
+        if not self.whole and next(replace(self, after="", until=None).listed(self.source, self.prefix), None):
+            return
+        name = self.prefix.rstrip("/")
+        if name and not local(self.source) and self.source.stat_existing([name])[0] is not None:
+            raise Unusable("a single object: penstock cp copies it", url=self.source.url(name))
+        if not empty:
+            danger = ", and delete would empty the destination" if deleting else ""
+            message = f"nothing is there, or chosen{elsewhere(self.source.root)}{danger}"
+            remedy = "correct the source, or say --allow-empty (allow_empty=True)"
+            raise NotFound(f"{message}: {remedy}", url=self.source.url(self.prefix))
+
+    def existing(self) -> Iterator[ObjectMeta]:
+        """Yield the selected objects that exist at the target."""
+        return self.listed(self.target, self.base)
+
+    def deletable(self, meta: ObjectMeta) -> bool:
+        """Return whether an object that the source lacks may be deleted.
+
+        A directory marker stays if the source is a file system, which cannot name it, or if its key is ``base``.
+        """
+        marker = not meta.size and meta.key.endswith("/")
+        return not marker or not (local(self.source) or meta.key == self.base)
+
+    def listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
+        """Yield the selected objects of a side, in key order."""
+        for entries in in_range(source, prefix, self.after, self.until):
+            yield from self.chosen_of(source, prefix, entries)
+
+    def left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield path and kind of each entry of a local source that is not an object."""
+        after, until = _order(self.after), None if self.until is None else _order(self.until)
+
+        def holds(name: str) -> bool:
+            first = _order(name)
+            inside = name.endswith("/") and after.startswith(first)
+            return (first > after or inside) and (until is None or first <= until)
+
+        return left_out(self.selection, holds)
+
+    def chosen_of(self, source: Source, prefix: str, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+        """Return the selected ones of some objects of a side, with their sizes."""
+        if self.seen is not None and source is self.source:
+            for each in entries:
+                self.seen(each)
+        return sized(source, [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)])
+
+
+def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
+    """Yield pages of the objects below a prefix whose names lie after ``after``, and not after ``until``."""
+    start = prefix + after if after else ""
+    stop = None if until is None else _order(prefix + until)
+    for page in source.pages(prefix, start_after=start):
+        entries = page.entries
+        if stop is not None and entries and _order(entries[-1].key) > stop:
+            yield [each for each in entries if _order(each.key) <= stop]
+            return
+        yield entries
+
+
+def _order(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def opened(
+    source: str | os.PathLike[str], dest: str | os.PathLike[str], how: SyncOptions, store: StoreOptions | str
+) -> Mirror:
+    """Return the two trees that two URLs name; no request.
+
+    Raises:
+        ConfigError: Invalid glob.
+        Unusable: A side is a file instead of a tree; one tree lies in the other; ``delete`` on a protected place, or on
+            a whole bucket without ``whole_bucket``.
+        Unsupported: The destination does not support writing, or deleting with ``delete``.
+        NotFound: The source directory does not exist.
+
+    """
+    chosen = selector(how.include, how.exclude, markers=True)
+    here, prefix = tree(source, store)
+    there, base = tree(dest, store)
+    there.require(Put, base)
+    if how.delete:
+        there.require(Delete, base)
+    _check_source(here, prefix)
+    if local(there) and os.path.isfile(f"/{base.rstrip('/')}"):
+        raise Unusable("the destination is a file, and should hold several", url=there.url(base))
+    mirror = Mirror(here, prefix, there, base, chosen)
+    _check_apart(mirror)
+    if how.delete:
+        place = parse(there.url(base))
+        if base or local(there):
+            check_deletable(place)
+        else:
+            check_lived_in(place)
+        # The root of a profile may be a prefix of its bucket.
+        if not (str(there.address(base)[-1]) or how.whole_bucket or how.dry_run):
+            raise Unusable("delete in a whole bucket? say --whole-bucket (whole_bucket=True)", url=there.root)
+    return mirror
+
+
+def tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
+    """Return the store and the prefix of a tree; links on this machine are resolved."""
+    source, key = open_source(url, store)
+    if local(source):
+        # Resolve links: the tree is at the target of a link.
+        key = resolved(f"{as_folder(key)}.") if key else key
+    return source, as_folder(key)
+
+
+def _check_source(source: Source, prefix: str) -> None:
+    path = f"/{prefix}"
+    if local(source) and not os.path.isdir(path):
+        if os.path.isfile(path.rstrip("/")):
+            raise Unusable("a single file: penstock cp copies it", url=source.url(prefix.rstrip("/")))
+        raise NotFound(f"no such directory{elsewhere(source.root)}", url=source.url(prefix))
+
+
+def _check_apart(mirror: Mirror) -> None:
+    """Refuse trees that are equal or lie in one another: by URL and, on this machine, also by device and inode."""
+    here, there = mirror.source.url(mirror.prefix), mirror.target.url(mirror.base)
+    message = f"source and destination lie in one another: {here} and {there}"
+    *where, mine = mirror.source.address(mirror.prefix)
+    *place, its = mirror.target.address(mirror.base)
+    if where == place and (str(mine).startswith(str(its)) or str(its).startswith(str(mine))):
+        raise Unusable(message)
+    check_names([(mirror.source, mirror.prefix)], mirror.target, mirror.base)
+    if local(mirror.source) and local(mirror.target):
+        pair = f"/{mirror.prefix}", f"/{mirror.base}"
+        if _above(*pair) or _above(*reversed(pair)):  # two mounts of one directory
+            raise Unusable(message)
+
+
+def _above(folder: str, path: str) -> bool:
+    """Return whether an existing directory is ``path`` or a parent of it, by device and inode."""
+    found = os.stat(folder) if os.path.isdir(folder) else None
+    while found is not None:
+        if os.path.exists(path) and os.path.samestat(os.stat(path), found):
+            return True
+        parent = os.path.dirname(path.rstrip("/"))
+        if parent == path:
+            break
+        path = parent
+    return False
