@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.interop.fsspec.filesystem import Places, Storage
+from penstock.interop.fsspec.filesystem import Places
+from penstock.interop.fsspec.storage import Storage
 
 
 def test_a_bucket_has_one_source():

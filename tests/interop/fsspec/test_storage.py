@@ -12,8 +12,8 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, Unusable
 from penstock.interop.fsspec import PenstockFileSystem
-from penstock.interop.fsspec.filesystem import Storage
 from penstock.interop.fsspec.schemes import kind_of
+from penstock.interop.fsspec.storage import Storage
 from penstock.stores.urls import parse
 
 S3 = {"endpoint": "http://127.0.0.1:9", "region": "eu", "access_key": "canary-id", "secret_key": "canary-secret"}
