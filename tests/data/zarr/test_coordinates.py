@@ -8,6 +8,7 @@ import uuid
 import warnings
 from itertools import pairwise
 
+import cftime
 import numpy as np
 import pytest
 import xarray as xr
@@ -242,7 +243,6 @@ def test_times_of_another_calendar_in_two_units_are_refused_without_cftime(tmp_p
 
 
 def test_times_of_another_calendar_in_two_units_are_joined_aligned_and_divided(tmp_path):
-    cftime = pytest.importorskip("cftime")
     first, later, apart = (
         of_calendar(tmp_path, "noleap", units=f"days since {day}", count=count)
         for day, count in (("2000-01-01", 365), ("2001-01-01", 10), ("2001-01-05", 10))
