@@ -55,6 +55,11 @@ def photographs():
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.jpg", Body=jpeg.getvalue())
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.txt", Body=f"{name} {number}".encode())
         _fill_shards(client, draw)
+        _fill_rows(client, draw)
+        for number in range(20):
+            for name, kind, mode in (("images/{:04}.jpg", "JPEG", "RGB"), ("masks/{:04}.png", "PNG", "L")):
+                body = encoded(kind, Image.new(mode, (90, 70), number))
+                client.put_object(Bucket="bucket", Key=name.format(number), Body=body)
         for number, tokens in enumerate((20_000, 15_000)):
             body = np.random.default_rng(number).integers(0, 1024, tokens, dtype=np.uint16).tobytes()
             client.put_object(Bucket="bucket", Key=f"tokens/{number:04}.bin", Body=body)
@@ -72,6 +77,21 @@ def _fill_shards(client, draw):
             Image.frombytes("L", (8, 8), draw.randbytes(64)).save(png, "PNG")
             members += [(f"{number:04}.png", png.getvalue()), (f"{number:04}.cls", b"%d" % draw.randrange(10))]
         client.put_object(Bucket="bucket", Key=f"shards/train-{shard:04}.tar", Body=tar(members))
+
+
+def _fill_rows(client, draw):
+    """Put 120 small images and their classes into two Parquet files, as Hugging Face's datasets have them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    for number in range(2):
+        images = [encoded("PNG", Image.frombytes("L", (8, 8), draw.randbytes(64))) for _ in range(60)]
+        structs = [{"bytes": each, "path": None} for each in images]
+        table = pa.table({"image": structs, "caption": ["unused"] * 60, "label": [draw.randrange(10) for _ in images]})
+        file = io.BytesIO()
+        pq.write_table(table, file, row_group_size=20)
+        client.put_object(Bucket="bucket", Key=f"rows/train-{number:05}-of-00002.parquet", Body=file.getvalue())
 
 
 @pytest.fixture
@@ -151,6 +171,26 @@ def test_shards_of_mosaic_are_trained_on_and_continued_in_mid_epoch(photographs,
     second = printed(program(*words, "--steps", "12", **variables))
     found = [re.findall(r"step (\d+): loss \d+\.\d+", each) for each in (first, second)]
     assert found == [["6", "8"], ["12"]], "six steps an epoch"
+
+
+def test_parquet_images_of_hugging_face_are_trained_on_and_continued(variables):
+    words = [EXAMPLES / "parquet_images.py", "s3://bucket/rows/", "--run", "s3://bucket/runs/13/"]
+    found = [printed(program(*words, "--epochs", epochs, **variables)) for epochs in "12"]
+    assert [re.findall(r"epoch (\d): loss \d+\.\d+, 120 images", each) for each in found] == [["0"], ["1"]]
+
+
+def test_masks_are_paired_with_their_images_and_the_training_continues(variables):
+    words = [EXAMPLES / "masks.py", "s3://bucket/images/", "s3://bucket/masks/", "--run", "s3://bucket/runs/14/"]
+    found = [printed(program(*words, "--epochs", epochs, **variables)) for epochs in "12"]
+    assert [re.findall(r"epoch (\d): loss \d+\.\d+, 20 pairs", each) for each in found] == [["0"], ["1"]]
+
+
+def test_masks_names_an_image_without_a_mask(variables):
+    ended = program(
+        EXAMPLES / "masks.py", f"{URL}cat/", "s3://bucket/masks/", "--run", "s3://bucket/runs/15/", **variables
+    )
+    assert ended.returncode == 1
+    assert "'0021' has no 'mask', only image" in ended.stdout
 
 
 def test_a_mixture_is_trained_on_and_continued_with_other_weights(variables):

@@ -75,7 +75,7 @@ __all__ = [
 _MOST_CHARACTERS = 4000
 _HIDDEN = "[hidden]"
 # Beginnings of nouns that are spoken with a vowel: of letters spelled out, of words, and of NumPy's array.
-_VOWEL = re.compile(r"[AEFHILMNORSX][A-Z0-9]|(?i:[aeio]|u(?!int|ni|ser|uid|rl|path)|ndarray)")
+_VOWEL = re.compile(r"[AEFHILMNORSX][A-Z0-9]|(?i:[aeio]|u(?!int|ni|s[ae]|uid|rl|path)|ndarray)")
 # Shortest secret in characters: shorter ones occur in too many other words.
 _LEAST_SECRET = 8
 _MOST_SECRETS = 128
