@@ -26,7 +26,7 @@ TESTS = (
     *("tests/test_errors.py", "tests/test_values.py", "tests/test_tree.py", "tests/test_histogram.py"),
     *("tests/options", "tests/stores/test_urls.py", "tests/stores/local", "tests/stores/memory"),
     *("tests/stores/web/test_driver.py", "tests/engine/read/test_reader.py", "tests/data/test_region.py"),
-    *("tests/data/catalog/test_parquet.py", "tests/data/shards/test_tar.py"),
+    *("tests/data/catalog/discovery/test_parquet.py", "tests/data/shards/test_tar.py"),
     *(f"tests/data/zarr/format/test_{name}.py" for name in ("codecs", "steps", "layout", "references")),
     *("tests/interop/fsspec/test_files.py", "tests/interop/zarr/test_store.py"),
     *("tests/interop/zarr/test_documents.py", "tests/interop/zarr/test_sizes.py"),
