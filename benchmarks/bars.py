@@ -484,12 +484,21 @@ REASONS = {
         "two points of a run of 40 steps. What is left is the I/O thread's Python, 30 µs per object."
     ),
     "unknown-busy": "objects of known size leave no more: see late-busy.",
+    "fields-4": "at the bars: eight more rounds had 1.49 (1.42 - 1.77) of the rate, and 1.06 of the floor's CPU.",
+    "shards": (
+        "in blocks, rounds lie on both sides of 4, whichever of the two peers is ahead. In a full permutation, finding "
+        "the two members of a range takes some 5 µs more than an object does where it is made (design 0110), of 70."
+    ),
+    "shards-late": (
+        "raw sockets with eight threads have 3.2 times the rate of the best peer, and blocks 1.13 times theirs: a "
+        "window of 160 MiB is let go as a whole, and the next but one is requested then."
+    ),
     "tokens": (
         "raw sockets that mix and convert reach some 0.6 of those that only read, so that 0.9 of these is out of "
         "reach. All cores are busy: of some 7 µs of CPU per window (raw sockets: 1.6; with mixing and int64: 2.7), 2.8 "
         "are the I/O thread's, three quarters of them the kernel's: copying, and the first touch of the memory of two "
         "windows of blocks. The copy of each window into its batch, as int64, takes 1 to 2, order and schedule 1.5. "
-        "Memory of runs that is used again was measured and refused (design 0092)."
+        "Memory of runs that is used again was measured and refused (design 0092), as were more threads (design 0120)."
     ),
     "tokens-late": "see tokens.",
     "big-tls": (
