@@ -32,6 +32,7 @@ __all__ = [
     "common_folder",
     "content_type_of",
     "marked",
+    "switch",
     "whole",
 ]
 
@@ -57,6 +58,18 @@ def whole(value: object, name: str, least: int | None = None) -> int:
     if least is not None and number < least:
         raise Unusable(f"{name} must be {least} or more, got {number}")
     return number
+
+
+def switch(value: object, name: str) -> bool:
+    """Return True or False; ``name`` is its name in the error. A text such as "no" would count as True.
+
+    Raises:
+        Unusable: ``value`` is neither.
+
+    """
+    if not isinstance(value, bool):
+        raise Unusable(f"{name} must be True or False, got {value!r}")
+    return value
 
 
 def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:

@@ -103,6 +103,19 @@ class TestBoth:
         assert list(kind.from_objects([], allow_empty=True)) == []
         assert list(kind.from_manifest(tmp_path / "empty.txt", allow_empty=True)) == []
 
+    @pytest.mark.parametrize("given", ["no", 1, None])
+    def test_allow_empty_is_true_or_false(self, kind, given, tmp_path):
+        (tmp_path / "empty.txt").write_text("\n")
+        (tmp_path / "empty.tar").write_bytes(bytes(10240))
+        for make, what in (
+            (kind.from_prefix, f"{tmp_path}/none/"),
+            (kind.from_objects, []),
+            (kind.from_manifest, tmp_path / "empty.txt"),
+            (kind.from_shards, tmp_path / "empty.tar"),
+        ):
+            with pytest.raises(Unusable, match="allow_empty must be True or False, got"):
+                make(what, allow_empty=given)
+
     def test_a_line_that_does_not_parse_is_named(self, kind, tmp_path):
         (tmp_path / "bad.csv").write_text("key,size\na,1\nb,many\n")
         with pytest.raises(ManifestError, match="line 3"):

@@ -181,7 +181,6 @@ def test_single_column_is_its_bytes_or_its_text():
         rows(ParquetFormat("t"), written({"t": ["a", None]}))
 
 
-@pytest.mark.skipif(not hasattr(pa, "string_view"), reason="an older pyarrow")
 def test_views_of_texts_and_bytes_are_texts_and_bytes(tmp_path):
     image = pa.struct([("bytes", pa.binary_view()), ("path", pa.string_view())])
     view = {"a": pa.array(["ä"], pa.string_view()), "i": pa.array([{"bytes": b"y"}], image)}

@@ -38,7 +38,7 @@ from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import common_folder, whole
+from penstock.values import common_folder, switch, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Catalog(Contents):
             The catalog, in UTF-8 byte order of the keys; of groups, in that of their first objects.
 
         Raises:
-            NotFound: No object or sample was found, and ``allow_empty`` is not set. At most two more requests look
+            NotFound: No object or sample was found, and ``allow_empty`` is False. At most two more requests look
                 for similar names to suggest.
             ConfigError: A glob is invalid.
             Unusable: An object has no label, or a group lacks a field.
@@ -140,11 +140,11 @@ class Catalog(Contents):
             found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
         catalog = cls(source.root, *found)
         otherwise = "pass allow_empty=True to allow this"
-        if not (allow_empty or len(catalog)):
+        if not (len(catalog) or switch(allow_empty, "allow_empty")):
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
         if group is not None:
             catalog = catalog.with_groups(group, fields=fields, missing=missing)
-            if not (allow_empty or len(catalog)):
+            if not (len(catalog) or switch(allow_empty, "allow_empty")):
                 wanted = " and ".join(map(repr, catalog.fields))
                 raise NotFound(
                     f"no sample has the fields {wanted}, with missing={missing!r}; {otherwise}", url=source.url(prefix)
@@ -246,7 +246,7 @@ class Catalog(Contents):
             The catalog: each entry is the byte range of a sample.
 
         Raises:
-            NotFound: There is no shard; or no sample, and ``allow_empty`` is not set.
+            NotFound: There is no shard, or the shards hold no sample and ``allow_empty`` is False.
             Damaged: A shard is not what its format says, a sample lacks a field, or a side index does not fit its
                 shard; the text names the place.
             Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).

@@ -23,7 +23,7 @@ from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.stores.urls import parse
-from penstock.values import Span, as_folder
+from penstock.values import Span, as_folder, switch
 
 if TYPE_CHECKING:
     import re
@@ -156,7 +156,7 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow
         )
     locations = [parse(url) for url in urls]
     if not locations:
-        if not allow_empty:
+        if not switch(allow_empty, "allow_empty"):
             raise NotFound("the list of objects is empty; pass allow_empty=True to allow this")
         return _labelled(Catalog.build("memory://empty/", "", ()), labels)
     first = locations[0]
@@ -197,7 +197,7 @@ def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
         catalog = Catalog(below.root, *named_groups(found, wanted, place))
     else:
         catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
-    if not (allow_empty or len(catalog)):
+    if not (len(catalog) or switch(allow_empty, "allow_empty")):
         raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
     return _labelled(catalog, labels)
 
@@ -497,7 +497,7 @@ class CatalogDataset(ReadableDataset):
             The dataset.
 
         Raises:
-            NotFound: There is no shard; or no sample, and ``allow_empty`` is not set.
+            NotFound: There is no shard, or the shards hold no sample and ``allow_empty`` is False.
             Damaged: A shard is not what its format says, or a sample lacks a field.
             Unsupported: A shard has something that cannot be read by its place.
             Unusable: An argument is invalid, or the format cannot be told.

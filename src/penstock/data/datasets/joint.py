@@ -176,7 +176,7 @@ class JointReading(Reading):
             return item
         _, first, _, url, make, samples, inner = item
         places = self._places[member]
-        # A member that is a joint reading itself returns items whose samples are no neighbours.
+        # Samples of an item are not always next to each other: a member may be a joint reading itself.
         slots = tuple(map(places.__getitem__, inner)) if inner else tuple(places[first : first + item.length])
         for slot in slots:
             turn[slot] = -1

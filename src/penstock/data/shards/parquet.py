@@ -194,7 +194,7 @@ def _single(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
 
 
 def _named(kind: Any) -> str:  # noqa: ANN401  pyarrow's
-    """Return the name of a type, whatever the width of its offsets is; views are those of Polars."""
+    """Return the name of a type without the width of its offsets. Views, which Polars writes, have the plain name."""
     return str(kind).replace("large_", "").replace("_view", "")
 
 

@@ -25,7 +25,7 @@ from penstock.data.tokens.runs import block_sizes, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable, kind_of, public_url
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     import os
@@ -175,8 +175,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """
         units: Literal["tokens", "sequences", "documents"] = "tokens"
         for name, value in (("documents", documents), ("across", across)):
-            if not isinstance(value, bool):
-                raise Unusable(f"{name} must be True or False, got {value!r}")
+            switch(value, name)
         if length is None and stride is not None:
             raise Unusable("stride is the distance of windows: pass length=, too")
         if documents or length is None:

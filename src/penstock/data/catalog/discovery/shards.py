@@ -37,7 +37,7 @@ from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusab
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import PAUSE, Span, as_folder
+from penstock.values import PAUSE, Span, as_folder, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -147,7 +147,7 @@ class Shards(NamedTuple):
             )
 
     def check_some(self, table: Table) -> None:
-        """Raise ``NotFound`` if there is no sample, which rules of keys and fields may have left out."""
+        """Raise ``NotFound`` if the table is empty; arguments such as ``skip`` may have left out every sample."""
         form, left = self.format, ""
         if table.rows:
             return
@@ -424,13 +424,13 @@ def indexed(
     """Return ``index_shards``, with a bar of the shards and their bytes.
 
     Raises:
-        NotFound: There is no sample, and ``allow_empty`` is not set.
+        NotFound: The shards hold no sample, and ``allow_empty`` is False.
 
     """
     size_bytes = sum(each.size for each in shards.found)
     with bar("indexing shards", len(shards.found), size_bytes, shown=progress) as count:
         table = index_shards(shards, labels, KeptWalks(count, journal))
-    if not allow_empty:
+    if not (table.rows or switch(allow_empty, "allow_empty")):
         shards.check_some(table)
     return table
 
