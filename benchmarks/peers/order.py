@@ -8,7 +8,7 @@ import time
 import numpy as np
 from meter import memory
 
-from penstock.data.order.blocks import BlockPermutation
+from penstock.data.order.block_permutation import BlockPermutation
 from penstock.data.order.partition import Partition
 from penstock.data.order.shuffle import Permutation
 from penstock.values import Place

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.order.blocks import BlockPermutation, EqualBlockPermutation, check_sizes, checked_blocks, sizes_text
-from penstock.data.order.shuffle import EpochOrder, Permutation
+from penstock.data.order.block_permutation import check_sizes, checked_blocks, permuted, sizes_text
+from penstock.data.order.shuffle import EpochOrder
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.order.blocks import WindowedBlocks
+    from penstock.data.order.block_permutation import WindowedBlocks
     from penstock.data.order.protocol import Lookup
 
 __all__ = ["MOST_LANES", "LanePermutation", "Lanes", "by_lane", "open_blocks"]
 
 MOST_LANES = 1 << 20  # three numbers are kept for each
-# Windows, of 8 bytes per sample and at most 512 KiB: a sequential reader needs one for each of its lanes.
-_KEPT = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
     """Blocks of neighbouring samples, each read by one rank only; for ``shuffle=``.
 
-    Like ``BlockShuffle``, each epoch permutes the blocks and mixes samples within windows of ``window_blocks`` blocks.
-    But first the permuted samples are cut into ``lanes`` equal runs, the lanes, and windows end where a lane ends. A
+    Like ``BlockShuffle``, each epoch permutes the blocks and mixes samples within a window of ``window_blocks`` blocks.
+    But first the permuted samples are cut into ``lanes`` equal runs, the lanes, and each has a window of its own. A
     global batch takes the same number of samples from each lane, and rank r of R gets those of the lanes
     [lanes · r / R, lanes · (r + 1) / R). So a shard or a chunk that holds a block is read once per epoch, by one rank;
     with ``BlockShuffle``, every rank reads all of them. Only a block across the border of two ranks is read by both: at
@@ -90,7 +88,7 @@ class Lanes:
         if self.lanes is not None and whole(self.lanes, "lanes", 1) > MOST_LANES:
             raise Unusable(f"lanes must be at most {MOST_LANES}, got {self.lanes}")
         text = f"{sizes_text(blocks)}, window {blocks.window}" if self.shuffle else "in order"
-        object.__setattr__(self, "identity", f"lanes 1: {text}")
+        object.__setattr__(self, "identity", f"lanes 2: {text}")
 
     def __eq__(self, other: object) -> bool:
         """Compare the arguments."""
@@ -128,43 +126,31 @@ class Lanes:
             A function from an int64 array of positions to an int64 array of samples, of the same shape.
 
         """
-        lanes, size, window = self.lanes or 1, check_sizes(self.block_samples, samples), self.window_blocks or 1
+        lanes = self.lanes or 1
         if not self.shuffle:
-            return partial(_in_order, samples, lanes)
-        blocks: WindowedBlocks
-        if isinstance(size, int):
-            blocks = EqualBlockPermutation(samples, size, seed, epoch, window)
-        else:
-            blocks = BlockPermutation(size, seed, epoch, window)
-        return LanePermutation(blocks, (seed, epoch), lanes, window).of
+            return partial(_in_order, self.positions(samples), lanes)
+        blocks = permuted(self.block_samples, samples, (seed, epoch), self.window_blocks or 1)
+        return LanePermutation(blocks, lanes).of
 
 
 class LanePermutation(EpochOrder):
-    """The order of an epoch in lanes; with one lane, it is the order of ``blocks``, unless some of them are empty.
+    """The order of an epoch in lanes; with one lane, it is the order of ``blocks``.
 
     Lane l is the l-th of equal runs of the permuted blocks; the first n % lanes runs have one more sample. Position p
-    is sample p // lanes of lane p % lanes. Each lane is cut as evenly as possible into windows of at most ``window``
-    blocks (or parts of blocks, at its ends), and the samples of each window are permuted.
+    is sample p // lanes of lane p % lanes. A window slides over each lane: see ``SlidingWindow``.
 
     Odd lanes run from their end to their beginning. So a block at the border of two lanes is the first of both or the
     last of both, and a rank that has both lanes reads it once, without holding it in between: at any position, at most
     the blocks of one window per lane have been begun and not finished.
 
-    Memory is O(lanes) in addition to ``blocks``. The process keeps the tables of the windows used last, at most 512.
-    Access takes 0.2 to 0.4 µs per sample in blocks of some thousand, and up to 30 µs for each window.
+    Memory is O(lanes) in addition to ``blocks``, and tables as there. Access takes 0.3 to 0.6 µs per sample in blocks
+    of some thousand; with many lanes some 10 µs more for each of them and each group of its window.
     """
 
-    def __init__(self, blocks: WindowedBlocks, key: tuple[int, int], lanes: int, window: int) -> None:
-        """Cut ``blocks`` into lanes; ``key`` is the seed and the epoch."""
-        self.n, self._key, self._blocks, self._lanes = blocks.n, key, blocks, lanes
-        borders = self._borders(np.arange(lanes + 1))
-        full = np.diff(borders) > 0
-        ends = blocks.ranks(np.stack([borders[:-1], borders[1:] - 1])[:, full])
-        self._first = np.zeros(lanes, dtype=np.int64)  # of the permuted blocks, the first of each lane
-        self._pieces = np.ones(lanes, dtype=np.int64)  # blocks of each lane, whole or partial
-        self._first[full], self._pieces[full] = ends[0], ends[1] - ends[0] + 1
-        self._windows = -(-self._pieces // window)
-        self._before = np.cumsum(self._windows) - self._windows  # windows of the lanes before
+    def __init__(self, blocks: WindowedBlocks, lanes: int) -> None:
+        """Cut ``blocks`` into lanes."""
+        self.n, self._blocks, self._lanes = blocks.n, blocks, lanes
+        self._sliding = blocks.sliding(self._borders(np.arange(lanes + 1)))
 
     def _borders(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         return _borders(self.n, self._lanes, lanes)
@@ -172,24 +158,8 @@ class LanePermutation(EpochOrder):
     def _samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         index, lane = np.divmod(positions, self._lanes)
         at = np.where(lane % 2 == 0, self._borders(lane) + index, self._borders(lane + 1) - 1 - index)
-        pieces, windows = self._pieces[lane], self._windows[lane]
-        window = ((self._blocks.ranks(at) - self._first[lane] + 1) * windows - 1) // pieces
-        number = self._before[lane] + window
-        by_window = np.argsort(number, kind="stable")
-        parts = np.split(by_window, np.flatnonzero(np.diff(number[by_window])) + 1) if positions.size else []
-        heads = np.array([part[0] for part in parts], dtype=np.int64)
-        starts, stops = self._bounds(lane[heads], window[heads])
-        mixed = np.empty_like(at)
-        for part, start, stop in zip(parts, starts.tolist(), stops.tolist(), strict=True):
-            order = _mixing(stop - start, *self._key, int(number[part[0]]))
-            mixed[part] = start + order.of(at[part] - start)
-        return mixed + self._blocks.shifts(self._blocks.ranks(mixed))
-
-    def _bounds(self, lane: NDArray[np.int64], window: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """Return where these windows begin and end, in the permuted samples."""
-        first, pieces, windows = self._first[lane], self._pieces[lane], self._windows[lane]
-        starts, stops = (self._blocks.starts(first + (window + each) * pieces // windows) for each in (0, 1))
-        return np.maximum(starts, self._borders(lane)), np.minimum(stops, self._borders(lane + 1))
+        places = self._sliding.of(lane, at)
+        return places + self._blocks.shifts(self._blocks.ranks(places))
 
 
 def open_blocks(blocks: int, lanes: int, world: int) -> int:
@@ -234,8 +204,3 @@ def _borders(samples: int, lanes: int, lane: NDArray[np.int64]) -> NDArray[np.in
     short, more = divmod(samples, lanes)
     borders: NDArray[np.int64] = lane * short + np.minimum(lane, more)
     return borders
-
-
-@lru_cache(maxsize=_KEPT, typed=True)  # like that of blocks, which keeps fewer
-def _mixing(n: int, seed: int, epoch: int, number: int) -> Permutation:
-    return Permutation(n, seed, epoch, f"window {number} ")

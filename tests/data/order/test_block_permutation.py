@@ -1,0 +1,411 @@
+"""An order with locality: a bijection of few open blocks at a time, the same for ever, and random as far as it says."""
+
+import itertools
+import math
+import pickle
+import timeit
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.data.order import block_permutation
+from penstock.data.order.block_permutation import BlockPermutation, EqualBlockPermutation, groups_of
+from penstock.data.order.lanes import LanePermutation
+from penstock.data.order.shuffle import Permutation
+from penstock.errors import Unusable
+from tests.amounts import examples
+from tests.data.order.chances import (
+    correlated,
+    even,
+    gaps,
+    likely,
+    p_of,
+    p_of_all,
+    placed,
+    tied,
+    unrelated,
+)
+
+SIZES = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 500)), max_size=30)
+WINDOWS = st.integers(1, 35)
+UNEQUAL = [3, 0, 5, 1, 0, 0, 4, 2, 7, 6]
+
+
+def _order(sizes, seed=0, epoch=0, window=3):
+    order = BlockPermutation(sizes, seed, epoch, window)
+    return order.block(0, order.n)
+
+
+def _plain(sizes, seed, epoch, window):
+    """The definition once more, with lists: groups of blocks, steps that take a part of each, and all mixed."""
+    permuted = Permutation(len(sizes), seed, epoch, "blocks ").block(0, len(sizes)).tolist()
+    window = max(1, min(window, len(sizes)))
+    parts = max(1, min(8, window, sum(sizes) * window // max(1, len(sizes)) // 256))
+    filled = [place for place, block in enumerate(permuted) if sizes[block]] or [0]
+    permuted = permuted[filled[0] : filled[-1] + 1]
+    count = math.ceil(len(permuted) * parts / window)
+    steps: list[list[int]] = [[] for _ in range(max(1, count - parts + 1))]
+    for number in range(count):
+        some = permuted[number * len(permuted) // count : (number + 1) * len(permuted) // count]
+        group = [sum(sizes[:block]) + each for block in some for each in range(sizes[block])]
+        mixing = Permutation(len(group), seed, epoch, f"group {number} ")
+        mixed = [group[mixing.at(place)] for place in range(len(group))] if parts > 1 else group
+        shared = range(max(0, number - parts + 1), min(number, len(steps) - 1) + 1)
+        for turn, step in enumerate(shared):
+            first, stop = (
+                len(group) // len(shared) * each + len(group) % len(shared) * each // len(shared)
+                for each in (turn, turn + 1)
+            )
+            steps[step] += mixed[first:stop]
+    order = []
+    for number, step in enumerate(steps):
+        mixing = Permutation(len(step), seed, epoch, f"window {number} ")
+        order += [step[mixing.at(place)] for place in range(len(step))]
+    return order
+
+
+def _blocks(sizes, samples):
+    """Which block each sample lies in."""
+    return np.repeat(np.arange(len(sizes)), sizes)[samples]
+
+
+class TestBijection:
+    @given(SIZES, WINDOWS, st.integers(), st.integers())
+    def test_every_sample_once(self, sizes, window, seed, epoch):
+        order = _order(sizes, seed, epoch, window)
+        assert order.dtype == np.int64
+        assert np.array_equal(np.sort(order), np.arange(sum(sizes)))
+
+    @pytest.mark.parametrize("window", [1, 2, 7])
+    def test_every_sample_once_where_windows_are_too_large_for_a_table(self, window):
+        sizes = [70_000, 0, 1, 65_535, 65_536, 40_000, 90_001]
+        assert np.array_equal(np.sort(_order(sizes, window=window)), np.arange(sum(sizes)))
+
+    def test_far_too_many_to_try_all(self):
+        sizes = np.full(1000, 10**12)
+        order = BlockPermutation(sizes, 0, 0, 5)
+        samples = order.block(7 * 10**14, 7 * 10**14 + 10_000)
+        assert len(np.unique(samples)) == 10_000
+        assert len(np.unique(samples // 10**12)) == 5
+
+    @pytest.mark.parametrize("sizes", [[], [0], [0, 0, 0], np.zeros(5, dtype=np.uint8)])
+    def test_nothing_at_all(self, sizes):
+        order = BlockPermutation(sizes, 0, 0)
+        assert order.n == 0
+        assert order.block(0, 0).tolist() == []
+        with pytest.raises(IndexError):
+            order.at(0)
+
+    @pytest.mark.parametrize(
+        "sizes",
+        [[1, -1], [1.0], [[1, 2]], 3, [True], ["1"], [2**62, 1 << 20], [2**63], np.array([2**63], dtype=np.uint64)],
+    )
+    def test_sizes_that_are_none_are_refused(self, sizes):
+        with pytest.raises(Unusable, match="sizes of blocks"):
+            BlockPermutation(sizes, 0, 0)
+
+    @pytest.mark.parametrize("window", [0, -1])
+    def test_a_window_of_no_blocks_is_refused(self, window):
+        with pytest.raises(Unusable, match="window"):
+            BlockPermutation([1], 0, 0, window)
+
+
+class TestAccess:
+    @given(SIZES, WINDOWS, st.data())
+    def test_at_block_and_of_agree(self, sizes, window, data):
+        order = BlockPermutation(sizes, 3, 4, window)
+        whole = order.block(0, order.n)
+        start = data.draw(st.integers(0, order.n))
+        stop = data.draw(st.integers(start, min(order.n, start + 50)))
+        assert order.block(start, stop).tolist() == whole[start:stop].tolist()
+        assert [order.at(position) for position in range(start, stop)] == whole[start:stop].tolist()
+
+    @given(SIZES, WINDOWS, st.integers(0, 99))
+    def test_positions_may_come_in_any_order_and_twice(self, sizes, window, seed):
+        order = BlockPermutation(sizes, 3, 4, window)
+        positions = np.random.default_rng(seed).integers(max(order.n, 1), size=min(order.n, 40))
+        assert order.of(positions).tolist() == order.block(0, order.n)[positions].tolist()
+
+    def test_outside_is_an_index_error(self):
+        order = BlockPermutation(UNEQUAL, 0, 0)
+        for start, stop in ((-1, 0), (0, order.n + 1), (1, 0)):
+            with pytest.raises(IndexError):
+                order.block(start, stop)
+        for position in (-1, order.n):
+            with pytest.raises(IndexError):
+                order.at(position)
+            with pytest.raises(IndexError):
+                order.of(np.array([0, position]))
+
+    def test_modifying_input_sizes_or_returned_blocks_does_not_change_the_order(self):
+        sizes = np.array(UNEQUAL)
+        order = BlockPermutation(sizes, 0, 0)
+        before = order.block(0, order.n)
+        order.block(0, order.n)[:] = 0
+        sizes[:] = 0
+        assert order.block(0, order.n).tolist() == before.tolist()
+
+    def test_pickled_block_permutation_yields_the_same_order(self):
+        order = BlockPermutation(UNEQUAL, 1, 2, 3)
+        assert pickle.loads(pickle.dumps(order)).block(0, order.n).tolist() == order.block(0, order.n).tolist()
+
+    @pytest.mark.parametrize("kind", [list, tuple, lambda sizes: np.array(sizes, dtype=np.uint16)])
+    def test_sizes_may_be_any_integers(self, kind):
+        assert _order(kind(UNEQUAL)).tolist() == _order(UNEQUAL).tolist()
+
+
+class TestLocality:
+    @given(SIZES, WINDOWS)
+    def test_at_no_position_are_more_blocks_open_than_a_window_has(self, sizes, window):
+        order = _order(sizes, 1, 2, window)
+        of = _blocks(sizes, order)
+        opened, closed = np.zeros(of.size + 1, dtype=int), np.zeros(of.size + 1, dtype=int)
+        for block in np.unique(of):
+            (places,) = np.nonzero(of == block)
+            opened[places[0]] += 1
+            closed[places[-1] + 1] += 1
+        assert np.cumsum(opened - closed).max() <= window
+
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), WINDOWS)
+    def test_reading_ahead_by_less_than_a_window_touches_at_most_two(self, sizes, window):
+        of = _blocks(sizes, _order(sizes, 1, 2, window))
+        distance = min(sizes) * (len(sizes) // math.ceil(len(sizes) / window))  # no window has fewer samples
+        for start in range(0, of.size, 7):
+            assert len(np.unique(of[start : start + distance])) <= 2 * window
+
+    def test_a_window_of_one_keeps_blocks_whole_and_mixes_them(self):
+        of = _blocks([50] * 20, order := _order([50] * 20, window=1))
+        runs = [block for block, _ in itertools.groupby(of)]
+        assert len(runs) == 20
+        assert runs != sorted(runs)
+        assert all(np.any(np.diff(part) < 0) for part in np.split(order, 20))
+
+    @pytest.mark.parametrize("window", [20, 21, 10**9])
+    def test_a_window_of_all_blocks_is_a_full_shuffle(self, window):
+        of = _blocks([50] * 20, order := _order([50] * 20, window=window))
+        assert order.tolist() == _order([50] * 20, window=20).tolist()
+        assert likely(p_of(unrelated(np.arange(1000) // 50, of)))
+
+    @pytest.mark.parametrize("size", [10, 50])
+    def test_no_block_is_left_alone_at_the_end(self, size):
+        """Of 17 blocks in windows of 16 one would come alone, as a run of alike samples perhaps."""
+        of = _blocks([size] * 17, _order([size] * 17, window=16))
+        assert len(np.unique(of[-9 * size :])) >= 9
+
+
+class TestSameForEver:
+    """A job resumes on another machine, with another numpy, years later."""
+
+    def test_known_orders(self):
+        known = [3, 7, 14, 5, 4, 6, 13, 27, 26, 19, 23, 17, 20, 16]
+        known += [25, 21, 15, 24, 22, 18, 0, 1, 9, 8, 11, 2, 10, 12]
+        assert _order(UNEQUAL, 7, 2, 3).tolist() == known
+        assert _order([2, 2, 2, 2], -1, 10**20, 1).tolist() == [5, 4, 3, 2, 1, 0, 6, 7]
+        head = BlockPermutation(np.arange(10**5), 7, 2, 64).block(3_000_000_000, 3_000_000_005)
+        assert head.tolist() == [1671221586, 2275104585, 1765230650, 4275818969, 1439213689]
+
+    @settings(max_examples=examples(100))
+    @given(SIZES, WINDOWS)
+    @example([500] * 30, 35)
+    @example([0, 0, 400, 300, 0, 500, 500, 0], 3)
+    def test_against_plain_lists(self, sizes, window):
+        assert _order(sizes, 8, 9, window).tolist() == _plain(sizes, 8, 9, window)
+
+    def test_block_permutation_distinguishes_seeds_true_and_1(self):
+        """As for a ``Permutation``, and whichever was asked for first."""
+        for seed in (True, 1):
+            assert _order([100], seed).tolist() == Permutation(100, seed, 0, "window 0 ").block(0, 100).tolist()
+
+
+class TestQuality:
+    """Thresholds are those of ``tests/data/order/chances.py``; seeds are fixed."""
+
+    def test_another_epoch_and_another_seed_are_another_order(self):
+        """Trap 6. One match on average, if not by Poisson's law: a block may be in the same window in both."""
+        made = [_order([25] * 40, seed, epoch, 4) for seed in range(150) for epoch in range(4)]
+        pairs = [*zip(made[::2], made[1::2], strict=True), *zip(made[:-4], made[4:], strict=True)]
+        fixed = np.array([(order == np.arange(1000)).sum() for order in made])
+        matches = np.array([(one == other).sum() for one, other in pairs])
+        for counts in (fixed, matches):
+            assert likely(p_of((counts.mean() - 1) / counts.std() * counts.size**0.5))
+
+    def test_each_block_comes_to_each_window_and_each_sample_to_each_place_equally_often(self):
+        windows, places = np.zeros((12, 4)), np.zeros((48, 12))
+        for epoch in range(2000):
+            order = _order([4] * 12, 3, epoch, 3)
+            windows[order[order % 4 == 0] // 4, np.flatnonzero(order % 4 == 0) // 12] += 1
+            places[order, np.arange(48) % 12] += 1
+        assert likely(p_of(placed(windows, 12)))
+        assert likely(p_of_all([even(each) for each in places]))
+
+    @pytest.mark.parametrize(("size", "window"), [(300, 4), (1250, 8), (20_000, 4), (160, 64)])
+    def test_samples_of_a_group_of_blocks_are_as_mixed_as_chance_mixes_them(self, size, window):
+        whole = {"position": [], "neighbour": [], "rank": [], "group": [], "epoch": [], "step": []}
+        blocks, groups = 4 * window, BlockPermutation([size] * 4 * window, 0, 0, window).groups
+        n = size * window // groups
+
+        def mixed(seed, epoch, number):
+            """Return the numbers of a group's samples within it, in their order."""
+            order = _order([size] * blocks, seed, epoch, window)
+            group = np.split(Permutation(blocks, seed, epoch, "blocks ").block(0, blocks), 4 * groups)[number]
+            within = np.full(blocks, -1)
+            within[group] = np.arange(group.size)
+            found = within[order // size] * size + order % size
+            return found[within[order // size] >= 0]
+
+        for seed in range(max(6, 60_000 // n)):
+            mine, other, later = mixed(seed, 0, groups), mixed(seed, 0, groups + 1), mixed(seed, 1, groups)
+            whole["position"].append(tied(np.arange(n), mine, n))
+            whole["neighbour"].append(gaps(mine, 1))
+            whole["rank"].append(correlated(np.arange(n), mine))
+            whole["group"].append(tied(mine, other, n))
+            whole["epoch"].append(tied(mine, later, n))
+            # In the middle each step has as many samples as a group, a part of each group of its window.
+            order = _order([size] * blocks, seed, 0, window)
+            begins = groups * n + sum(n * part // groups for part in range(groups))
+            step = order[begins : begins + n] // size
+            whole["step"].append(unrelated(np.unique(step, return_inverse=True)[1] % 16, np.arange(n) * 16 // n))
+        assert {name for name, each in whole.items() if not likely(p_of_all(each))} == set()
+
+
+class TestCost:
+    def test_memory_grows_with_blocks_and_not_with_samples(self):
+        sizes = np.full(1000, 60_000)
+        tracemalloc.start()
+        try:
+            order = BlockPermutation(sizes, 0, 0, 1)
+            for start in range(0, order.n, 1_000_000):
+                order.block(start, start + 1000)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < 1000 * 24 + 4 * 8 * 60_000 + 100_000
+
+    def test_the_end_is_reached_as_quickly_as_the_beginning(self, monkeypatch):
+        made = []
+        monkeypatch.setattr(block_permutation, "Permutation", lambda *key: made.append(key) or Permutation(*key))
+        order = BlockPermutation(np.full(10_000, 10_000), 0, 0)
+        order.block(order.n - 256, order.n)
+        assert 1 < len(made) <= 1 + 1 + order.groups  # of the blocks, a step and its groups
+
+    def test_block_permutation_takes_less_than_a_microsecond_per_sample(self):
+        order = BlockPermutation(np.full(100_000, 1000), 0, 0)
+        starts = itertools.count(0, 4096)
+        seconds = (
+            min(timeit.repeat(lambda: order.block(start := next(starts), start + 4096), number=10, repeat=20)) / 10
+        )
+        assert seconds / 4096 < 1e-6
+
+
+def _equal(n, size):
+    return [size] * (n // size) + ([n % size] if n % size else [])
+
+
+class TestEqualBlocks:
+    """The order is that of ``BlockPermutation`` with the same sizes, so all above holds of it, too."""
+
+    @given(st.integers(0, 600), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
+    def test_equal_block_permutation_matches_general_permutation_of_same_sizes(self, n, size, window, seed, epoch):
+        equal = EqualBlockPermutation(n, size, seed, epoch, window)
+        assert equal.block(0, n).tolist() == _order(_equal(n, size), seed, epoch, window).tolist()
+
+    def test_equal_block_permutation_matches_general_permutation_with_many_blocks(self):
+        n, size = 3 * 70_000 - 2, 3
+        equal = EqualBlockPermutation(n, size, 5, 1, 16)
+        assert np.array_equal(equal.block(0, n), _order(_equal(n, size), 5, 1, 16))
+
+    @pytest.mark.parametrize("size", [10, 11, 2**62, 10**30])
+    def test_a_block_larger_than_the_dataset_is_all_of_it(self, size):
+        assert sorted(EqualBlockPermutation(10, size, 0, 0).block(0, 10).tolist()) == list(range(10))
+        order = EqualBlockPermutation(2**62, 2**61 + 1, 0, 0)
+        assert len(np.unique(order.block(2**61 - 50, 2**61 + 50))) == 100
+
+    def test_memory_does_not_grow_with_the_number_of_samples(self):
+        tracemalloc.start()
+        order = EqualBlockPermutation(10**12 + 1, 1000, 0, 0)
+        samples = order.block(5 * 10**11, 5 * 10**11 + 4096)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+        assert len(np.unique(samples)) == 4096
+        assert len(np.unique(samples // 1000)) <= 32
+
+    @pytest.mark.parametrize(("n", "size", "window"), [(10, 0, 1), (10, 1, 0), (10**12, 1, 16), (2**63, 2**40, 16)])
+    def test_invalid_or_too_large_equal_block_parameters_are_refused(self, n, size, window):
+        with pytest.raises(Unusable):
+            EqualBlockPermutation(n, size, 0, 0, window)
+
+
+@pytest.mark.parametrize(
+    ("samples", "blocks", "window", "groups"),
+    [
+        (0, 0, 1, 1),
+        (1000, 1000, 16, 1),  # small windows let go as a whole: a step is a table of its own
+        (10_000, 1000, 100, 3),
+        (15 * 1333, 1333, 160, 8),
+        (10**6, 2, 2, 2),  # a group has one block at least
+        (10**6, 100, 1, 1),
+        (2**62, 2**31, 2**31, 8),
+    ],
+)
+def test_a_window_has_up_to_eight_groups_if_a_step_then_has_samples_enough(samples, blocks, window, groups):
+    assert groups_of(samples, blocks, window) == groups
+
+
+def test_blocks_are_finished_a_few_at_a_time():
+    """Memory is let go of, and the next blocks are read, while a window is in use and not only when it ends."""
+    size, window, blocks = 32, 64, 640
+    order = BlockPermutation([size] * blocks, 0, 0, window)
+    of = order.block(0, order.n) // size
+    ends = np.sort(of.size - 1 - np.unique(of[::-1], return_index=True)[1])  # where each block has its last sample
+    step = size * window // 8
+    for start in range(2 * step, of.size - 6 * step, step // 3):
+        finished = np.count_nonzero((ends >= start) & (ends < start + 2 * step))
+        assert window // 8 <= finished <= 3 * window // 8
+
+
+def test_batches_hold_samples_of_all_blocks_of_the_window():
+    order = BlockPermutation([32] * 640, 0, 0, 64)
+    of = order.block(0, order.n) // 32
+    distinct = [len(np.unique(of[start : start + 256])) for start in range(0, of.size - 255, 256)]
+    chance = 64 * (1 - (1 - 1 / 64) ** 256)
+    assert np.mean(distinct) >= 0.98 * chance
+
+
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=60),
+    st.integers(1, 40),
+    st.integers(1, 7),
+    st.lists(st.integers(1, 2000), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_places_asked_for_in_parts_and_in_any_order_are_those_asked_for_at_once(sizes, window, lanes, cuts, random):
+    def order():
+        return LanePermutation(BlockPermutation(sizes, 1, 2, window), lanes)
+
+    at_once, asked = order().block(0, sum(sizes)), order()
+    places = np.array(random.sample(range(sum(sizes)), sum(sizes)), dtype=np.int64)
+    for part in [*np.split(np.arange(sum(sizes)), np.cumsum(cuts)), *np.split(places, np.cumsum(cuts))]:
+        assert asked.of(part).tolist() == at_once[part].tolist()
+
+
+@pytest.mark.parametrize("lanes", [1, 5])
+def test_the_tables_kept_are_of_no_consequence(lanes):
+    def order():
+        return LanePermutation(BlockPermutation([100] * 90, 1, 2, 20), lanes)
+
+    kept, places = order(), [*range(0, 9000, 137)]
+    forwards = [kept.at(position) for position in places]
+    backwards = [kept.at(position) for position in reversed(places)]
+    assert forwards == backwards[::-1] == [order().at(position) for position in places]
+
+
+def test_only_the_tables_of_the_last_two_calls_are_kept():
+    order = BlockPermutation([1000] * 400, 0, 0, 16)
+    for start in range(0, order.n, 4096):
+        order.block(start, min(order.n, start + 4096))
+    tables = {name for each in order._sliding._used for name in each}
+    assert len(tables) <= 2 * (4 + 8 + 4)
