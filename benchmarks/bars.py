@@ -484,14 +484,12 @@ REASONS = {
         "two points of a run of 40 steps. What is left is the I/O thread's Python, 30 µs per object."
     ),
     "unknown-busy": "objects of known size leave no more: see late-busy.",
+    "fields-1": "at the bar: 1.07 in an earlier run.",
     "fields-4": "at the bars: eight more rounds had 1.49 (1.42 - 1.77) of the rate, and 1.06 of the floor's CPU.",
     "shards": (
-        "in blocks, rounds lie on both sides of 4, whichever of the two peers is ahead. In a full permutation, finding "
-        "the two members of a range takes some 5 µs more than an object does where it is made (design 0110), of 70."
-    ),
-    "shards-late": (
-        "raw sockets with eight threads have 3.2 times the rate of the best peer, and blocks 1.13 times theirs: a "
-        "window of 160 MiB is let go as a whole, and the next but one is requested then."
+        "in blocks, whole runs of this table had 3.6 to 4.0, whichever of the two peers is ahead. In a full "
+        "permutation, 0.79 to 1.03 of the rate and 1.02 to 1.2 of the CPU: finding the two members of a range takes "
+        "some 5 µs more than an object does where it is made (design 0110), of 70."
     ),
     "tokens": (
         "raw sockets that mix and convert reach some 0.6 of those that only read, so that 0.9 of these is out of "
