@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shlex
@@ -20,7 +21,7 @@ def describe(requirements: list[str], *, served: bool) -> dict[str, object]:
     """Return it as JSON has it; nginx has a version where it served."""
     nginx = {"nginx": nginx_version()} if served else {}
     return {
-        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", "benchmarks", *_measured(sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
         "machine": {
@@ -32,6 +33,14 @@ def describe(requirements: list[str], *, served: bool) -> dict[str, object]:
         },
         "versions": {**nginx, "libcurl": _libcurl(), **_merged(requirements)},
     }
+
+
+def _measured(arguments: list[str]) -> list[str]:
+    """Return the arguments without folders, which do not change the measurement and may be paths of one machine."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for name in ("--output", "--folder"):
+        parser.add_argument(name)
+    return parser.parse_known_args(arguments)[1]
 
 
 def _merged(requirements: list[str]) -> dict[str, str]:

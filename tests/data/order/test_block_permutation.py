@@ -92,7 +92,7 @@ class TestBijection:
         assert len(np.unique(samples // 10**12)) == 5
 
     @pytest.mark.parametrize("sizes", [[], [0], [0, 0, 0], np.zeros(5, dtype=np.uint8)])
-    def test_nothing_at_all(self, sizes):
+    def test_blocks_without_samples_give_an_empty_order(self, sizes):
         order = BlockPermutation(sizes, 0, 0)
         assert order.n == 0
         assert order.block(0, 0).tolist() == []
@@ -343,7 +343,7 @@ class TestEqualBlocks:
     ("samples", "blocks", "window", "groups"),
     [
         (0, 0, 1, 1),
-        (1000, 1000, 16, 1),  # small windows let go as a whole: a step is a table of its own
+        (1000, 1000, 16, 1),  # small windows are used up at once: a step has a table, which costs time
         (10_000, 1000, 100, 3),
         (15 * 1333, 1333, 160, 8),
         (10**6, 2, 2, 2),  # a group has one block at least
@@ -403,7 +403,7 @@ def test_the_tables_kept_are_of_no_consequence(lanes):
     assert forwards == backwards[::-1] == [order().at(position) for position in places]
 
 
-def test_only_the_tables_of_the_last_two_calls_are_kept():
+def test_tables_of_earlier_calls_are_dropped():
     order = BlockPermutation([1000] * 400, 0, 0, 16)
     for start in range(0, order.n, 4096):
         order.block(start, min(order.n, start + 4096))

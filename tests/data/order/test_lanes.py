@@ -231,6 +231,7 @@ def test_a_plan_holds_to_the_lanes_of_the_epoch_under_way():
         ({"lanes": None}, "lanes"),
         ({"lanes": MOST_LANES + 1}, "lanes"),
         ({"order": "lanes 2: 9 samples, window 16"}, "order"),
+        ({"order": "lanes 1: 10 samples, window 16"}, "order"),
         ({"more": 1}, "unknown ones"),
     ],
 )

@@ -246,7 +246,7 @@ class Catalog(Contents):
             The catalog: each entry is the byte range of a sample.
 
         Raises:
-            NotFound: There is no shard, or the shards hold no sample and ``allow_empty`` is False.
+            NotFound: No shard was found; or the shards hold no sample, and ``allow_empty`` is False.
             Damaged: A shard is not what its format says, a sample lacks a field, or a side index does not fit its
                 shard; the text names the place.
             Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).

@@ -497,7 +497,7 @@ class CatalogDataset(ReadableDataset):
             The dataset.
 
         Raises:
-            NotFound: There is no shard, or the shards hold no sample and ``allow_empty`` is False.
+            NotFound: No shard was found; or the shards hold no sample, and ``allow_empty`` is False.
             Damaged: A shard is not what its format says, or a sample lacks a field.
             Unsupported: A shard has something that cannot be read by its place.
             Unusable: An argument is invalid, or the format cannot be told.

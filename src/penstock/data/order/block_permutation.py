@@ -41,12 +41,13 @@ _WINDOW = 16
 _WINDOW_OF_BYTES = 160
 _BLOCK_BYTES = 1 << 20
 _MOST_BLOCKS = 1 << 31  # so that arithmetic with them fits 64 bits
-# Groups of a window. More let go of memory in smaller portions; each costs a look-up in a table of its own.
+# Groups of a window. More let go of memory in smaller portions; each costs a look-up in one more table.
 _GROUPS = 8
 # Samples of a step on average, at least: the table of each step takes some 10 µs.
 _LEAST = 256
 # Steps that are computed beyond those that are asked for, since a reader asks for the next places.
 _AHEAD = 16
+# Sets that 16 bits can number.
 _SMALL = 1 << 16
 
 
@@ -161,7 +162,8 @@ class SlidingWindow:
             groups: Groups of a window, at most as many as it has blocks.
 
         """
-        self._blocks, self._key, self._borders, self._window = blocks, key, borders, groups
+        self._blocks, self._key, self._borders = blocks, key, borders
+        self._width = groups  # of a window
         lanes = len(borders) - 1
         self._first = np.zeros(lanes, dtype=np.int64)  # of the permuted blocks, the first of each lane
         self._pieces = np.ones(lanes, dtype=np.int64)  # blocks of each lane, whole or partial
@@ -184,7 +186,7 @@ class SlidingWindow:
         mixed = begins + self._mixed(known.steps, step, places - begins, used)
         part = np.searchsorted(known.ends, mixed, side="right")
         within = mixed - known.taken[part]
-        if self._window > 1:
+        if self._width > 1:
             within = self._mixed(known.groups, known.group[part], within, used)
         self._used = used, self._used[0]
         found: NDArray[np.int64] = known.starts[part] + within
@@ -200,11 +202,11 @@ class SlidingWindow:
         heads = heads[np.unique(numbers[heads], return_index=True)[1]]
         lanes, groups = lanes[heads][:, None], groups[heads][:, None]
         # A place within the samples of a group belongs to the step of that group, or to one of those before it.
-        near = groups + np.arange(1 - self._window, 1 + _AHEAD)
+        near = groups + np.arange(1 - self._width, 1 + _AHEAD)
         near = np.clip(near, 0, self._count(lanes) - 1)
         numbers = self._before[lanes] + near
         known = self._known
-        if known is None or not np.isin(numbers[:, : self._window], known.steps.numbers).all():
+        if known is None or not np.isin(numbers[:, : self._width], known.steps.numbers).all():
             _, first = np.unique(numbers, return_index=True)
             known = self._known = self._steps(lanes[first // near.shape[1], 0], near.ravel()[first])
         return known
@@ -212,7 +214,7 @@ class SlidingWindow:
     def _steps(self, lanes: NDArray[np.int64], steps: NDArray[np.int64]) -> _Steps:
         """Return these steps, which are sorted by lane and number."""
         begins = self._begins(lanes, steps)
-        groups = steps[:, None] + np.arange(self._window)
+        groups = steps[:, None] + np.arange(self._width)
         every = np.broadcast_to(lanes[:, None], groups.shape)
         starts, taken = self._starts(every, groups), self._taken(every, groups, steps[:, None])
         sizes = self._taken(every, groups, steps[:, None] + 1) - taken
@@ -232,7 +234,7 @@ class SlidingWindow:
 
     def _begins(self, lanes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the place at which each step begins; of those before the first and after the last, the lane's ends."""
-        earlier = steps[..., None] + np.arange(self._window - 1)  # groups that have come, and are not used up
+        earlier = steps[..., None] + np.arange(self._width - 1)  # groups that have come, and are not used up
         each = np.broadcast_to(lanes[..., None], earlier.shape)
         taken = self._taken(each, earlier, steps[..., None]).sum(axis=-1)
         begins = self._starts(lanes, steps) + np.where(steps > 0, taken, 0)
@@ -244,7 +246,7 @@ class SlidingWindow:
         """Return how many samples of each group the steps before these take."""
         start = self._starts(lanes, groups)
         size = self._starts(lanes, groups + 1) - start
-        comes = np.maximum(groups - self._window + 1, 0)
+        comes = np.maximum(groups - self._width + 1, 0)
         count = np.maximum(np.minimum(groups + 1, self._count(lanes)) - comes, 1)
         passed = np.clip(steps - comes, 0, count)
         found: NDArray[np.int64] = size // count * passed + size % count * passed // count
@@ -252,7 +254,7 @@ class SlidingWindow:
 
     def _count(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of steps of each lane."""
-        return np.maximum(self._groups[lanes] - self._window + 1, 1)
+        return np.maximum(self._groups[lanes] - self._width + 1, 1)
 
     def _starts(self, lanes: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first place of the samples of each group; else the lane's nearest end."""

@@ -36,7 +36,7 @@ class BlockShuffle:
     no locality.
 
     Memory does not grow with the number of samples; if the size of each block is given, it is 24 bytes per block. A
-    sample takes 0.1 to 0.7 µs.
+    sample takes 0.2 to 0.7 µs.
 
     Attributes:
         block_samples: Samples of each block, at least 1: one number for all blocks (the last may have fewer), or a
