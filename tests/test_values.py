@@ -4,10 +4,11 @@ import pickle
 from dataclasses import FrozenInstanceError
 from typing import TypedDict
 
+import numpy as np
 import pytest
 
 from penstock.errors import Unusable
-from penstock.values import ObjectMeta, Page, Place, Span, as_folder, check_keywords
+from penstock.values import ObjectMeta, Page, Place, Span, as_folder, check_keywords, switch
 
 
 def test_span_defaults_to_open_end_without_version_pin():
@@ -52,3 +53,14 @@ def test_unknown_keywords_are_refused_with_the_nearest_one():
     check_keywords({"samples": 1}, Keywords, "ps.pack")
     with pytest.raises(TypeError, match=r"^ps.pack\(\) got .* 'sample'; did you mean 'samples'\?$"):
         check_keywords({"sample": 1}, Keywords, "ps.pack")
+
+
+@pytest.mark.parametrize(("given", "meant"), [(True, True), (0, False), (np.True_, True), (np.zeros((), bool), False)])
+def test_a_switch_may_be_of_python_or_numpy(given, meant):
+    assert switch(given, "overwrite") is meant
+
+
+@pytest.mark.parametrize("given", ["no", "", None, 2, 0.5, [], np.ones(2, bool)])
+def test_a_value_that_is_neither_true_nor_false_is_refused(given):
+    with pytest.raises(Unusable, match="overwrite must be True or False"):
+        switch(given, "overwrite")

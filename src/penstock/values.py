@@ -61,15 +61,16 @@ def whole(value: object, name: str, least: int | None = None) -> int:
 
 
 def switch(value: object, name: str) -> bool:
-    """Return True or False; ``name`` is its name in the error. A text such as "no" would count as True.
+    """Return True or False, Python's for NumPy's and for 1 and 0; ``name`` is its name in the error.
 
     Raises:
-        Unusable: ``value`` is neither.
+        Unusable: ``value`` is neither. For example, a text such as "no" would count as True.
 
     """
-    if not isinstance(value, bool):
+    # An array of several elements cannot be compared with one value.
+    if getattr(value, "shape", ()) or value not in (True, False):
         raise Unusable(f"{name} must be True or False, got {value!r}")
-    return value
+    return bool(value)
 
 
 def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:

@@ -214,6 +214,8 @@ class TestChanges:
         do("rename", "copy", "moved")
         with pytest.raises(AlreadyExists):
             do("copy", "a", "moved", overwrite=False)
+        with pytest.raises(Unusable, match="overwrite must be True or False"):
+            do("copy", "a", "moved", overwrite="no")
         do("delete", ["a", "b/c", "never"])
         do("delete", "b/d/e")
         assert sorted(server.objects("bucket")) == ["run/moved", "running"]

@@ -145,7 +145,7 @@ def test_missing_home_directory_raises_and_names_xdg_cache_home(tree, monkeypatc
         index(f"{tree}/", "memory://index-homeless/a.catalog")
 
 
-@pytest.mark.parametrize("restart", ["no", 0, None])
+@pytest.mark.parametrize("restart", ["no", 2, None])
 def test_a_restart_that_is_neither_true_nor_false_is_refused(restart, tmp_path):
-    with pytest.raises(ConfigError, match="restart must be True or False"):
+    with pytest.raises(Unusable, match="restart must be True or False"):
         index("memory://index-restart/", tmp_path / "catalog", restart=restart)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import MissingExtra, Unusable, kind_of, needing
-from penstock.values import whole
+from penstock.values import switch, whole
 
 with needing("penstock.compat.zarrdataset needs torch", torch="torch"):
     from penstock.data.loading.loader import DataLoader
@@ -88,8 +88,7 @@ class ZarrIterableDataset(ZarrDataset):
     ) -> None:
         """Read the metadata."""
         for name, given in (("shuffle_chunks", shuffle_chunks), ("shuffle_buffer", shuffle_buffer)):
-            if given not in (True, False):
-                raise Unusable(f"{name} must be True or False, got {given!r}")
+            switch(given, name)
         if shuffle_chunks and chunks_shuffle_seed is None:
             raise Unusable("shuffle_chunks needs chunks_shuffle_seed, the same number on all ranks")
         chunks_seed = whole(chunks_shuffle_seed or 0, "chunks_shuffle_seed")

@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.interop import awaiting
 from penstock.interop.awaiting import read
 from penstock.source import open_source
-from penstock.values import Span, as_folder
+from penstock.values import Span, as_folder, switch
 
 if TYPE_CHECKING:
     import os
@@ -337,7 +337,7 @@ class Store:
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _check_new(self, target: str, *, overwrite: bool) -> None:
-        if not overwrite and self._source.stat_existing([target])[0] is not None:
+        if not switch(overwrite, "overwrite") and self._source.stat_existing([target])[0] is not None:
             raise AlreadyExists("the object exists already", url=self._source.url(target))
 
     def _key(self, path: str) -> str:

@@ -21,6 +21,7 @@ from penstock.errors import AlreadyExists, ConfigError, PenstockError, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source
 from penstock.stores.urls import parse
+from penstock.values import switch
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def index_here(
     labels = how.get("labels")
     if labels is not None:
         check_rule(labels)
-    restart = how.get("restart", False)
-    if not isinstance(restart, bool):
-        raise ConfigError(f"restart must be True or False, got {restart!r}")
+    restart = switch(how.get("restart", False), "restart")
     place = check_target(to, store)
     target = _Target(_partial(place.key, place.url, local=place.local), restart=restart, progress=progress, store=store)
     make = _objects if how.get("format") is None else _samples

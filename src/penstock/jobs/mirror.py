@@ -17,7 +17,7 @@ from penstock.jobs.plan import Destination, Origin, plan
 from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolved, sized
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, check_lived_in, parse
-from penstock.values import as_folder
+from penstock.values import as_folder, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,8 +56,7 @@ class SyncOptions:
     def __post_init__(self) -> None:
         """Check the switches: a text such as "no" would delete."""
         for name in ("delete", "checksum", "dry_run", "allow_empty", "whole_bucket"):
-            if (value := getattr(self, name)) not in (True, False):
-                raise Unusable(f"{name} must be True or False, got {value!r}")
+            switch(getattr(self, name), name)
 
 
 class SyncKeywords(TypedDict, total=False):

@@ -134,3 +134,9 @@ def test_a_flipped_bit_in_torchs_layout_gives_no_other_value_and_no_advice_to_ru
             assert at != in_a_pickle
             assert torch.equal(found.pop("w"), state["w"]), at
             assert found == {"step": 1_234_567, "name": "abc", "lrs": [0.1, 0.2]}, at
+
+
+@pytest.mark.parametrize("wrong", [None, "no"])
+def test_a_reader_whose_weights_only_is_neither_true_nor_false_is_refused(tmp_path, wrong):
+    with pytest.raises(Unusable, match="weights_only must be True or False"):
+        StorageReader(tmp_path, weights_only=wrong)

@@ -156,3 +156,8 @@ def test_manifest_matches_the_documented_format(tmp_path):
     (chunk,) = tensor.pop("chunks")
     assert tensor == {"name": "w", "dtype": "float32", "size": [2, 3]}
     assert (chunk["offsets"], chunk["sizes"], chunk["object"]) == ([0, 0], [2, 3], 0)
+
+
+def test_an_overwrite_that_is_text_is_refused(tmp_path):
+    with pytest.raises(Unusable, match="overwrite must be True or False"):
+        StorageWriter(tmp_path, overwrite="no")

@@ -324,3 +324,19 @@ def test_a_position_that_is_more_than_weights_does_not_hide_the_state_that_ranks
     taken = Position()
     run.restore(into=into, loader=taken, weights_only=False)
     assert isinstance(taken.state["x"], Custom)
+
+
+@pytest.mark.parametrize("name", ["overwrite", "weights_only"])
+def test_a_switch_given_as_text_is_refused_before_anything_is_sent(tmp_path, name):
+    run = ps.CheckpointManager(tmp_path)
+    saver = ps.AsyncCheckpointer(run)
+    wrong = {name: "no"}
+    for refused in (
+        lambda: run.save(1, {"n": 1}, **wrong),
+        lambda: saver.save(1, {"n": 1}, **wrong),
+        lambda: run.restore(**wrong) if name == "weights_only" else run.save_folder(1, tmp_path, **wrong),
+    ):
+        with pytest.raises(Unusable, match=f"{name} must be True or False"):
+            refused()
+    saver.wait()
+    assert run.steps() == []

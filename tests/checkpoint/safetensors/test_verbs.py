@@ -397,3 +397,10 @@ def test_memory_beyond_the_state_stays_within_256_mib_both_ways(tmp_path):
     assert size > 200
     assert saving <= size + 128, f"saving {size} MiB took {saving} MiB"
     assert 200 < loading <= size + 128, f"loading {size} MiB took {loading} MiB"
+
+
+def test_an_overwrite_that_is_text_replaces_nothing(tmp_path):
+    ps.save_safetensors({"a": torch.ones(2)}, tmp_path / "a.safetensors")
+    with pytest.raises(Unusable, match="overwrite must be True or False"):
+        ps.save_safetensors({"a": torch.zeros(2)}, tmp_path / "a.safetensors", overwrite="no")
+    assert ps.load_safetensors(tmp_path / "a.safetensors")["a"].tolist() == [1, 1]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.errors import CheckpointError, Forbidden, InvalidURL, NotFound
+from penstock.errors import CheckpointError, Forbidden, InvalidURL, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
 
@@ -117,3 +117,10 @@ class _Refusing:
     def __reduce__(self) -> str:
         message = "this cannot be saved"
         raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("wrong", [{"weights_only": None}, {"weights_only": "no"}, {"lazy": "no"}])
+def test_a_load_whose_switch_is_neither_true_nor_false_is_refused(tmp_path, wrong):
+    ps.save({"n": 1}, tmp_path / "a.pt")
+    with pytest.raises(Unusable, match="must be True or False"):
+        ps.load(tmp_path / "a.pt", **wrong)

@@ -100,7 +100,7 @@ def test_stored_bytes_are_taken_as_they_are(kind):
     else:
         assert {name: found[name].read() for name in found.fields} == raw(2)
     with pytest.raises(Unusable, match="stored must be True or False"):
-        MdsFormat(stored=1)
+        MdsFormat(stored="no")
 
 
 def test_a_single_field_is_bytes_or_text():

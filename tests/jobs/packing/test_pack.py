@@ -380,3 +380,10 @@ def test_memory_is_less_than_half_a_shard(tmp_path, kind, count):
     )
     assert (tmp_path / "to" / f"shard-000000.{kind}").stat().st_size > 1 << 30
     assert int(program.stdout) < 512 << 10
+
+
+@pytest.mark.parametrize("name", ["overwrite", "verify"])
+def test_a_switch_given_as_text_packs_nothing(tmp_path, name):
+    with pytest.raises(Unusable, match=f"{name} must be True or False"):
+        ps.pack(tmp_path, tmp_path / "to", **{name: "no"})
+    assert not (tmp_path / "to").exists()

@@ -32,7 +32,7 @@ from penstock.checkpoint.torchfile.load import refused
 from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Truncated, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
-from penstock.values import as_folder
+from penstock.values import as_folder, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -204,7 +204,7 @@ class StorageReader(Located, storage.StorageReader):
     def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | str | None = None) -> None:
         """Keep the arguments; sends nothing yet."""
         self._store = store
-        self._weights_only = weights_only
+        self._weights_only = switch(weights_only, "weights_only")
         self.reset(url)
 
     def reset(self, checkpoint_id: Id | None = None) -> None:

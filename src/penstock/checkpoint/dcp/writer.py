@@ -22,6 +22,7 @@ from penstock.checkpoint.torchfile.verbs import dump
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Unusable
 from penstock.progress import bar
+from penstock.values import switch
 
 if TYPE_CHECKING:
     import io
@@ -106,7 +107,7 @@ class StorageWriter(Located, storage.StorageWriter):
         self.manifest: Manifest | None = None
         self.etag = ""
         self._store = store
-        self._overwrite = overwrite
+        self._overwrite = switch(overwrite, "overwrite")
         self._layout = layout
         self._spread = spread
         self._token = ""

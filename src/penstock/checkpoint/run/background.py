@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.checkpoint.staging import Stage, staged_bytes
 from penstock.engine.waiting import Inbox
 from penstock.errors import Unusable, kind_of
+from penstock.values import switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,7 @@ class AsyncCheckpointer:
             PenstockError: The previous save failed; this one was not started.
 
         """
+        switch(overwrite, "overwrite")
         self.wait()
         size = staged_bytes(state)
         if self._most is not None and size > self._most:

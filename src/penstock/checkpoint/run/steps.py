@@ -23,7 +23,7 @@ from penstock.errors import CheckpointError, Unusable, kind_of
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import open_source
-from penstock.values import as_folder
+from penstock.values import as_folder, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -169,6 +169,7 @@ class CheckpointManager:
             PenstockError: The step could not be written; older steps are unchanged.
 
         """
+        switch(overwrite, "overwrite")
         everything = self.gathered(state, loader, weights_only=weights_only)
         self.put(step, everything, metric, overwrite=overwrite)
 
@@ -184,6 +185,7 @@ class CheckpointManager:
             Unusable: A part contains more than weights, and ``weights_only`` is True.
 
         """
+        switch(weights_only, "weights_only")
         parts = {
             "state": state,
             "loader": None if loader is None else dict(loader.state_dict()),
@@ -239,6 +241,7 @@ class CheckpointManager:
                 was sent.
 
         """
+        switch(overwrite, "overwrite")
         self._put(step, FOLDER, partial(upload_folder, folder), metric, overwrite=overwrite)
 
     def _put(
@@ -296,6 +299,7 @@ class CheckpointManager:
             Unusable: Several ranks saved it, and ``into`` is None.
 
         """
+        switch(weights_only, "weights_only")
         with operation("restore", str, self._url):
             chosen, found = self._restore(self._ranks).state(
                 step, into, map_location=map_location, weights_only=weights_only

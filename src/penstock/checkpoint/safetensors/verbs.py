@@ -35,7 +35,7 @@ from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, Unusable
 from penstock.progress import bar, current
 from penstock.source import open_source
-from penstock.values import as_folder
+from penstock.values import as_folder, switch
 
 if TYPE_CHECKING:
     import os
@@ -105,6 +105,7 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
         {'weight': tensor([0., 0.])}
 
     """
+    switch(overwrite, "overwrite")
     source, key = open_source(url, store)
     if max_shard_bytes is not None and max_shard_bytes <= 0:
         raise Unusable(f"max_shard_bytes must be positive, got {max_shard_bytes}")

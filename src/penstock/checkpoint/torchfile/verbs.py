@@ -23,6 +23,7 @@ from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import object_at
 from penstock.tree import tree_map
+from penstock.values import switch
 
 if TYPE_CHECKING:
     import os
@@ -117,6 +118,8 @@ def load(
         tensor([0., 0.])
 
     """
+    for name, value in (("weights_only", weights_only), ("lazy", lazy)):
+        switch(value, name)
     torch_module()
     source, key = object_at(url, store)
     with operation("load", source.url, key):

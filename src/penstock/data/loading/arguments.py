@@ -13,7 +13,7 @@ from penstock.data.datasets.iterable import IterableDataset
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, articled
 from penstock.options.table import meant
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,8 +63,7 @@ def check_words(*, on_error: str, pin_memory: bool) -> None:
     """Raise ``Unusable`` for an invalid ``on_error`` or ``pin_memory``."""
     if on_error not in ("raise", "skip"):
         raise Unusable(f"on_error must be 'raise' or 'skip', got {on_error!r}")
-    if pin_memory not in (True, False):
-        raise Unusable(f"pin_memory must be True or False, got {pin_memory!r}")
+    switch(pin_memory, "pin_memory")
 
 
 def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
@@ -117,8 +116,7 @@ def _check_workers(
     multiprocessing_context: object = None,
     timeout: object = 0,
 ) -> None:
-    if persistent_workers not in (True, False):
-        raise Unusable(f"persistent_workers must be True or False, got {persistent_workers!r}")
+    switch(persistent_workers, "persistent_workers")
     if worker_init_fn is not None and not callable(worker_init_fn):
         raise Unusable(f"worker_init_fn must be a function that takes a worker's number, got {worker_init_fn!r}")
     methods = multiprocessing.get_all_start_methods()

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.data.order.block_permutation import check_sizes, checked_blocks, permuted, sizes_text
 from penstock.data.order.shuffle import EpochOrder
 from penstock.errors import Unusable
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,8 +80,7 @@ class Lanes:
     def __post_init__(self) -> None:
         """Check the arguments, and make them immutable."""
         blocks = checked_blocks(self.block_samples, self.window_blocks, self.block_bytes)
-        if self.shuffle not in (True, False):
-            raise Unusable(f"shuffle of Lanes must be True or False, got {self.shuffle!r}")
+        switch(self.shuffle, "shuffle of Lanes")
         object.__setattr__(self, "block_samples", blocks.samples)
         object.__setattr__(self, "window_blocks", blocks.window)
         object.__setattr__(self, "block_bytes", blocks.size_bytes or None)

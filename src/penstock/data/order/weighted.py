@@ -16,7 +16,7 @@ from penstock.data.order.orders import FullShuffle
 from penstock.data.order.shuffle import mixed
 from penstock.data.order.weights import by_temperature, steps_of
 from penstock.errors import Bug, Unusable
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,8 +82,7 @@ class WeightedShuffle:
 
     def __post_init__(self) -> None:
         """Check the arguments, and make them immutable."""
-        if self.replacement not in (True, False):
-            raise Unusable(f"replacement must be True or False, got {self.replacement!r}")
+        switch(self.replacement, "replacement")
         if not isinstance(self.by, str):
             raise Unusable(f'by must be "label" or the name of a column, got {self.by!r}')
         if self.epoch_samples is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.data.order.shuffle import Permutation
 from penstock.data.order.weighted import by_sample, fractions, independent, key_of
 from penstock.errors import Unusable
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +50,7 @@ class WeightedBlocks:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.replacement not in (True, False):
-            raise Unusable(f"replacement must be True or False, got {self.replacement!r}")
+        switch(self.replacement, "replacement")
         if self.epoch_samples is not None:
             whole(self.epoch_samples, "epoch_samples", 1)
         object.__setattr__(self, "weights", by_sample(self.weights))

@@ -11,7 +11,7 @@ from numbers import Rational, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.errors import Unusable
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,8 +66,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Check the stages, and make them immutable."""
-        if self.linear not in (True, False):
-            raise Unusable(f"linear of a Schedule must be True or False, got {self.linear!r}")
+        switch(self.linear, "linear of a Schedule")
         given: Any = self.stages
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence) or not given:
             raise Unusable(f"a Schedule takes stages such as [(0, {{…}}), (200_000, {{…}})], got {given!r}")

@@ -28,6 +28,7 @@ from penstock.data.shards.mds_columns import (
 )
 from penstock.data.shards.mds_index import check_hashes, columns_of
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
+from penstock.values import switch
 
 if TYPE_CHECKING:
     from penstock.data.shards.format import Piece, Walk
@@ -103,8 +104,7 @@ class _MdsShards(ColumnFormat):
 
     def __post_init__(self) -> None:
         """Check the arguments, which may come from a file."""
-        if not isinstance(self.stored, bool):
-            raise Unusable(f"stored must be True or False, got {self.stored!r}")
+        switch(self.stored, "stored")
         ColumnFormat.__post_init__(self)
 
     @property

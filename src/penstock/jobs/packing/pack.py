@@ -41,7 +41,7 @@ from penstock.jobs.packing.rows import RowWriting
 from penstock.jobs.selection import local
 from penstock.progress import bar
 from penstock.source import open_source
-from penstock.values import Span, as_folder, whole
+from penstock.values import Span, as_folder, switch, whole
 
 if TYPE_CHECKING:
     import os
@@ -113,10 +113,12 @@ class PackOptions:
     verify: bool = True
 
     def __post_init__(self) -> None:
-        """Check the limits."""
+        """Check the limits and switches."""
         for name in ("samples", "bytes"):
             if (value := getattr(self, name)) is not None:
                 whole(value, name, 1)
+        for name in ("overwrite", "verify"):
+            switch(getattr(self, name), name)
 
     def limited(self, form_name: str) -> PackOptions:
         """Return these options with the most bytes that a format has by default, if neither limit is given."""
