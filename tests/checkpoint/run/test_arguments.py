@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import penstock as ps
 from penstock.checkpoint.run.steps import checked_metric
 from penstock.checkpoint.run.store import checked_step
 from penstock.errors import Unusable
@@ -32,3 +33,16 @@ def test_any_one_number_is_a_metric(metric):
 def test_nothing_else_is_a_metric(metric):
     with pytest.raises(Unusable, match="metric must be one number, got a"):
         checked_metric(metric)
+
+
+@pytest.mark.parametrize("name", ["keep_last", "keep_every", "keep_best"])
+@pytest.mark.parametrize("number", [0, -1, 2.5, float("nan"), True, "2", [2]], ids=repr)
+def test_a_retention_rule_must_be_a_whole_number(tmp_path, name, number):
+    with pytest.raises(Unusable, match=f"{name} must be"):
+        ps.CheckpointManager(tmp_path, **{name: number})
+
+
+@pytest.mark.parametrize("number", [-1, 2.5, True, "1 GiB"], ids=repr)
+def test_staging_memory_must_be_a_number_of_bytes(tmp_path, number):
+    with pytest.raises(Unusable, match="staging_bytes must be"):
+        ps.AsyncCheckpointer(ps.CheckpointManager(tmp_path), staging_bytes=number)

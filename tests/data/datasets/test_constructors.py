@@ -103,13 +103,17 @@ class TestBoth:
         assert list(kind.from_objects([], allow_empty=True)) == []
         assert list(kind.from_manifest(tmp_path / "empty.txt", allow_empty=True)) == []
 
-    @pytest.mark.parametrize("given", ["no", 1, None])
+    @pytest.mark.parametrize("given", ["no", 2, None])
     def test_allow_empty_is_true_or_false(self, kind, given, tmp_path):
         (tmp_path / "empty.txt").write_text("\n")
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "a.bin").touch()
         (tmp_path / "empty.tar").write_bytes(bytes(10240))
         for make, what in (
             (kind.from_prefix, f"{tmp_path}/none/"),
+            (kind.from_prefix, f"{tmp_path}/full/"),
             (kind.from_objects, []),
+            (kind.from_objects, [f"{tmp_path}/full/a.bin"]),
             (kind.from_manifest, tmp_path / "empty.txt"),
             (kind.from_shards, tmp_path / "empty.tar"),
         ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.checkpoint.staging import Stage, staged_bytes
 from penstock.engine.waiting import Inbox
 from penstock.errors import Unusable, kind_of
-from penstock.values import switch
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class AsyncCheckpointer:
         staging_bytes: Largest state that is copied; a larger one is refused. Default: no limit.
 
     Raises:
-        Unusable: ``manager`` is not a manager, or saves across ranks.
+        Unusable: ``manager`` is not a manager, or saves across ranks; or ``staging_bytes`` is no number of bytes.
 
     Example:
         >>> run = ps.CheckpointManager("s3://bucket/background/")
@@ -61,7 +61,7 @@ class AsyncCheckpointer:
                 "cannot save across ranks: use torch's async_save with penstock.checkpoint.dcp.StorageWriter"
             )
         self._manager = manager
-        self._most = staging_bytes
+        self._most = None if staging_bytes is None else whole(staging_bytes, "staging_bytes", 0)
         self._stage = Stage()
         self._job: Job | None = None
         self._failure: BaseException | None = None

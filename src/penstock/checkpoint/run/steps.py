@@ -23,7 +23,7 @@ from penstock.errors import CheckpointError, Unusable, kind_of
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import open_source
-from penstock.values import as_folder, switch
+from penstock.values import as_folder, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -422,9 +422,10 @@ class Retention:
     mode: Literal["min", "max"] = "min"
 
     def __post_init__(self) -> None:
-        """Raise ``Unusable`` for a rule that would delete everything, and for an unknown mode."""
-        if any(number is not None and number < 1 for number in (self.last, self.every, self.best)):
-            raise Unusable("keep_last, keep_every and keep_best must be 1 or more; None keeps all")
+        """Raise ``Unusable`` for a rule that is no whole number or would delete everything, and for an unknown mode."""
+        for name in ("last", "every", "best"):
+            if (number := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(number, f"keep_{name}", 1))
         if self.mode not in ("min", "max"):
             raise Unusable(f"the mode of the best metric must be 'min' or 'max', got {self.mode!r}")
 

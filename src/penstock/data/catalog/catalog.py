@@ -140,11 +140,11 @@ class Catalog(Contents):
             found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
         catalog = cls(source.root, *found)
         otherwise = "pass allow_empty=True to allow this"
-        if not (len(catalog) or switch(allow_empty, "allow_empty")):
+        if not (switch(allow_empty, "allow_empty") or len(catalog)):
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
         if group is not None:
             catalog = catalog.with_groups(group, fields=fields, missing=missing)
-            if not (len(catalog) or switch(allow_empty, "allow_empty")):
+            if not (switch(allow_empty, "allow_empty") or len(catalog)):
                 wanted = " and ".join(map(repr, catalog.fields))
                 raise NotFound(
                     f"no sample has the fields {wanted}, with missing={missing!r}; {otherwise}", url=source.url(prefix)

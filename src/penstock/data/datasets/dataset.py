@@ -154,9 +154,10 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow
             "from_objects takes a list of URLs, one for each object; from_prefix lists the objects below one URL",
             url=str(urls),
         )
+    allow_empty = switch(allow_empty, "allow_empty")
     locations = [parse(url) for url in urls]
     if not locations:
-        if not switch(allow_empty, "allow_empty"):
+        if not allow_empty:
             raise NotFound("the list of objects is empty; pass allow_empty=True to allow this")
         return _labelled(Catalog.build("memory://empty/", "", ()), labels)
     first = locations[0]
@@ -197,7 +198,7 @@ def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
         catalog = Catalog(below.root, *named_groups(found, wanted, place))
     else:
         catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
-    if not (len(catalog) or switch(allow_empty, "allow_empty")):
+    if not (switch(allow_empty, "allow_empty") or len(catalog)):
         raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
     return _labelled(catalog, labels)
 

@@ -430,7 +430,7 @@ def indexed(
     size_bytes = sum(each.size for each in shards.found)
     with bar("indexing shards", len(shards.found), size_bytes, shown=progress) as count:
         table = index_shards(shards, labels, KeptWalks(count, journal))
-    if not (table.rows or switch(allow_empty, "allow_empty")):
+    if not (switch(allow_empty, "allow_empty") or table.rows):
         shards.check_some(table)
     return table
 
