@@ -158,6 +158,7 @@ def test_manifest_matches_the_documented_format(tmp_path):
     assert (chunk["offsets"], chunk["sizes"], chunk["object"]) == ([0, 0], [2, 3], 0)
 
 
-def test_an_overwrite_that_is_text_is_refused(tmp_path):
-    with pytest.raises(Unusable, match="overwrite must be True or False"):
-        StorageWriter(tmp_path, overwrite="no")
+@pytest.mark.parametrize("wrong", [{"overwrite": "no"}, {"spread": 2.5}, {"spread": "2"}, {"spread": 300}], ids=str)
+def test_an_option_of_the_wrong_type_or_size_is_refused(tmp_path, wrong):
+    with pytest.raises(Unusable, match=f"{next(iter(wrong))} must be"):
+        StorageWriter(tmp_path, **wrong)

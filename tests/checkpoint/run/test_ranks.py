@@ -71,9 +71,23 @@ def test_single_process_restores_and_verifies_a_checkpoint_of_two_ranks(saved):
     into = {"model": {"weight": torch.zeros(100, 40), "bias": torch.zeros(3)}}
     run.restore(into=into)
     assert torch.equal(into["model"]["weight"], FULL + 3)
-    one = ps.CheckpointManager(folder / "one")
-    one.save(1, {"a": torch.ones(2)})
-    assert one.restore(into={"ignored": 1})["a"].tolist() == [1, 1]
+
+
+def test_values_that_the_state_lacks_are_restored_and_tensors_are_refused(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    run = ps.CheckpointManager(tmp_path).across(None)
+    metrics = {"best": {"accuracy": 0.5}, "losses": [3, 2]}
+    run.save(1, {"optimizer": optimizer.state_dict(), "metrics": metrics, "epoch": 7})
+    fresh = torch.optim.Adam(model.parameters()).state_dict()
+    with pytest.raises(Unusable, match=r"lacks 6 of the checkpoint's tensors, such as 'optimizer\.state\.0\.exp_avg'"):
+        run.restore(into={"optimizer": fresh})
+    into = {"optimizer": optimizer.state_dict(), "metrics": {"best": {}}}
+    assert run.restore(into=into) is into
+    assert into["metrics"] == metrics
+    assert "epoch" not in into
 
 
 def test_rank_failure_raises_on_all_ranks_and_restore_takes_superseding_step(saved, tmp_path):

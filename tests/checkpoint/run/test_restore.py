@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+import torch
 
 import penstock as ps
 from penstock.checkpoint.commit import CommittedCheckpoint
-from penstock.errors import (
-    NotFound,
-)
+from penstock.checkpoint.run.restore import filled
+from penstock.errors import NotFound, Unusable
 from penstock.source import Source
 from penstock.testing.faults import FaultServer
 
@@ -66,3 +68,68 @@ def test_a_step_in_a_bucket_that_is_not_there_is_not_the_one_that_is_missing():
         for step in (None, 7):
             with pytest.raises(NotFound, match="NoSuchBucket"):
                 ps.CheckpointManager("s3://no-such-bucket/run", store=server.store).restore(step)
+
+
+class App:
+    """An object that takes its part of a state."""
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_a_state_of_one_process_is_read_into_another_in_place(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    run = ps.CheckpointManager(tmp_path)
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "app": {"n": 1},
+        "epoch": 7,
+        "seen": [1, 2],
+    }
+    run.save(1, state)
+    other = torch.nn.Linear(3, 2)
+    into = {
+        "model": other.state_dict(),
+        "optimizer": torch.optim.Adam(other.parameters()).state_dict(),
+        "app": App(),
+        "seen": [],
+    }
+    app = into["app"]
+    assert run.restore(into=into) is into
+    assert torch.equal(other.weight, model.weight)
+    assert app.state == {"n": 1}
+    assert into["seen"] == [1, 2]
+    assert "epoch" not in into
+    moments = into["optimizer"]["state"]
+    assert torch.equal(moments[0]["exp_avg"], optimizer.state_dict()["state"][0]["exp_avg"])
+
+
+@pytest.mark.parametrize(
+    ("into", "message"),
+    [
+        ({"c": 1}, "has no 'c': it has 'z', 'a', 'b'"),
+        ({"a": torch.zeros(3)}, r"into\['a'\] has the shape \(3,\), and the checkpoint's \(2,\)"),
+        ({"a": torch.zeros(2, device="meta")}, "device 'meta'"),
+        ({"b": {"n": torch.zeros(1)}}, r"into\['b'\]\['n'\] is a tensor, and the checkpoint has an int"),
+        ({"b": {"m": 1}}, r"into\['b'\] has the key 'm', which the checkpoint lacks"),
+    ],
+    ids=str,
+)
+def test_a_state_that_does_not_fit_is_refused_before_anything_is_filled(into, message):
+    first = torch.zeros(2)
+    with pytest.raises(Unusable, match=message):
+        filled({"z": first, **into}, {"z": torch.ones(2), "a": torch.ones(2), "b": {"n": 1}})
+    assert first.tolist() == [0, 0]
+
+
+def test_a_state_that_is_not_a_dict_cannot_be_read_into_one(tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    run.save(1, Counter("ab"))
+    assert run.restore(into={"a": 0}) == {"a": 1}
+    run.save(2, [1, 2])
+    with pytest.raises(Unusable, match="got a list"):
+        run.restore(into={"a": 0})

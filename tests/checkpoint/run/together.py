@@ -85,8 +85,20 @@ def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     assert raised.value.__notes__ == ["on rank 1, of what all 2 were to save"]
     with pytest.raises(Unusable, match="async_save"):
         AsyncCheckpointer(run)
+    stages(ps.CheckpointManager(f"{sys.argv[2]}-stages").across(distributed.group.WORLD))
     superseded(ps.CheckpointManager(f"{sys.argv[2]}-superseded", keep_last=1).across(distributed.group.WORLD))
     return {"latest": run.latest()}
+
+
+def stages(run: ps.CheckpointManager) -> None:
+    """Save a model of which each rank has another layer, restore it, and let no layer be lost."""
+    rank = distributed.get_rank()
+    run.save(1, {"model": {f"layer{rank}": torch.full((2,), float(rank))}})
+    into = {"model": {f"layer{rank}": torch.full((2,), 9.0)}}
+    run.restore(into=into)
+    assert repr(into) == repr({"model": {f"layer{rank}": torch.full((2,), float(rank))}})
+    with pytest.raises(Unusable, match="such as 'model.layer1', which would be lost"):
+        run.restore(into={"model": {"layer0": torch.zeros(2)}})
 
 
 def superseded(run: ps.CheckpointManager) -> None:

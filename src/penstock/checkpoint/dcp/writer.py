@@ -22,7 +22,7 @@ from penstock.checkpoint.torchfile.verbs import dump
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Unusable
 from penstock.progress import bar
-from penstock.values import switch
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     import io
@@ -101,7 +101,7 @@ class StorageWriter(Located, storage.StorageWriter):
         """Check the arguments; nothing is sent yet."""
         if layout not in ("penstock", "torch"):
             raise Unusable(f'layout must be "penstock" or "torch", got {layout!r}')
-        if not 0 <= spread <= _MOST_SPREAD:
+        if whole(spread, "spread", 0) > _MOST_SPREAD:
             raise Unusable(f"spread must be 0 to {_MOST_SPREAD}, got {spread}")
         self.extra: dict[str, Any] = {}
         self.manifest: Manifest | None = None

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import distributed
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from torch.distributed import ProcessGroup
+    from torch.distributed.checkpoint.metadata import Metadata
 
     from penstock.options import StoreOptions
 
@@ -54,6 +59,45 @@ class _Decoding:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._of.load_state_dict(decoded(state, self._at))
+
+
+class _Planner(DefaultLoadPlanner):
+    """A planner that loads all values of a checkpoint below the keys that a state has.
+
+    torch loads the values that a state has places for, and leaves the others out in silence: for example, the moments
+    of an optimizer that has not made a step, and the entries of a dict that is still empty.
+    """
+
+    def __init__(self, wanted: set[str]) -> None:
+        """Keep the flattened names that any rank's state has."""
+        super().__init__()
+        self._wanted = wanted
+
+    def set_up_planner(
+        self,
+        state_dict: dict[str, Any],
+        metadata: Metadata | None = None,
+        is_coordinator: bool = False,  # noqa: FBT001, FBT002  torch's
+    ) -> None:
+        """Make places for plain values that no rank's state has; raise ``Unusable`` for tensors."""
+        paths = dict(metadata.planner_data or {}) if metadata is not None else {}
+        kinds = metadata.state_dict_metadata if metadata is not None else {}
+        left = {name: path for name, path in paths.items() if self._lost(name, path, state_dict)}
+        tensors = [name for name in left if isinstance(kinds.get(name), TensorStorageMetadata)]
+        if tensors:
+            raise Unusable(
+                f"into= lacks {len(tensors)} of the checkpoint's tensors, such as {tensors[0]!r}, which would be lost: "
+                "add tensors of their shapes. An optimizer has none before its first step: save and restore the state "
+                "that torch.distributed.checkpoint.state_dict.get_state_dict returns, which has them"
+            )
+        for path in left.values():
+            set_element(state_dict, path, None)
+        super().set_up_planner(state_dict, metadata, is_coordinator)
+
+    def _lost(self, name: str, path: tuple[str | int, ...], state: dict[str, Any]) -> bool:
+        """Return whether a value of the checkpoint has no place, but the key that it is below has one."""
+        above = (".".join(map(str, path[:end])) for end in range(1, len(path)))
+        return name not in self._wanted and path[0] in state and path[0] != _OWN and self._wanted.isdisjoint(above)
 
 
 class Ranks:
@@ -152,6 +196,8 @@ class Ranks:
     def load(self, reader: StorageReader, into: dict[str, Any], saved_by: int, *, weights_only: bool) -> dict[str, Any]:
         """Fill ``into``'s tensors in place, replace its other values, and return this rank's private data.
 
+        Plain values that ``into`` lacks below its keys are added.
+
         Ranks beyond the number that saved get the first rank's data. If that cannot be read with weights only, the
         error is returned in its place.
         """
@@ -160,7 +206,8 @@ class Ranks:
             key: _Decoding(each, f"state[{key!r:.80}]") for key, each in into.items() if isinstance(each, Stateful)
         }
         everything = {**into, **whole, _OWN: {mine: b""}}
-        self._together(lambda: load(everything, storage_reader=reader, **self._how()))
+        planner = _Planner(self._names({**into, **{key: each.state_dict() for key, each in whole.items()}}))
+        self._together(lambda: load(everything, storage_reader=reader, planner=planner, **self._how()))
         kept = io.BytesIO(everything.pop(_OWN)[mine])
         into.update(decoded({key: each for key, each in everything.items() if key not in whole}))
         try:
@@ -169,6 +216,14 @@ class Ranks:
         except pickle.UnpicklingError as error:
             return {"loader": error, "rng": error}
         return own
+
+    def _names(self, state: dict[str, Any]) -> set[str]:
+        """Return the flattened names of all ranks' states."""
+        names = [set(flatten_state_dict(state)[0])]
+        if self._group is not None:
+            names *= self.size
+            distributed.all_gather_object(names, names[0], group=self._group)
+        return set().union(*names)
 
     def _how(self) -> dict[str, Any]:
         return {"process_group": self._group, "no_dist": self._group is None}

@@ -286,8 +286,9 @@ class CheckpointManager:
 
         Args:
             step: Number of the step; default: the newest.
-            into: A state with the same keys, whose tensors define the part that each rank holds now: required for a
-                checkpoint of several ranks, which is read into it. ``into`` is then returned.
+            into: A state with the same keys, or some of them: its tensors are filled in place, its other values
+                replaced, and it is returned. Plain values that it lacks below its keys are added. Required for a
+                checkpoint of several ranks: its tensors define the part that each rank holds now.
             loader: A loader or dataset that resumes at the saved position in the data.
             map_location: As for ``torch.load``; default: the devices of the saved tensors.
             weights_only: False runs any code that the checkpoint names: use it only for checkpoints you trust.
@@ -296,7 +297,8 @@ class CheckpointManager:
             NotFound: The step does not exist, or no step exists.
             ChecksumMismatch: An object's bytes do not match its digests; the message names it. ``Truncated``,
                 ``CheckpointError``: the same.
-            Unusable: Several ranks saved it, and ``into`` is None.
+            Unusable: Several ranks saved it, and ``into`` is None; or ``into`` lacks tensors of it, such as the moments
+                of an optimizer before its first step, or does not fit it otherwise.
 
         """
         switch(weights_only, "weights_only")
