@@ -97,7 +97,7 @@ def stages(run: ps.CheckpointManager) -> None:
     into = {"model": {f"layer{rank}": torch.full((2,), 9.0)}}
     run.restore(into=into)
     assert repr(into) == repr({"model": {f"layer{rank}": torch.full((2,), float(rank))}})
-    with pytest.raises(Unusable, match="such as 'model.layer1', which would be lost"):
+    with pytest.raises(Unusable, match=r"such as 'model\.layer1', which would be lost"):
         run.restore(into={"model": {"layer0": torch.zeros(2)}})
 
 
