@@ -98,6 +98,17 @@ def test_a_sample_without_a_column_is_refused_by_name(tree, tmp_path):
     assert len(ps.pack(tree, tmp_path / "to", format="mds", columns={"jpg": "jpeg"}, overwrite=True)) == 20
 
 
+@pytest.mark.parametrize("packed_before", [False, True])
+def test_a_field_that_the_first_sample_lacks_is_refused_and_not_left_out(tree, tmp_path, packed_before):
+    (tree / "c1" / "007.txt").write_bytes(b"caption")
+    source = ps.MapDataset(ps.pack(tree, tmp_path / "tar")) if packed_before else tree
+    with pytest.raises(Unusable, match=r"the field 'txt', which the first sample lacks: pass columns=") as caught:
+        ps.pack(source, tmp_path / "to", format="mds")
+    assert ("shard-000000.tar" if packed_before else "c1/007") in caught.value.url
+    chosen = ps.pack(source, tmp_path / "chosen", format="mds", columns={"jpg": "jpeg"})
+    assert len(chosen) == 20
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [

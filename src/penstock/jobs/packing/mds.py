@@ -49,6 +49,7 @@ class MdsMembers(Members):
         self._members, self._rule = members, rule
         self.catalog, self.source, self.rows = members.catalog, members.source, members.rows
         self.size_bytes = members.size_bytes
+        self._chosen = given is not None
         self.columns = self._found() if given is None else columns_from(given)
         self.digest = json.dumps([members.digest, self.columns])
 
@@ -88,9 +89,22 @@ class MdsMembers(Members):
         return {self._members.only_field: sample.data}
 
     def read(self, first: int) -> Generator[Packable]:
-        """Yield the samples from number ``first`` on."""
+        """Yield the samples from number ``first`` on.
+
+        Raises:
+            Unusable: A sample does not fit the columns.
+
+        """
+        names = {each.name for each in self.columns}
         with closing(self._values(first)) as samples:
             for number, key, url, values in samples:
+                further = next((name for name in values if name not in names), None)
+                if further is not None and not self._chosen:
+                    raise Unusable(
+                        f"the sample has the field {further!r}, which the first sample lacks: pass columns={{…}} with "
+                        "those that all samples have, or pack as tar",
+                        url=url,
+                    )
                 try:
                     data = encoded_row(values, self.columns)
                 except Unusable as error:
