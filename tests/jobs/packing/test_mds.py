@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import penstock as ps
@@ -107,6 +109,23 @@ def test_a_field_that_the_first_sample_lacks_is_refused_and_not_left_out(tree, t
     assert ("shard-000000.tar" if packed_before else "c1/007") in caught.value.url
     chosen = ps.pack(source, tmp_path / "chosen", format="mds", columns={"jpg": "jpeg"})
     assert len(chosen) == 20
+
+
+def test_rows_of_parquet_become_rows_of_mds(tmp_path):
+    table = pa.table({"image": [b"one", b"two"], "label": [3, 4], "text": ["a", "b"], "box": [[1.0, 2.0], [3.0]]})
+    (tmp_path / "rows").mkdir()
+    pa.parquet.write_table(table, tmp_path / "rows" / "0.parquet")
+    packed = ps.pack(ps.MapDataset.from_shards(f"{tmp_path}/rows/"), tmp_path / "to", format="mds")
+    assert {each.name: each.encoding for each in packed.format.columns} == {
+        "box": "ndarray",
+        "image": "bytes",
+        "label": "int",
+        "text": "str",
+    }
+    assert [(each["image"].read(), each["label"], each["text"], each["box"].tolist()) for each in rows(packed)] == [
+        (b"one", 3, "a", [1.0, 2.0]),
+        (b"two", 4, "b", [3.0]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_encode import MOST_BYTES, columns_from, encoded_row, encoding_of, header
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.packing.members import DatasetMembers, Member, Members, Packable, once, split
@@ -54,7 +55,8 @@ class MdsMembers(Members):
         self.digest = json.dumps([members.digest, self.columns])
 
     def _found(self) -> tuple[Column, ...]:
-        known = {name: encoding for name, encoding, _ in getattr(self.catalog.format, "columns", ()) if encoding}
+        form = self.catalog.format
+        known = {each.name: each.encoding for each in form.columns} if isinstance(form, ColumnFormat) else {}
         with closing(self._values(0)) as samples:
             for _, _, url, values in samples:
                 try:
