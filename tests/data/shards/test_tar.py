@@ -34,6 +34,17 @@ def test_neighbours_with_the_same_key_are_one_sample(form):
     ]
 
 
+@pytest.mark.parametrize(
+    "digits", [b"00000001750\0", b"00000001750 ", b"000000001750", b"       1750\0", b"        1750"]
+)
+def test_sizes_with_or_without_an_end_behind_their_digits(digits):
+    data = bytearray(tar([("a.jpg", b"x" * 1000), ("b.jpg", b"next")]))
+    data[124:136] = digits
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    assert samples(TarFormat(), bytes(data)) == [("a", {"jpg": b"x" * 1000}), ("b", {"jpg": b"next"})]
+
+
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=70)
 
 

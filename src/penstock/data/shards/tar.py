@@ -26,8 +26,9 @@ __all__ = ["TarFormat", "read_member"]
 _BLOCK = 512
 # Name, size, sum, type, magic and prefix.
 _HEADER = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x")
-# Name, digits of the size, those of the sum, the two bytes after these, type, first byte of the prefix.
-_plain = struct.Struct("<100s 24x 11s 13x 6s H c 188x B 166x").unpack_from
+# Name, digits of the size, the byte after these, digits of the sum, the two bytes after these, type, first byte of the
+# prefix.
+_plain = struct.Struct("<100s 24x 11s B 12x 6s H c 188x B 166x").unpack_from
 _ENDING = 0x2000  # a zero and a space after the digits of the sum, as tar programs write them
 _UNDERSCORE, _SLASH = b"_/"  # numbers, because bytes in bytes raises an error within
 _USTAR = b"ustar\0"
@@ -141,10 +142,11 @@ class TarFormat(ArchiveFormat):
         # A subclass may split names in another way.
         simple = self.key == "first-dot" and not self.skip and type(self).split is ArchiveFormat.split
         while at < size:
-            name, length, total, ending, kind, prefix = _plain(data, at)
+            name, length, last, total, ending, kind, prefix = _plain(data, at)
             start, stop = at + _BLOCK, -1
             # A plain header, as almost all are, is read here: the same as below in a third of the time.
-            if ending == _ENDING and kind == b"0" and not prefix:
+            # Old programs write a twelfth digit of the size in place of a zero or a space.
+            if ending == _ENDING and kind == b"0" and not prefix and not last & ~0x20:
                 try:
                     if adler32(data[at:start]) & 0xFFFF == _expected(total):
                         stop = start + int(length, 8)
