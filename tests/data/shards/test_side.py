@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.shards.side import SIDES, side_key
-from penstock.errors import Damaged, NotFound, Unusable
+from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.testing.faults import FaultServer
 from tests.data.shards.archives import tar
 
@@ -168,6 +168,44 @@ def test_offset_that_was_not_compared_fails_when_it_is_read(tmp_path):
     assert dataset[0].key == "000"
     with pytest.raises(Damaged, match=r"a\.tar"):
         dataset[10]
+
+
+def link(name, kind):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "000.jpg"
+    return member
+
+
+def between(number, *others):
+    """Return a shard of forty samples, with other members in one that no index is compared with."""
+    plain = [(f"{at:03}.{end}", b"x") for at in range(40) for end in ("jpg", "txt")]
+    return tar([*plain[: 2 * number + 1], *others, *plain[2 * number + 1 :]])
+
+
+@pytest.mark.parametrize(("kind", "named"), [(tarfile.LNKTYPE, "a hard link"), (tarfile.SYMTYPE, "a symbolic link")])
+def test_links_inside_a_sample_are_refused_by_name_as_by_a_walk(tmp_path, side, kind, named):
+    put(tmp_path / "a.tar", side, between(10, link("010.cls", kind)))
+    dataset = ps.MapDataset(opened(tmp_path, side))
+    assert dataset[9].fields == ("jpg", "txt")
+    with pytest.raises(Unsupported, match=f"'010.cls'.* is {named}"):
+        dataset[10]
+    with pytest.raises(Unsupported, match=f"'010.cls'.* is {named}"):
+        ps.Catalog.from_shards(f"{tmp_path}/")
+
+
+def test_field_that_a_sample_has_twice_is_refused(tmp_path):
+    put(tmp_path / "a.tar", "energon", between(10, ("010.jpg", b"another")))
+    with pytest.raises(Damaged, match="'010' hold the field 'jpg' twice"):
+        ps.MapDataset(opened(tmp_path, "energon"))[10]
+
+
+def test_two_samples_in_one_range_are_refused_whichever_fields_are_wanted(tmp_path):
+    data = tar([(f"{at:03}.{'jpg' if at == 10 else 'txt'}", b"x") for at in range(40)])
+    places = np.delete(np.frombuffer(energon(data), "<u8"), 11)
+    put(tmp_path / "a.tar", "energon", data, places.tobytes())
+    for fields in ((), ("txt",), ("jpg",), ("jpg", "txt")):
+        with pytest.raises(Damaged, match="sample '010' also hold a member of '011'"):
+            ps.MapDataset(opened(tmp_path, "energon", fields=fields))[10]
 
 
 def test_missing_index_is_named(folder, side):

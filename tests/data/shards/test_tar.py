@@ -93,9 +93,10 @@ def test_bytes_of_members_have_the_key_and_fields_of_their_names(ends, beginning
         except Damaged:
             split, wrong = None, True
         if split is not None:
-            wrong = wrong or (bool(values) and split[0] != key)
+            wrong = wrong or ((key or bool(values)) and split[0] != key)
             key = split[0]
             if not fields or split[1] in fields:
+                wrong = wrong or split[1] in values
                 values[split[1]] = content
     if wrong:
         with pytest.raises(Damaged):
