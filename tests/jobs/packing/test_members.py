@@ -173,6 +173,16 @@ def test_labels_and_columns_are_those_of_the_source(tree, tmp_path):
     assert (sample.key, sample.label, sample.columns) == ("c2/017", 2, {"number": 17, "split": "b"})
 
 
+def test_missing_numbers_of_a_sample_are_the_same_for_all_its_objects(tree, tmp_path):
+    catalog = ps.Catalog.scan(f"{tree}/")
+    scores = np.repeat([np.nan, 1.0], [2, len(catalog) - 2])
+    packed = ps.pack(catalog.with_columns(score=scores), tmp_path / "to")
+    np.testing.assert_array_equal(packed.columns["score"], scores[::2])
+    scores[1] = 1.0
+    with pytest.raises(Unusable, match="other columns"):
+        ps.pack(catalog.with_columns(score=scores), tmp_path / "other")
+
+
 def test_rows_of_parquet_are_packed_with_their_columns(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (tmp_path / "rows").mkdir()

@@ -255,7 +255,12 @@ class ObjectMembers(Members):
         differ = np.zeros(len(first), bool)
         values = [np.asarray(each) for each in self.catalog.columns.values()]
         for each in [*values, *([self.catalog.labels] if self.catalog.classes else [])]:
-            differ |= each[self._order] != each[first]
+            one, other = each[self._order], each[first]
+            same = one == other
+            # NaN, as a missing value has it, differs from itself.
+            if each.dtype.kind == "f":
+                same |= np.isnan(one) & np.isnan(other)
+            differ |= ~same
         if differ.any():
             row = int(self._order[int(np.argmax(differ))])
             raise Unusable(
