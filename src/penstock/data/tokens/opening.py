@@ -79,7 +79,7 @@ def open_files(
     """
     if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
         raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
-    given = urls if isinstance(urls, (str, os.PathLike)) else [*urls]
+    given = urls if isinstance(urls, (str, os.PathLike, set, frozenset)) else [*urls]
     plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
     shards = find_shards(given, plain, {}, store)
     if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:

@@ -121,6 +121,16 @@ def test_lists_that_cannot_be_meant_are_refused(folder):
         ps.Catalog.from_shards(folder, format="targz")
 
 
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_urls_without_an_order_are_refused_since_ranks_would_differ(folder, kind):
+    urls = kind(f"{folder}/train-{number:02}.tar" for number in range(3))
+    with pytest.raises(Unusable, match=r"another order in each process.*sorted"):
+        ps.Catalog.from_shards(urls)
+    with pytest.raises(Unusable, match=r"another order in each process.*sorted"):
+        ps.TokenDataset.from_shards(urls, length=4, dtype="uint16")
+    assert len(ps.Catalog.from_shards(sorted(urls))) == 15
+
+
 def test_braces_count_and_list():
     assert expanded("a{08..11}b{x,y}") == [f"a{at}b{end}" for at in ("08", "09", "10", "11") for end in "xy"]
     assert expanded("{8..10}") == ["8", "9", "10"]

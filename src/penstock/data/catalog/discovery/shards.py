@@ -229,10 +229,12 @@ def find_shards(
     Raises:
         NotFound: There is no shard, or one that is named does not exist.
         InvalidURL: The URLs are not all in one bucket, or a pattern is invalid.
-        Unusable: The format is not known: see ``format_by``.
+        Unusable: The format is not known: see ``format_by``; or the URLs have no order.
 
     """
     # Arguments are checked before the first request.
+    if isinstance(urls, (set, frozenset)):
+        raise Unusable("a set of URLs has another order in each process, and ranks would differ: pass sorted(…)")
     form = None if given is None else format_by(given, (), arguments)
     single = isinstance(urls, str) or not hasattr(urls, "__iter__")
     patterns = [_pattern(urls)] if single else [_pattern(each) for each in urls]  # type: ignore[union-attr]
