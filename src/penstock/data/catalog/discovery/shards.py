@@ -212,7 +212,9 @@ def _choices(inside: str, pattern: str) -> Sequence[str]:
     first, last = int(found[1]), int(found[2])
     if last < first or last - first >= _MOST_URLS:
         raise InvalidURL(f"{{{inside}}} must count upwards, to at most {_MOST_URLS} shards", url=pattern)
-    width = len(found[1]) if found[1].startswith("0") else 0
+    # As in a shell: the longer of both has the width, if one is filled up with zeros.
+    padded = any(len(each) > 1 and each.startswith("0") for each in found.groups())
+    width = max(map(len, found.groups())) if padded else 0
     return [f"{number:0{width}d}" for number in range(first, last + 1)]
 
 
