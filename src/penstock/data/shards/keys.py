@@ -123,6 +123,8 @@ class ArchiveFormat(ShardFormat):
         if self.missing not in ("error", "drop", "none"):
             raise Unusable(f'missing must be "error", "drop" or "none", got {self.missing!r}')
         object.__setattr__(self, "skip", globs(self.skip, "skip"))
+        if not (isinstance(self.key, str) or callable(self.key)):
+            raise Unusable(f"key must be a rule, the text of a regular expression, or a function, got {self.key!r}")
         rule_of(self.key)
 
     @property
