@@ -2,6 +2,8 @@
 
 import pickle
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import penstock as ps
@@ -139,6 +141,25 @@ def test_braces_count_and_list():
     assert expanded("{8..010}") == ["008", "009", "010"]
     assert [expanded("{00..100}")[at] for at in (0, 9, 10, 100)] == ["000", "009", "010", "100"]
     assert expanded("plain") == ["plain"]
+
+
+@pytest.mark.parametrize(
+    "log", ["_delta_log/00000000000000000000.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json"]
+)
+@pytest.mark.parametrize("below", ["", "tables/rows/"])
+def test_a_table_whose_log_says_which_files_count_is_refused(tmp_path, log, below):
+    for name, rows in (("old.parquet", [1]), ("new.parquet", [2])):
+        path = tmp_path / below / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pa.parquet.write_table(pa.table({"x": rows}), path)
+    place = tmp_path / below / log
+    place.parent.mkdir()
+    place.write_bytes(b"{}")
+    with pytest.raises(Unusable, match=r"log of a table.*pass the URLs of those that count") as caught:
+        ps.Catalog.from_shards(f"{tmp_path}/")
+    assert caught.value.url.endswith(log)
+    assert len(ps.Catalog.from_shards([tmp_path / below / "new.parquet"])) == 1
+    assert len(ps.Catalog.from_shards(f"{tmp_path}/**/*.parquet")) == 2
 
 
 def test_labels_are_a_rule_over_shard_and_key(folder):

@@ -70,6 +70,8 @@ _MOST_URLS = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 _WILD = re.compile(r"[*?\[]")
+# Logs of tables in Delta Lake, Hudi and Iceberg: the files beside them may hold rows that were deleted or written anew.
+_TABLE_LOG = re.compile(r"(?:^|/)(?:(?:_delta_log|\.hoodie)/|metadata/[^/]+\.metadata\.json$)")
 _SINGLE = "a list, and a pattern with braces, names shards one by one; a glob or a prefix is passed alone"
 # Formats of chunks whose values only an index.json describes.
 _LITDATA = ("litdata", "litdata.zst")
@@ -392,13 +394,20 @@ def _other(key: str, form: ShardFormat | None) -> str:
 def _chosen(
     source: Source, key: str, form: ShardFormat | None, after: bytes | None = None
 ) -> tuple[str, int, list[Shard]]:
-    """Return the base of a prefix or glob, the number of objects there, and the shards among them."""
+    """Return the base of a prefix or glob, the number of objects there, and the shards among them.
+
+    Raises:
+        Unusable: The prefix is that of a table whose log says which files count.
+
+    """
     prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
     base, table = listed(source, prefix, Listing(known=None if after is None else Beyond(after)))
     chosen = selector(key[len(base) :]) if wild else None
-    found, rows = [], 0
+    found, rows, log = [], 0, ""
     for row in range(table.rows):
         name = table.keys.text(row)
+        if chosen is None and not log and _TABLE_LOG.search(name, max(len(base) - 1, 0)):
+            log = name
         if chosen is not None and not chosen(name[len(base) :], 1):
             continue
         rows += 1
@@ -406,6 +415,12 @@ def _chosen(
         exact = chosen is not None or (name == key and not isinstance(form, TokenFile))
         if is_shard(name, form) or (exact and form is not None):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
+    if log and any(each.key.lower().endswith(".parquet") for each in found):
+        raise Unusable(
+            "this is the log of a table, which says which files count, and others beside them hold rows that were "
+            "deleted: pass the URLs of those that count as a list (Delta Lake: DeltaTable(…).file_uris())",
+            url=source.url(log),
+        )
     if any(each.size < 0 for each in found):
         found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([each.key for each in found])]
     return base, rows, found
