@@ -14,6 +14,7 @@ from pyarrow import parquet
 from pyarrow.parquet import encryption
 
 import penstock as ps
+from penstock.data.shards import parquet as module
 from penstock.data.shards.format import Piece
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.errors import Damaged, Unsupported, Unusable
@@ -42,6 +43,18 @@ def units(form, data):
     ]
     assert found.offsets.tolist() == [*range(len(found.offsets))]
     return form.having(found.schema), [*zip(firsts, firsts[1:], cut, strict=False)]
+
+
+@pytest.mark.parametrize("count", [3, 500])
+def test_a_footer_is_parsed_once_for_the_row_groups_of_a_file_however_long_it_is(count, monkeypatch):
+    texts = [f"{number:04}" + "x" * 1500 for number in range(count)]
+    form, found = units(ParquetFormat(), written({"text": texts}, row_group_size=1))
+    assert (len(found[0][-1][-1].data) > 1 << 20) == (count == 500)
+    parsed, read = [], module._metadata
+    monkeypatch.setattr(module, "_metadata", lambda footer: parsed.append(len(footer)) or read(footer))
+    for first, _, pieces in found[:3]:
+        assert form.row(form.decode(pieces, first), 0).values["text"] == texts[first]
+    assert len(parsed) == 1
 
 
 def plain(value):

@@ -35,7 +35,10 @@ _FREE_ROWS = 1 << 20  # that any file may have, and one more for each byte
 _MOST_DECODED_BYTES = 16 << 30  # limit of a row group, whatever its size
 _BATCH_BYTES = 256 << 20  # of rows that are decoded before they are counted, at most
 _MEAN_BYTES = 1 << 10  # of byte arrays that are cut one by one: pyarrow is faster at shorter ones
-_KEPT_FOOTERS, _KEPT_FOOTER_BYTES = 64, 1 << 20  # parsed, of the files that are read at a time
+# Parsed footers of the files that are read at a time; those of many row groups take seconds to parse, and 3 times the
+# memory of their bytes.
+_KEPT_FOOTERS, _KEPT_FOOTER_BYTES = 64, 1 << 20
+_KEPT_LONG, _KEPT_LONG_BYTES = 8, 8 << 20
 _NOTHING = memoryview(b"")
 _IMAGE = {"bytes", "path"}  # fields of a struct that Hugging Face writes for images and audio
 
@@ -307,10 +310,11 @@ class _Footer(NamedTuple):
 
 def _parsed(footer: bytes) -> _Footer:
     """Return a footer as parsed, once for all row groups of a file that are decoded soon after each other."""
-    return _parse.__wrapped__(footer) if len(footer) > _KEPT_FOOTER_BYTES else _parse(footer)
+    if len(footer) > _KEPT_LONG_BYTES:
+        return _parse(footer)
+    return (_kept_short if len(footer) <= _KEPT_FOOTER_BYTES else _kept_long)(footer)
 
 
-@lru_cache(_KEPT_FOOTERS)
 def _parse(footer: bytes) -> _Footer:
     meta, first, firsts = _metadata(memoryview(footer)), 0, dict[int, int]()
     try:
@@ -333,6 +337,9 @@ def _parse(footer: bytes) -> _Footer:
         if name is not None and leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level:
             leaves[name] = _Leaf(number, leaf.max_definition_level)
     return _Footer(meta, groups, firsts, leaves)
+
+
+_kept_short, _kept_long = lru_cache(_KEPT_FOOTERS)(_parse), lru_cache(_KEPT_LONG)(_parse)
 
 
 class _Sparse:
