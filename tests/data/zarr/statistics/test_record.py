@@ -57,6 +57,24 @@ def test_only_some_arrays_are_normalised_and_constant_ones_are_shifted(group):
         found["t"]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(10**9, 10**9 + 24, dtype="i4"),
+        np.arange(10**12, 10**12 + 24, dtype="i8"),
+        np.r_[np.full(23, 60_000), -60_000].astype("f2"),
+        np.r_[np.full(23, 6e-8), 0].astype("f2"),
+    ],
+    ids=["int32", "int64", "float16 of wide range", "float16 of narrow range"],
+)
+def test_normalised_values_keep_the_digits_that_tell_them_apart(tmp_path, values):
+    write(tmp_path / "a", values.reshape(8, 3), chunks=(2, 3))
+    dataset = ps.ZarrDataset(tmp_path / "a", output="numpy")
+    found = np.stack([*dataset.normalized(dataset.statistics())])
+    wanted = (values.astype("f8") - values.mean(dtype="f8")) / values.std(dtype="f8")
+    np.testing.assert_allclose(found.reshape(-1), wanted, atol=2e-3)
+
+
 def test_other_names_and_lengths_are_refused_and_targets_take_those_of_samples(group, tmp_path):
     found = ps.ZarrDataset({"t2m": group["t2m"]}).statistics("x")
     pair = ps.ZarrDataset({"t2m": group["t2m"]}, {"t2m": group["t2m"]}, normalize=found, output="numpy")

@@ -446,7 +446,7 @@ Missing = Literal["fill", "error"]
 
 
 class Normal(NamedTuple):
-    """Normalisation of an array: ``(values - mean) / std``, in floats of the array's own precision, or float32.
+    """Normalisation of an array: ``(values - mean) / std``, as floats of the array's own precision, or float32.
 
     Attributes:
         mean: Mean, float64; its shape is that of the array, with 1 for dimensions that were not kept.
@@ -471,13 +471,15 @@ class Normal(NamedTuple):
         Beyond the end of the array the values of a chunk are undefined.
         """
         dtype = self.dtype(values.dtype)
+        # Float32 cannot tell integers above 2^24 from one another, and differences overflow float16.
+        wide = np.result_type(values.dtype, np.float32)
         in_place = own and values.dtype == dtype and values.flags.writeable
         found = values if in_place else np.empty(values.shape, dtype)
         inside = tuple(slice(each.stop - each.start) for each in box)
         at = tuple(each if size > 1 else slice(None) for each, size in zip(box, self.mean.shape, strict=True))
-        mean, std = self.mean[at].astype(dtype), self.std[at].astype(dtype)
-        np.subtract(values[inside], mean, out=found[inside], dtype=dtype, casting="unsafe")
-        np.divide(found[inside], std, out=found[inside])
+        mean, std = self.mean[at].astype(wide), self.std[at].astype(wide)
+        distances = np.subtract(values[inside], mean, out=found[inside] if dtype == wide else None, dtype=wide)
+        np.divide(distances, std, out=found[inside], casting="same_kind")
         return found
 
 
