@@ -84,7 +84,7 @@ class CacheLayer:
             if read is None:
                 passed.append((span, buffer))
             else:
-                read.span = span
+                read.span = span._replace(etag=read.span.etag)
             reads.append(read)
         others = iter(self._below.prepare_reads(passed, owner) if passed else ())
         return [next(others) if each is None else cast("ReadOperation", each) for each in reads]

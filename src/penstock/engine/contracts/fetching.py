@@ -19,7 +19,7 @@ class ReadOperation(Protocol):
     """A read in progress.
 
     Attributes:
-        span: The span to read.
+        span: The span to read. If it is of an object's last bytes, it has their version once complete, if known.
         error: The error, once complete; None if the read succeeded.
         attempts: Requests made for it, including retries; 0 if none was needed.
         retries: How many of these were retries.

@@ -107,8 +107,8 @@ class _UnsizedRead(SpanRead):
         """Return the bytes of ``twin`` as the result of what ``_ask`` returned."""
 
     def end(self, error: PenstockError | None) -> None:
-        """Complete the read."""
-        self.span = self._wanted
+        """Complete the read; its span is the wanted one, with the version if that is known."""
+        self.span = self._wanted._replace(etag=self.span.etag)
         super().end(error)
 
 
@@ -270,6 +270,7 @@ class SuffixRead(_UnsizedRead):
         self._begins, self.target = begins, None
         if received == length:
             self._ended()
+            self.span = self.span._replace(etag=etag or self.span.etag)
             self.value = target.take() if length == target.size else target.cut(length)
             self.end(None)
             return None

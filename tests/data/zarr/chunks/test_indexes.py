@@ -1,13 +1,16 @@
 """The index of a shard is read once; a missing shard has none; anything else that goes wrong is an error."""
 
+import uuid
+
 import numpy as np
 import pytest
 
 import penstock as ps
 from penstock.data.zarr.arrays.opening import opened
-from penstock.data.zarr.chunks.contents import IndexCache, ShardIndexes
+from penstock.data.zarr.chunks.contents import Index, IndexCache, ShardIndexes
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Cancelled, ChecksumMismatch
+from penstock.interop.zarr import Store
 from tests.data.zarr.stores import SHARDED, numbered, write
 
 
@@ -26,7 +29,7 @@ def test_an_index_is_read_once(arrays):
     indexes = ShardIndexes(arrays, arrays[0].source, cache, counts)
     indexes.ask([key(arrays, 0), key(arrays, 1), key(arrays, 0)])
     first = indexes.get(key(arrays, 0))
-    assert first.shape == (8, 2)
+    assert first.entries.shape == (8, 2)
     assert indexes.get(key(arrays, 0)) is first
     assert indexes.get(key(arrays, 1)) is not None
     assert ShardIndexes(arrays, arrays[0].source, cache, counts).get(key(arrays, 0)) is first
@@ -52,8 +55,24 @@ def test_the_oldest_indexes_go_first(monkeypatch):
     monkeypatch.setattr("penstock.data.zarr.chunks.contents._MOST_BYTES", 2000)
     cache = IndexCache()
     for number in range(4):
-        cache.put((0, str(number)), np.zeros((50, 2), np.uint64))
+        cache.put((0, str(number)), Index(np.zeros((50, 2), np.uint64)))
     assert [cache.get((0, str(number))) is not None for number in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("place", ["local", "memory", "cached"])
+def test_chunks_of_a_shard_written_anew_are_read_where_they_lie_now(tmp_path, monkeypatch, place):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    url = f"memory://{uuid.uuid4().hex}/a" if place == "memory" else str(tmp_path / "a")
+    options = ps.StoreOptions(cache=ps.CacheOptions(path=str(tmp_path / "cache"))) if place == "cached" else None
+    values = numbered((16, 2)) + 1
+    begun = np.where(np.arange(16)[:, None] % 2, values, 0)
+    array = write(Store(url), begun, chunks=(1, 2), shards=(8, 2), compressors=None)
+    dataset = ps.ZarrDataset(url, output="numpy", store=options)
+    assert np.array_equal(np.stack([*dataset]), begun)
+    array[...] = values
+    found = np.stack([*dataset])
+    assert np.array_equal(found[1::2], values[1::2])
+    assert np.array_equal(np.stack([*ps.ZarrDataset(url, output="numpy", store=options)]), values)
 
 
 def test_a_closed_reading_asks_for_nothing(arrays):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.arrays.stored import StoredArray, check_absent, joined, numbered
+from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_absent, joined, numbered
 from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import bounds
@@ -28,7 +28,7 @@ from penstock.data.zarr.samples.arrangement import MOST_AT_ONCE
 from penstock.display import panel, table
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.waiting import Inbox
-from penstock.errors import Cancelled, Forbidden, NotFound, PenstockError, Unusable
+from penstock.errors import Cancelled, Changed, Forbidden, NotFound, PenstockError, Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -45,14 +45,26 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
     Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and the elements in each
-    Index = NDArray[np.uint64]
     Shard = tuple[int, str]  # number of the array, key of the shard
 
-__all__ = ["Chunks", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
+__all__ = ["Chunks", "Index", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
 
 _MOST_BYTES = 64 << 20
 _index_lock = Lock()  # for all caches: held only briefly
 os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
+
+
+class Index(NamedTuple):
+    """Index of a shard.
+
+    Attributes:
+        entries: Offset and length of each inner chunk: see ``read_index``.
+        etag: Version of the shard; empty if unknown.
+
+    """
+
+    entries: NDArray[np.uint64]
+    etag: str = ""
 
 
 class IndexCache:
@@ -73,10 +85,10 @@ class IndexCache:
             if shard in self._held:
                 return
             self._held[shard] = index
-            self._held_bytes += index.nbytes
+            self._held_bytes += index.entries.nbytes
             while self._held_bytes > _MOST_BYTES and len(self._held) > 1:
                 _, oldest = self._held.popitem(last=False)
-                self._held_bytes -= oldest.nbytes
+                self._held_bytes -= oldest.entries.nbytes
 
 
 class ShardIndexes:
@@ -90,7 +102,8 @@ class ShardIndexes:
         self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
         self._inbox = Inbox()
         self._reads: dict[Shard, ReadOperation] = {}
-        self._found: dict[Shard, bytes | PenstockError | None] = {}  # those that take no request
+        # Those that take no request.
+        self._found: dict[Shard, bytes | PenstockError | None] = {}
         self._closed = False
 
     def ask(self, shards: Iterable[Shard]) -> None:
@@ -133,12 +146,14 @@ class ShardIndexes:
             raise Cancelled("the reading was closed")
         number, key = shard
         array = self._arrays[number]
-        data = self._found.pop(shard) if shard in self._found else self._taken(self._reads.pop(shard), array)
+        read = None if shard in self._found else self._reads.pop(shard)
+        data = self._found.pop(shard) if read is None else self._taken(read, array)
         if data is None:
             return None
         if isinstance(data, PenstockError):
             raise data
-        index = read_index(array.layout, data, array.objects.url(key))
+        etag = "" if read is None else read.span.etag
+        index = Index(read_index(array.layout, data, array.objects.url(key)), etag)
         self._cache.put(shard, index)
         return index
 
@@ -235,7 +250,7 @@ class Chunks:
         span: Span | None = Span(key, most=layout.most_bytes)
         if layout.shards is not None:
             index = indexes.get((number, key))
-            span = None if index is None else chunk_span(layout, place, index)
+            span = None if index is None else chunk_span(layout, place, *index)
         return None if span is None else self.parts[number].objects.find(span)
 
     def decode(self, chunk: int, read: ReadOperation | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
@@ -251,7 +266,7 @@ class Chunks:
         number, layout, place = self._at(chunk)
         url = self.parts[number].objects.url(layout.object_key(place))
         try:
-            data = read if read is None or isinstance(read, bytes) else read.take()
+            data = read if read is None or isinstance(read, bytes) else self._taken(read, number, place)
         except (NotFound, Forbidden) as error:
             self.absent(chunk, error)
             data = None
@@ -260,6 +275,22 @@ class Chunks:
         decoder = self._decoders[number]
         out = pool.empty(layout.chunks, layout.dtype) if pool is not None and decoder.direct else None
         return self._normalized(chunk, self._meant(number, decoder.decode(data, out, url=url)), own=True)
+
+    def _taken(self, read: ReadOperation, number: int, place: tuple[int, ...]) -> bytes | None:
+        try:
+            return read.take()
+        except Changed:
+            part = self.parts[number]
+            if part.layout.shards is None or not isinstance(part.objects, OwnObjects):
+                raise
+        # The shard was written anew since its index was read, such as by an append: its chunks lie elsewhere.
+        source, key = part.source, part.layout.object_key(place)
+        etag = source.head(key).etag
+        entries = read_index(
+            part.layout, source.read(index_span(part.layout, key)._replace(etag=etag)), source.url(key)
+        )
+        span = chunk_span(part.layout, place, entries, etag)
+        return None if span is None else source.read(span)
 
     def _normalized(self, chunk: int, values: NDArray[Any], *, own: bool) -> NDArray[Any]:
         array = bisect_right(self.bases, chunk) - 1

@@ -63,10 +63,10 @@ def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = 
     return entries
 
 
-def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64]) -> Span | None:
-    """Return the location of an inner chunk by the index of its shard; None for an absent chunk."""
+def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64], etag: str = "") -> Span | None:
+    """Return the location of an inner chunk by the index of its shard, whose version is ``etag``; None if absent."""
     offset, length = index[layout.inner(chunk)].tolist()
-    return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length)
+    return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length, etag)
 
 
 def _form(layout: Layout) -> Form:
