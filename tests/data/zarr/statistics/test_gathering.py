@@ -1,6 +1,7 @@
 """Statistics are those of xarray over the elements that samples take; each chunk is read once, in any shares."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.data.zarr.statistics.moments import Moments
 from penstock.errors import Damaged, Unusable
 from penstock.interop.zarr import Store
 from penstock.testing.faults import FaultServer
@@ -166,6 +168,26 @@ def test_saved_statistics_go_on_after_an_error_and_are_not_read_again(tmp_path, 
     assert dataset.statistics(save=tmp_path / "s.json") == found
     with pytest.raises(Unusable, match="the file has statistics of other arrays, elements, dimensions or parts"):
         dataset.statistics("level", save=tmp_path / "s.json")
+
+
+@pytest.mark.parametrize("by", [(), "level"])
+def test_chunk_that_was_being_added_at_ctrl_c_counts_once_after_the_resume(tmp_path, monkeypatch, by):
+    values = field()
+    write(tmp_path / "a", values, DIMS, chunks=(2, 5, 8))
+    dataset = ps.ZarrDataset(tmp_path / "a", dims="time")
+    add, added = Moments.add, []
+
+    def interrupted(self, other, at=()):
+        add(self, other, at)
+        added.append(at)
+        if len(added) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Moments, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dataset.statistics(by, save=tmp_path / "s.json")
+    same(dataset.statistics(by, save=tmp_path / "s.json")[""], values, (by,) if by else ())
 
 
 def test_saved_statistics_of_values_decoded_otherwise_are_refused(tmp_path):

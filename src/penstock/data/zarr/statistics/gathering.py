@@ -164,19 +164,22 @@ def gathered(
         return ZarrStatistics(dict(some[:count]), dict(some[count:]), read, part, (done, len(chunks)))
 
     done = _continued(state(0), save, [(arrays[number], name, number < count) for number, name in enumerate(names)])
-    saved = monotonic()
+    saved, counted = monotonic(), True
     try:
         reading = _read(contents, jobs, chunks[done:], limits, whole(threads, "threads", 1))
         with closing(reading), bar("statistics", len(chunks) - done, None, shown=shown) as progress:
             for job, at, found in reading:
+                counted = False
                 moments[job].add(found, at)
                 done += 1
+                counted = True
                 progress(1, 0)
                 if save is not None and monotonic() > saved + _SAVED_S:
                     state(done).save(save)
                     saved = monotonic()
     finally:
-        if save is not None:
+        # After Ctrl-C between the two, the chunk would be added again later: the state of up to 30 s before is kept.
+        if save is not None and counted:
             state(done).save(save)
     contents.verify()
     return state(done)
