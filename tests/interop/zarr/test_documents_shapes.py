@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from penstock.errors import Unusable
@@ -28,6 +29,13 @@ def test_coordinates_stay_as_they_are_unless_they_are_named():
     assert Shapes({"time": 1}, "chunks").of("inner/time", (365,), ("time",)) is None
     assert Shapes({"time": (5,)}, "chunks").of("time", (365,), ("time",)) == (5,)
     assert Shapes({"time": 1}, "chunks").of("mean", (365,), ("time",)) == (1,)
+
+
+def test_sizes_of_numpy_are_those_of_python():
+    found = Shapes({"time": np.int64(1), "tas": (np.int32(3), 4, -1)}, "chunks")
+    assert found.of("pr", (3, 4, 5), DIMS) == (1, 0, 0)
+    assert found.of("tas", (3, 4, 5), DIMS) == (3, 4, -1)
+    assert Shapes(np.int64(2), "chunks").of("", (9,), (None,)) == (2,)
 
 
 def test_shapes_matching_no_array_are_refused_with_an_explanation():

@@ -277,6 +277,11 @@ def test_existing_destination_is_replaced_only_with_overwrite(folder):
         ({"memory_bytes": 1000}, Unusable, "needs 1 MiB of memory to be copied, but 1 MiB are allowed"),
         ({"resume": True, "overwrite": True}, Unusable, "choose one"),
         ({"zarr_format": 2}, Unusable, "to format 2"),
+        ({"zarr_format": "3"}, Unusable, "zarr_format must be 2 or 3, got '3'"),
+        ({"codec": 5}, Unusable, "codec must be a text such as 'zstd:5', got 5"),
+        ({"memory_bytes": "1G"}, Unusable, "memory_bytes must be a whole number, got '1G'"),
+        ({"dry_run": "no"}, Unusable, "dry_run must be True or False, got 'no'"),
+        ({"resume": "yes"}, Unusable, "resume must be True or False, got 'yes'"),
     ],
 )
 def test_invalid_rechunk_options_are_refused_before_the_first_write(folder, how, error, said):
@@ -284,6 +289,14 @@ def test_invalid_rechunk_options_are_refused_before_the_first_write(folder, how,
     with pytest.raises(error, match=said):
         copy(f"{folder}/a", f"{folder}/b", **how)
     assert not [*ps.list(f"{folder}/b/")]
+
+
+def test_a_text_for_overwrite_deletes_nothing(folder):
+    fill(f"{folder}/a")
+    fill(f"{folder}/b")
+    with pytest.raises(Unusable, match="overwrite must be True or False, got 'no'"):
+        copy(f"{folder}/a", f"{folder}/b", overwrite="no", chunks=(1, 1, 1))
+    assert np.array_equal(zarr.open_array(Store(f"{folder}/b"), mode="r")[:], values_of("f4"))
 
 
 def test_places_that_lie_in_one_another_and_wrong_ones_are_refused(folder):

@@ -306,6 +306,12 @@ def test_a_url_that_cannot_be_is_refused_at_once(url):
     assert "sig=secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("argument", ["read_only", "forbidden_is_missing"])
+def test_a_text_for_a_switch_is_refused(argument):
+    with pytest.raises(Unusable, match=f"{argument} must be True or False, got 'no'"):
+        Store("s3://bucket/a.zarr", **{argument: "no"})
+
+
 @pytest.mark.parametrize("key", ["", "a\0b", "\ud800", "a/../../b", ".."], ids=ascii)
 async def test_a_key_that_no_store_holds_is_refused(store, key):
     with pytest.raises(InvalidURL):

@@ -15,6 +15,7 @@ from math import ceil
 from struct import pack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore, StorePath
@@ -117,12 +118,15 @@ class Shapes:
         return sizes
 
     def _sizes(self, given: object) -> int | tuple[int, ...]:
-        sizes = (given,) if isinstance(given, int) else given
+        single = isinstance(given, int | np.integer)
+        sizes = (given,) if single else given
         if not isinstance(sizes, list | tuple) or not all(
-            type(each) is int and (each > 0 or each == _WHOLE) for each in sizes
+            isinstance(each, int | np.integer) and not isinstance(each, bool) and (each > 0 or each == _WHOLE)
+            for each in sizes
         ):
             raise Unusable(f"{self.what} must be whole numbers above 0, or -1 for the whole dimension, got {given!r}")
-        return given if isinstance(given, int) else tuple(sizes)
+        found = tuple(map(int, sizes))
+        return found[0] if single else found
 
 
 def filled(asked: Sequence[int], shape: Sequence[int], usual: Sequence[int]) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ from penstock.jobs.steps import blocking
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse
-from penstock.values import Span, as_folder
+from penstock.values import Span, as_folder, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -99,6 +99,16 @@ class CopyOptions:
     dry_run: bool = False
     resume: bool = False
     overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that only look valid: a text such as "no" would count as True."""
+        for name in ("dry_run", "resume", "overwrite"):
+            object.__setattr__(self, name, switch(getattr(self, name), name))
+        object.__setattr__(self, "memory_bytes", whole(self.memory_bytes, "memory_bytes", 1))
+        if not isinstance(self.codec, str | None):
+            raise Unusable(f"codec must be a text such as 'zstd:5', got {self.codec!r}")
+        if isinstance(self.zarr_format, bool) or self.zarr_format not in (None, 2, 3):
+            raise Unusable(f"zarr_format must be 2 or 3, got {self.zarr_format!r}")
 
 
 class CopyKeywords(TypedDict, total=False):

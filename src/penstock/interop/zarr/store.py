@@ -27,7 +27,7 @@ from penstock.errors import (
 from penstock.interop.awaiting import call, read, read_each, stat
 from penstock.source import Source
 from penstock.stores.urls import check_deletable, parse
-from penstock.values import UNKNOWN_SIZE, Span, as_folder
+from penstock.values import UNKNOWN_SIZE, Span, as_folder, switch
 
 if TYPE_CHECKING:
     import os
@@ -66,6 +66,7 @@ class Store(AbstractStore):
         InvalidURL: The URL cannot be parsed, or has a query, which names a single object.
         UnknownScheme: No provider has its scheme.
         ConfigError: The settings cannot work, or the options are of another provider.
+        Unusable: ``read_only`` or ``forbidden_is_missing`` is neither True nor False.
 
     Example:
         >>> import zarr
@@ -86,13 +87,13 @@ class Store(AbstractStore):
         forbidden_is_missing: bool = False,
     ) -> None:
         """Check the URL and the options; no request is made."""
-        super().__init__(read_only=read_only)
+        super().__init__(read_only=switch(read_only, "read_only"))
         location = parse(url)
         if public_url(location.url) != location.url:
             raise InvalidURL("a URL with a query names one object, and a Store holds many", url=location.url)
         self._location = location.at(location.key.rstrip("/"))
         self._given = store
-        self._forbidden = forbidden_is_missing
+        self._forbidden = switch(forbidden_is_missing, "forbidden_is_missing")
         self._source = Source(location, store)
         self._root = as_folder(self._location.key)
         self._sizes = ChunkSizes()
