@@ -28,7 +28,7 @@ def folder(tmp_path):
 WRONG = [
     ({"missing": "zero"}, 'missing must be "fill" or "error", got \'zero\''),
     ({"output": "jax"}, 'output must be "torch" or "numpy", got \'jax\''),
-    ({"decode_cf": "yes"}, "decode_cf must be True, False or None, got 'yes'"),
+    ({"decode_cf": "yes"}, "decode_cf must be True or False, got 'yes'"),
     ({"transform": 3}, "transform must be a function of a sample, got 3"),
     ({"batch_size": 4}, r"batch_size= is the loader's: ps\.DataLoader\(dataset, batch_size"),
     ({"num_workers": 4}, "num_workers= is the loader's"),
@@ -47,6 +47,10 @@ WRONG = [
     ({"select": {"tme": 3}}, "select names 'tme', .*did you mean 'time'"),
     ({"select": {"longitude": 3}}, "select names 'longitude', and the dimensions are 'time', 'y', 'x'$"),
     ({"select": {"time": slice(5, 5)}}, "select leaves nothing of 'time', which has 21 elements"),
+    ({"select": {"time": slice(None, None, 0)}}, "select of 'time' must have a step other than 0"),
+    ({"select": {"time": np.array(1.5)}}, "select of 'time' must be a whole number"),
+    ({"decode_cf": np.array([True, False])}, "decode_cf must be True or False, got"),
+    ({"forbidden_is_missing": "no"}, "forbidden_is_missing must be True or False, got 'no'"),
     ({"select": {"x": []}}, r"select leaves nothing of 'x', which has 8 elements: \[\]"),
 ]
 
@@ -55,6 +59,12 @@ WRONG = [
 def test_an_argument_that_cannot_be_meant_is_refused(folder, arguments, words):
     with pytest.raises(Unusable, match=words):
         ps.ZarrDataset(str(folder / "a"), **arguments)
+
+
+def test_arrays_of_one_number_are_numbers(folder):
+    taken = {"offsets": np.array(1), "stride": np.array(2), "select": {"x": np.array(3)}}
+    found = ps.ZarrDataset(folder / "a", dims="time", output="numpy", **taken)
+    assert np.array_equal(np.stack([*found]), numbered((21, 6, 8))[1::2, :, 3])
 
 
 def test_words_are_refused_before_the_first_request():

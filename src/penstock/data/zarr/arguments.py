@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.data.zarr.samples.arrangement import Shape, dims_of
 from penstock.errors import Unusable
-from penstock.values import whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,10 +68,9 @@ def check_switches(*, decode_cf: object, forbidden_is_missing: object, along: ob
         Unusable: A value is invalid; the message names it.
 
     """
-    if decode_cf not in (None, True, False):
-        raise Unusable(f"decode_cf must be True, False or None, got {decode_cf!r}")
-    if forbidden_is_missing not in (True, False):
-        raise Unusable(f"forbidden_is_missing must be True or False, got {forbidden_is_missing!r}")
+    if decode_cf is not None:
+        switch(decode_cf, "decode_cf")
+    switch(forbidden_is_missing, "forbidden_is_missing")
     if along is not None and (not isinstance(along, str) or not along):
         raise Unusable(f"along must be the name of a dimension, got {along!r}")
 
@@ -211,7 +210,7 @@ def shape_of(
 
 
 def _is_number(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, np.ndarray)
+    return hasattr(value, "__index__") and not (isinstance(value, np.ndarray) and value.ndim)
 
 
 def names_of(argument: str, value: object) -> tuple[str, ...]:
@@ -261,11 +260,21 @@ def _listed(name: str, value: Sequence[object] | np.ndarray[Any, Any]) -> list[i
     return [whole(each, f"select of {name!r}") for each in value]
 
 
+def _sliced(name: str, value: slice) -> slice:
+    bounds = [None if each is None else whole(each, f"select of {name!r}") for each in _bounds(value)]
+    if bounds[2] == 0:
+        raise Unusable(f"select of {name!r} must have a step other than 0, got {value!r}")
+    return slice(*bounds)
+
+
+def _bounds(value: slice) -> tuple[Any, Any, Any]:
+    return value.start, value.stop, value.step
+
+
 def _counts_no_elements(value: object) -> bool:
     """Return whether a selection is by time or coordinate, or by a range of these, not by element number."""
-    bounds = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
     if isinstance(value, slice):
-        return any(each is not None and not hasattr(each, "__index__") for each in bounds)
+        return any(each is not None and not hasattr(each, "__index__") for each in _bounds(value))
     return isinstance(value, str | float | np.datetime64) or hasattr(value, "isoformat")
 
 
@@ -287,7 +296,7 @@ def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
         elif isinstance(value, slice) or (
             isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
         ):
-            found[str(name)] = value if isinstance(value, slice) else _listed(str(name), value)
+            found[str(name)] = _sliced(str(name), value) if isinstance(value, slice) else _listed(str(name), value)
         else:
             raise Unusable(f"select of {name!r} must be a number of an element, a slice or a list, got {value!r}")
     return found

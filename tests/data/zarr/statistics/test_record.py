@@ -75,6 +75,17 @@ def test_normalised_values_keep_the_digits_that_tell_them_apart(tmp_path, values
     np.testing.assert_allclose(found.reshape(-1), wanted, atol=2e-3)
 
 
+@pytest.mark.parametrize("by", ["", "time", "x"])
+def test_array_that_has_a_dimension_twice_is_normalised(tmp_path, by):
+    values = numbered((4, 3, 3))
+    write(tmp_path / "a", values, ("time", "x", "x"), chunks=(2, 2, 2))
+    dataset = ps.ZarrDataset(tmp_path / "a", dims="time", output="numpy")
+    found = np.stack([*dataset.normalized(dataset.statistics(by or ()))])
+    axes = {"": (0, 1, 2), "time": (1, 2), "x": (0,)}[by]
+    wanted = (values - values.mean(axes, keepdims=True)) / values.std(axes, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
 def test_other_names_and_lengths_are_refused_and_targets_take_those_of_samples(group, tmp_path):
     found = ps.ZarrDataset({"t2m": group["t2m"]}).statistics("x")
     pair = ps.ZarrDataset({"t2m": group["t2m"]}, {"t2m": group["t2m"]}, normalize=found, output="numpy")

@@ -347,7 +347,7 @@ def _normal(array: ArrayStatistics, what: str, layout: Layout) -> Normal:
             f"normalize has statistics of {what} by {', '.join(array.dims)} of the lengths {array.count.shape}, "
             f"and the array has the shape {layout.shape} of {dims_of(layout)}"
         )
-    kept = [length if name in array.dims else 1 for name, length in lengths.items()]
+    kept = [length if name in array.dims else 1 for name, length in zip(dims_of(layout), layout.shape, strict=True)]
     if not array.dims and not array.count:
         raise Unusable(f"normalize has statistics of {what} of no values")
     # Values that do not vary are only shifted.
