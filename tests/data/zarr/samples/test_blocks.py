@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.data.zarr.format.layout import layout_of
 from penstock.data.zarr.samples.arrangement import blocks_of
-from penstock.data.zarr.samples.extraction import Cut
+from penstock.data.zarr.samples.extraction import Axis, Cut
 
 MIB = 1 << 20
 
@@ -66,3 +66,23 @@ def test_blocks_of_aligned_arrays_touch_as_many_chunks_as_are_counted(data):
         for of, (array, _) in zip(ids, arrays, strict=True)
     )
     assert most <= found.block_bytes <= bound
+
+
+@given(st.data())
+def test_blocks_of_elements_that_are_chosen_apart_touch_no_more_chunks_than_are_counted(data):
+    length, chunk = data.draw(st.integers(2, 60)), data.draw(st.integers(1, 9))
+    step = data.draw(st.sampled_from([1, 2, 7, 10, -1, -3]))
+    mixed = tuple(data.draw(st.permutations(range(length))))
+    chosen = data.draw(st.sampled_from([range(length)[::step], mixed]))
+    first, last = reach = data.draw(st.sampled_from([(0, 0), (0, 5), (-2, 3)]))
+    array = layout(length, chunk)
+    found = blocks_of([moving(array, chosen)], [reach], [False], data.draw(st.sampled_from([1, MIB])))
+    ids, positions = np.array(chosen) // chunk, range(max(0, -first), len(chosen) - max(0, last))
+    if not positions:
+        return
+    touched = [{*ids[at + first : at + last + 1].tolist()} for at in positions]
+    assert max(map(len, touched)) * array.chunk_bytes <= found.chunk_bytes
+    axis = Axis.of("time", positions, chosen, found.edges[0])
+    blocks = np.split(np.arange(len(positions)), axis.starts[1:])
+    most = max(len(set().union(*(touched[at] for at in block))) for block in blocks)
+    assert most * array.chunk_bytes <= found.block_bytes

@@ -598,7 +598,7 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
     own, edges = edges_of(by_size[:1]), edges_of(arrays)
     if size(edges) > window_bytes // _RUN_PART:
         edges = own
-    spread = reaches[0][1] - reaches[0][0]
+    spread = (reaches[0][1] - reaches[0][0]) * _step_along(arrays)
     run = ceil(spread / (_OVERLAP * largest(edges[0]))) if spread else 1
     while run > 1 and size([run * edges[0], *edges[1:]]) > window_bytes // _RUN_PART:
         run = run * 3 // 4
@@ -609,6 +609,12 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
 def _cut_along(axis: int, arrays: Moving) -> Cut | None:
     """Return the first cut that moves along an axis."""
     return next((cut for _, cuts in arrays for cut in cuts if cut.axis == axis), None)
+
+
+def _step_along(arrays: Moving) -> int:
+    """Return how many elements of an array lie between two neighbours that samples may use, along the first axis."""
+    cut = _cut_along(0, arrays)
+    return abs(cut.chosen.step) if cut is not None and isinstance(cut.chosen, range) else 1
 
 
 def _most_along(axis: int, arrays: Moving) -> int | Runs:
@@ -643,10 +649,10 @@ def _block_bytes(
 
 def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
     """Return the most chunks that a run of ``edge`` elements touches, including what samples reach beyond the run."""
-    if isinstance(cut.chunk, Runs) or isinstance(edge, Runs):
+    if isinstance(cut.chunk, Runs) or isinstance(edge, Runs) or not isinstance(cut.chosen, range):
         return _counted(cut, edge, reach, cut.chosen)
     edge *= cut.scale
-    spread = cut.scale * (reach[1] - reach[0])
+    spread = cut.scale * (reach[1] - reach[0]) * abs(cut.chosen.step)
     aligned = not spread and not edge % cut.chunk
     return edge // cut.chunk if aligned else (edge + spread - 1) // cut.chunk + 2
 
