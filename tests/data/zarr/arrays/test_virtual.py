@@ -307,10 +307,14 @@ def dataset_of_netcdf(tmp_path):
         "tas": {"chunksizes": (2, 256, 256), "zlib": True, "dtype": "i4", "scale_factor": 0.5, "_FillValue": -1}
     }
     written.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=encoding)
+    return virtual_dataset_of(tmp_path / "a.nc"), written
+
+
+def virtual_dataset_of(path):
     registry = ObjectStoreRegistry({"file://": LocalStore()})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of codecs without a specification
-        return open_virtual_dataset(f"file://{tmp_path}/a.nc", registry=registry, parser=HDFParser()), written
+        return open_virtual_dataset(f"file://{path}", registry=registry, parser=HDFParser())
 
 
 def test_datasets_of_virtualizarr_are_read(dataset_of_netcdf):
@@ -320,6 +324,20 @@ def test_datasets_of_virtualizarr_are_read(dataset_of_netcdf):
         assert np.array_equal(np.stack(found), written.tas.values)
     with pytest.raises(Unusable, match="are not virtual: q"):
         ps.ZarrDataset(virtual_dataset.assign(q=("time", np.arange(20))))
+
+
+def test_statistics_of_virtual_datasets_of_one_form_are_those_of_each(tmp_path):
+    for year in (2021, 2022):
+        values = xr.Dataset({"tas": (DIMS, np.full((4, 3, 3), year, "f4"))})
+        values.to_netcdf(tmp_path / f"{year}.nc", engine="h5netcdf", encoding={"tas": {"chunksizes": (2, 3, 3)}})
+    one, other = (virtual_dataset_of(tmp_path / f"{year}.nc") for year in (2021, 2022))
+    found = ps.ZarrDataset({"x": one["tas"]}, {"y": other["tas"]}, dims="time").statistics()
+    assert (found["x"].mean, found["y"].mean) == (2021, 2022)
+    ps.ZarrDataset(one, dims="time").statistics(save=tmp_path / "s.json")
+    again = ps.ZarrDataset(virtual_dataset_of(tmp_path / "2021.nc"), dims="time").statistics(save=tmp_path / "s.json")
+    assert again["tas"].mean == 2021
+    with pytest.raises(Unusable, match="the file has statistics of other arrays"):
+        ps.ZarrDataset(other, dims="time").statistics(save=tmp_path / "s.json")
 
 
 def test_a_bucket_that_path_mapping_divides_is_read_from_all_of_its_places(tmp_path, document, monkeypatch):

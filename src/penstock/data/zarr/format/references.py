@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cached_property
 from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -138,6 +140,13 @@ class References:
         if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < _MOST for each in entry[1:]):
             raise Damaged(f"the reference {key!r} has an invalid range: {str(entry[1:])[:80]}", url=self.url)
         return Target(url, entry[1], entry[1] + entry[2])
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the locations of all chunks; "" for a document, which its URL identifies."""
+        if self.url or isinstance(self._entries, Records):
+            return ""
+        return hashlib.sha256(repr(self._entries).encode()).hexdigest()[:32]
 
     def roots(self) -> dict[str, str]:
         """Return the buckets that references lead to, ``scheme://bucket/``, each with the URL of an object in it.
