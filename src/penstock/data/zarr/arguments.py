@@ -130,7 +130,7 @@ def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool)
                 )
 
 
-def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object, valid: object) -> Shape:
+def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object) -> Shape:
     """Return a shape whose ``select`` counts all elements, for arrays of which xarray has selected some.
 
     Raises:
@@ -145,7 +145,7 @@ def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object, v
                 f"samples and targets have different selections along {name!r}: pass the whole objects, and select= or "
                 "target_offsets="
             )
-        if align == "coordinates" or valid is not None:
+        if align == "coordinates" or shape.valid is not None:
             argument = 'align="coordinates"' if align == "coordinates" else "valid="
             raise Unusable(f"{argument} counts all elements, and a selection some of {name!r}: pass the whole object")
         elements, own = found[0], select.get(name)

@@ -33,6 +33,7 @@ from penstock.data.zarr.arguments import (
     with_chosen,
 )
 from penstock.data.zarr.arrays.opening import opened
+from penstock.data.zarr.arrays.stored import alike
 from penstock.data.zarr.borders import along_of, divided, sides, subset_of
 from penstock.data.zarr.chunks.contents import ZarrContents
 from penstock.data.zarr.chunks.map import ZarrMap
@@ -228,17 +229,20 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self._arrays = arrays = self._normal(normalize, [*inputs.values(), *outputs.values()])
         self._values.check(self._layouts())
         shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
-        shape = with_chosen(shape, arrays, align=align, valid=valid)
+        shape = with_chosen(replace(shape, valid=valid), arrays, align=align)
         common, steps = None, shape.has_steps(targets=bool(outputs))
         if align != "index":
             check_places(arrays, shape, memory_bytes)
             common = compared(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
         # Calls of partial: a part of this dataset is arranged anew.
-        self._arranged = partial(arrange, targets=len(outputs), valid=valid, aligned=common, window_bytes=window_bytes)
+        self._arranged = partial(arrange, targets=len(outputs), aligned=common, window_bytes=window_bytes)
         self._contained = partial(ZarrContents, names=[*inputs, *outputs], missing=missing)
         self._sequence = partial(_ordered, order, window_bytes=window_bytes, lanes=lanes)
         self._patch, self._place, self._lanes, self._memory_bytes = shape.patch, place, lanes, memory_bytes
-        self._arrange(self._arranged(self._layouts(), shape=shape), shape)
+        self._arrange(self._arrangement(shape), shape)
+
+    def _arrangement(self, shape: Shape) -> Arrangement:
+        return self._arranged(self._layouts(), shape=shape, same=alike(self._arrays))
 
     def _layouts(self) -> list[Layout]:
         return [array.decoded for array in self._arrays]
@@ -461,7 +465,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         along = along_of(contents.arrays, contents.arrangement, shape, dim, self._memory_bytes)
         for mask in along.parts(divide(along), gap):
             part, inside = copy(self), replace(shape, within={**shape.within, along.name: mask})
-            part._arrange(self._arranged(self._layouts(), shape=inside), inside)  # noqa: SLF001  itself
+            part._arrange(self._arrangement(inside), inside)  # noqa: SLF001  itself
             found.append(part)
         return tuple(found)
 
@@ -529,7 +533,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             raise Unusable("a Subset or weighted dataset cannot be normalized: normalize the dataset first")
         found = copy(self)
         found._arrays = self._normal(statistics, self._arrays)  # noqa: SLF001  itself
-        found._arrange(self._arranged(found._layouts(), shape=self._shape), self._shape)  # noqa: SLF001
+        found._arrange(found._arrangement(self._shape), self._shape)  # noqa: SLF001
         return found
 
     def _normal(

@@ -139,11 +139,11 @@ def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
 
 def _pictures(contents: ZarrContents, runs: list[Simulated]) -> list[Picture]:
     touched = runs[0].touched if runs else ()
-    bases = contents.chunks.bases
     found = []
     for number, (name, array) in enumerate(zip(contents.names, contents.arrays, strict=True)):
         layout = array.layout
-        mine = [chunk - bases[number] for chunk in touched if bases[number] <= chunk < bases[number + 1]]
+        first = contents.arrangement.extractions[number].first
+        mine = [chunk - first for chunk in touched if first <= chunk < first + prod(layout.grid)]
         if contents.arrangement.kept[number]:
             mine = [*range(prod(layout.grid))]
         places = [tuple(int(at) for at in np.unravel_index(chunk, layout.grid)) for chunk in mine]

@@ -42,6 +42,58 @@ def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch)
     assert not reading._pending
 
 
+TAKEN = {
+    "same element": {},
+    "steps": {"offsets": (-1, 0), "target_offsets": range(1, 5)},
+    "one step later": {"target_offsets": 3},
+    "patches": {"patch": {"x": 4}, "halo": 1, "target_offsets": 1},
+}
+
+
+@pytest.fixture
+def arrays(tmp_path, monkeypatch):
+    """Write an array and its copy by a layout, read chunk by chunk; return their paths."""
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+
+    def written(layout):
+        for name in ("a", "copy"):
+            write(tmp_path / name, VALUES, DIMS, **layout)
+        return tmp_path / "a", tmp_path / "copy"
+
+    return written
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+@pytest.mark.parametrize(("layout", "reads"), [(WHOLE, 50), (SPATIAL, 67 * 4), (SHARDED, 200 + 25)])
+def test_chunks_of_an_array_that_is_sample_and_target_are_read_once(arrays, layout, reads, taken):
+    array, copy = arrays(layout)
+    both, apart = (ZarrDataset(array, other, dims="time", output="numpy", **TAKEN[taken]) for other in (array, copy))
+    with both.reading(tens(list(range(len(both)))), 1) as reading:
+        samples = [made for item in reading for made in [item.make()] if item.size]
+        assert reading.counts.requests == reads
+        assert not reading._pending
+    for mine, wanted, mapped in zip(samples, apart, both.as_map(), strict=False):
+        for one, same, other in zip(mine, mapped, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(same, other)
+    assert both.plan(10).amplification == 1
+
+
+@pytest.mark.parametrize("taken", ["steps", "patches"])
+@pytest.mark.parametrize("layout", [WHOLE, SHARDED])
+@pytest.mark.parametrize("normalised", ["x", "xy"])
+def test_batches_of_an_array_that_is_sample_and_target_are_those_of_two(arrays, layout, taken, normalised):
+    found = []
+    array, copy = arrays(layout)
+    for other in (array, copy):
+        given = ZarrDataset({"x": array}, {"y": other}, dims="time", output="numpy", shuffle=True, **TAKEN[taken])
+        whole = ZarrDataset({"x": array}, {"y": other}, dims="time").statistics("x")
+        found.append([*DataLoader(given.normalized(whole.only(*normalised)), 7, decode_threads=3)])
+    for (inputs, wanted), (one, other) in zip(*found, strict=True):
+        np.testing.assert_array_equal(inputs["x"], one["x"])
+        np.testing.assert_array_equal(wanted["y"], other["y"])
+
+
 @pytest.mark.parametrize("layout", [WHOLE, SHARDED])
 @pytest.mark.parametrize("batches", [20, 10])
 def test_an_operation_is_done_after_the_last_batch_and_cancelled_before(tmp_path, layout, batches, monkeypatch):

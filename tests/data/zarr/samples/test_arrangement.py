@@ -1,6 +1,7 @@
 """Arrays are sampled together where their dimensions agree; what does not fit is refused by name and shape."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def arranged(*layouts, targets=0, window_bytes=1 << 26, valid=None, **arguments)
     }
     dims, offsets, target_offsets, stride, patch, halo, scale, select = (given | arguments).values()
     shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo, scale), select)
-    return arrange(layouts, targets, shape, valid=valid, window_bytes=window_bytes)
+    return arrange(layouts, targets, replace(shape, valid=valid), window_bytes=window_bytes)
 
 
 def positions(arrangement):

@@ -24,7 +24,7 @@ from penstock.stores.urls import parse
 from penstock.values import Span, common_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -47,6 +47,7 @@ __all__ = [
     "ReferencedObjects",
     "StoredArray",
     "Stores",
+    "alike",
     "check_absent",
     "homed",
     "joined",
@@ -548,6 +549,17 @@ class StoredArray(NamedTuple):
         return self.objects.url(self.layout.key)
 
     @property
+    def where(self) -> tuple[str, str]:
+        """URL of the array; of virtual arrays without a document, also a digest of the locations of their chunks."""
+        return self.url, self.objects.references.digest if isinstance(self.objects, ReferencedObjects) else ""
+
+    @property
+    def values(self) -> Hashable:
+        """Identity of the values: equal for arrays that were opened twice and are decoded alike."""
+        places = ((part.source.address(part.layout.key), *part.where, id(part.objects.records)) for part in self.parts)
+        return *places, self.meaning is None
+
+    @property
     def parts(self) -> tuple[StoredArray, ...]:
         """The arrays that this one consists of: itself, if it lies in one store."""
         return self.stored or (self,)
@@ -575,6 +587,23 @@ class StoredArray(NamedTuple):
         parts = tuple(part.numbered(number) for part in self.stored)
         objects = parts[0].objects if parts else self.objects.numbered(number)
         return self._replace(objects=objects, stored=parts)
+
+
+def alike(arrays: Sequence[StoredArray]) -> list[int]:
+    """Return, for each array, the number of the first one with the same chunks, such as a field and its next steps."""
+    found: dict[Hashable, int] = {}
+    numbers = []
+    for number, array in enumerate(arrays):
+        # The digest of a million locations takes seconds, and their program seldom passes them twice.
+        if any(isinstance(part.objects, ReferencedObjects) and not part.objects.references.url for part in array.parts):
+            numbers.append(number)
+            continue
+        normal = None if array.normal is None else (array.normal.mean.tobytes(), array.normal.std.tobytes())
+        fills = isinstance(array.objects, OwnObjects) and array.objects.forbidden_is_missing
+        layout = array.layout
+        which = array.values, layout.dims, layout.shape, layout.lengths, normal, fills
+        numbers.append(found.setdefault(which, number))
+    return numbers
 
 
 def numbered(arrays: Sequence[StoredArray]) -> tuple[tuple[StoredArray, ...], Stores]:

@@ -484,10 +484,17 @@ class ZarrContents:
         return f"{array.url} at {place}"
 
     def uses(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the chunks that samples at these positions need, without those of kept arrays."""
+        """Return the chunks that samples at these positions need, each once, without those of kept arrays."""
         pairs = zip(self.arrangement.extractions, self.arrangement.kept, strict=True)
-        found = [extraction.chunks(positions) for extraction, keeps in pairs if not keeps]
-        return np.concatenate(found, axis=1) if found else np.empty((len(positions), 0), dtype=np.int64)
+        moving = [extraction for extraction, keeps in pairs if not keeps]
+        if not moving:
+            return np.empty((len(positions), 0), dtype=np.int64)
+        found = np.concatenate([extraction.chunks(positions) for extraction in moving], axis=1)
+        if len({extraction.first for extraction in moving}) < len(moving):
+            # Of arrays of the same values, a sample may take a chunk twice.
+            found.sort(axis=1)
+            found[:, 1:][found[:, 1:] == found[:, :-1]] = -1
+        return found
 
     def parts(self, position: Sequence[int]) -> list[list[Part]]:
         """Return the parts of each array that the sample at a position takes."""

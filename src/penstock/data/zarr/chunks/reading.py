@@ -99,7 +99,8 @@ class ZarrReading(ChunkReading["NDArray[Any]"]):
         contents = self._contents
         found = contents.located(np.array(positions, dtype=np.int64))
         if found is not None:
-            uses = Counter(chunk for chunks, _ in found for chunk in chunks if chunk >= 0)
+            each_once = (chunk for some in zip(*(chunks for chunks, _ in found), strict=True) for chunk in {*some})
+            uses = Counter(chunk for chunk in each_once if chunk >= 0)
             columns = None
             with suppress(Exception):  # raised below for each sample
                 columns = contents.views(found, {chunk: self._value(chunk) for chunk in uses})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -50,6 +50,7 @@ class Shape:
         halo: Extra elements on either side of a patch, for samples and not for targets.
         select: Elements to use, by dimension.
         scale: Elements of the finer arrays for each of the coarsest, by patched dimension.
+        valid: For each element along ``dims``, whether it may be part of a sample; None: all may.
         within: For each chosen element of a dimension, whether a sample may reach it.
 
     """
@@ -62,6 +63,7 @@ class Shape:
     halo: Mapping[str, int] = field(default_factory=dict)
     select: Mapping[str, int | slice | Sequence[int]] = field(default_factory=dict)
     scale: Mapping[str, int] = field(default_factory=dict)
+    valid: object = None
     within: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def has_steps(self, *, targets: bool) -> bool:
@@ -76,8 +78,8 @@ class Arrangement(NamedTuple):
     Attributes:
         space: The samples.
         extractions: The elements that a sample takes of each array, in the order of arrays. Chunks are numbered
-            consecutively through all arrays; a kept array is one chunk, with the number ``-1`` minus the array's
-            number.
+            consecutively through all arrays, and arrays of the same values have those of the first; a kept array is one
+            chunk, with the number ``-1`` minus the array's number.
         kept: Whether each array is read once and kept whole: arrays that all samples share, and small ones.
         block_bytes: Upper limit of the decoded bytes of the chunks that the samples of one block need.
         chunk_bytes: The same for one sample.
@@ -129,8 +131,8 @@ def arrange(
     targets: int,
     shape: Shape,
     *,
-    valid: object = None,
     aligned: Alignment | None = None,
+    same: Sequence[int] = (),
     window_bytes: int,
 ) -> Arrangement:
     """Number the samples of some arrays, of which the last ``targets`` are targets.
@@ -139,10 +141,10 @@ def arrange(
         layouts: Layouts of the arrays.
         targets: Number of arrays, at the end, that are targets.
         shape: Shape of a sample.
-        valid: For each element along ``shape.dims``, whether it may be part of a sample; None: all may.
-        aligned: Elements of the arrays that belong together along ``shape.dims``: then ``shape`` and ``valid`` count
-            common coordinates. Or only times, against which elements with the same number are checked. None: elements
+        aligned: Elements of the arrays that belong together along ``shape.dims``: then ``shape`` counts common
+            coordinates. Or only times, against which elements with the same number are checked. None: elements
             with the same number belong together.
+        same: For each array, the number of the first one with the same values; default: all differ.
         window_bytes: Decoded bytes of the chunks of a window of blocks; a block takes at most a part of it.
 
     Raises:
@@ -168,18 +170,19 @@ def arrange(
         for layout, elements, side, factor, keeps in zip(layouts, own, sides, factors, kept, strict=True)
     ]
     _check_chunks(layouts, cuts, kept)
-    moving = [(layout, each) for layout, each, keeps in zip(layouts, cuts, kept, strict=True) if not keeps]
+    same = same or range(len(layouts))
+    moving = _moving(layouts, cuts, kept, same)
     blocks = blocks_of(moving, [*reaches.values()], [name in common for name in reaches], window_bytes)
     axes = [
         Axis.of(name, _positions(name, len(chosen[name]), reach, shape), reference or chosen[name], edge)
         for (name, reach), edge, reference in zip(reaches.items(), blocks.edges, blocks.references, strict=True)
     ]
     offsets = {each for some in taken for each in ((some,) if isinstance(some, int) else some)}
-    mask = None if valid is None else _mask(valid, axes, chosen, lengths, shape, offsets)
+    mask = None if shape.valid is None else _mask(axes, chosen, lengths, shape, offsets)
     if aligned is not None:
         _check_times(mask, axes, aligned, chosen, sorted(offsets))
     space = IndexSpace(axes, _without_gaps(mask, axes, aligned, chosen, reaches))
-    extractions = _extractions(layouts, cuts, kept)
+    extractions = _extractions(layouts, cuts, kept, same)
     return Arrangement(
         space,
         extractions,
@@ -464,15 +467,31 @@ def _cuts(
     return cuts
 
 
+def _moving(
+    layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept: Sequence[bool], same: Sequence[int]
+) -> Moving:
+    """Return the arrays that samples are cut from; of those of the same values, the cuts of the most elements."""
+    found: dict[int, tuple[Layout, Sequence[Cut]]] = {}
+    for layout, each, keeps, first in zip(layouts, cuts, kept, same, strict=True):
+        if not keeps and (first not in found or _elements_of(each) > _elements_of(found[first][1])):
+            found[first] = layout, each
+    return [*found.values()]
+
+
+def _elements_of(cuts: Sequence[Cut]) -> int:
+    return prod(cut.length or 1 for cut in cuts)
+
+
 def _extractions(
-    layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept: Sequence[bool]
+    layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept: Sequence[bool], same: Sequence[int]
 ) -> tuple[Extraction, ...]:
-    first, found = 0, []
-    for number, (layout, each, keeps) in enumerate(zip(layouts, cuts, kept, strict=True)):
-        grid = [1] * len(layout.shape) if keeps else layout.grid
-        found.append(Extraction(each, grid, -1 - number if keeps else first))
-        first += prod(layout.grid)
-    return tuple(found)
+    firsts = [0, *accumulate(prod(layout.grid) for layout in layouts)]
+    return tuple(
+        Extraction(each, [1] * len(layout.shape), -1 - number)
+        if keeps
+        else Extraction(each, layout.grid, firsts[first])
+        for number, (layout, each, keeps, first) in enumerate(zip(layouts, cuts, kept, same, strict=True))
+    )
 
 
 def _is_kept(layout: Layout, windows: Mapping[str, object]) -> bool:
@@ -486,7 +505,6 @@ def _bytes(layout: Layout) -> int:
 
 
 def _mask(
-    valid: object,
     axes: Sequence[Axis],
     chosen: Mapping[str, Sequence[int]],
     lengths: Mapping[str, int],
@@ -495,7 +513,7 @@ def _mask(
 ) -> NDArray[np.bool_]:
     """Return a mask of valid positions: a sample there takes only valid elements along the dims."""
     sampled = [axis for axis in axes if axis.name not in shape.patch]
-    mask = np.asarray(valid)
+    mask = np.asarray(shape.valid)
     of = tuple(lengths[axis.name] for axis in sampled)
     if mask.shape not in (of, of[:1]):
         names = tuple(axis.name for axis in sampled)
@@ -582,7 +600,7 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
     """
     if not arrays:
         return Blocks([_ANY] * len(reaches), [None] * len(reaches), 0, 0)
-    by_size = sorted(arrays, key=lambda pair: -prod(cut.length or 1 for cut in pair[1]) * pair[0].dtype.itemsize)
+    by_size = sorted(arrays, key=lambda pair: -_elements_of(pair[1]) * pair[0].dtype.itemsize)
     references = [_cut_along(axis, by_size) if each else None for axis, each in enumerate(aligned)]
     elements = [None if cut is None else cut.chosen for cut in references]
 

@@ -341,6 +341,7 @@ class Extraction:
 
     Attributes:
         cuts: Cut along each dimension of the array.
+        first: Number of the first chunk of the array.
         shape: Shape of a sample.
 
     """
@@ -348,7 +349,7 @@ class Extraction:
     def __init__(self, cuts: Sequence[Cut], grid: Sequence[int], first: int = 0) -> None:
         """Take ``cuts`` of an array with ``grid`` chunks along each dimension, numbered from ``first`` on."""
         self.cuts = tuple(cuts)
-        self._first = first
+        self.first = first
         self.shape = tuple(cut.length for cut in cuts if cut.length is not None)
         steps = [1]
         for count in reversed(grid[1:]):
@@ -401,14 +402,14 @@ class Extraction:
         """Return the part at the origin of the moving cuts; None if a fixed cut takes several segments."""
         if any(len(segments) != 1 for segments, cut in zip(self._rest, self.cuts, strict=True) if cut.axis is None):
             return None
-        chunk, inside = self._first, list[int | slice]()
+        chunk, inside = self.first, list[int | slice]()
         for segments, step in zip(self._rest, self._steps, strict=True):
             chunk += segments[0].chunk * step if segments else 0
             inside.append(segments[0].inside if segments else 0)
         return chunk, inside, tuple(slice(0, length) for length in self.shape)
 
     def _part(self, along: tuple[Segment, ...]) -> Part:
-        chunk, inside, place = self._first, [], []
+        chunk, inside, place = self.first, [], []
         for (number, elements, where), step in zip(along, self._steps, strict=True):
             chunk += number * step
             inside.append(elements)
@@ -421,7 +422,7 @@ class Extraction:
 
         ``positions`` has the shape (samples, axes); the result (samples, most chunks of a sample).
         """
-        found = np.full((len(positions), 1), self._first, dtype=np.int64)
+        found = np.full((len(positions), 1), self.first, dtype=np.int64)
         for cut, segments, step in zip(self.cuts, self._rest, self._steps, strict=True):
             if cut.axis is None:
                 each = np.array(sorted({segment.chunk for segment in segments}), dtype=np.int64)[None, :]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.arrays.stored import ReferencedObjects
 from penstock.data.zarr.chunks.contents import ShardIndexes, box_of
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments, moments_of
@@ -220,16 +219,8 @@ def _groups(arrays: Sequence[StoredArray]) -> list[list[int]]:
     """Return the numbers of the arrays, those of the same stored values together."""
     found: dict[Hashable, list[int]] = {}
     for number, array in enumerate(arrays):
-        which = tuple(
-            (part.source.address(part.layout.key), *_where(part), id(part.objects.records)) for part in array.parts
-        )
-        found.setdefault((which, array.meaning is None), []).append(number)
+        found.setdefault(array.values, []).append(number)
     return [*found.values()]
-
-
-def _where(part: StoredArray) -> tuple[str, str]:
-    """Return the URL of an array; of virtual arrays without a document, also a digest of the locations."""
-    return part.url, part.objects.references.digest if isinstance(part.objects, ReferencedObjects) else ""
 
 
 def _job(contents: ZarrContents, numbers: Sequence[int], by: Sequence[str]) -> _Job:
@@ -261,7 +252,7 @@ def _digest(contents: ZarrContents, jobs: Sequence[_Job], by: Sequence[str]) -> 
     for job in jobs:
         array = contents.arrays[job.number]
         used = hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in job.used)).hexdigest()
-        parts = [[*_where(part), repr(part.meaning), part.layout.chunks] for part in array.parts]
+        parts = [[*part.where, repr(part.meaning), part.layout.chunks] for part in array.parts]
         found.append([parts, array.layout.shape, str(array.decoded.dtype), used])
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 
