@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.checkpoint.safetensors.verbs import Cut, cut
 
 BOUND = st.none() | st.integers(-7, 7)
@@ -68,3 +70,16 @@ def test_a_run_is_as_short_as_one_run_can_be(index, start, stop):
     assert (found.start, found.stop) == (start, stop)
     tensor = torch.arange(60).reshape(4, 3, 5)
     assert torch.equal(tensor.reshape(-1)[start:stop].reshape(found.shape)[found.rest], tensor[index])
+
+
+@pytest.mark.parametrize("row", [4, -5])
+@pytest.mark.parametrize("columns", [np.int64(0), torch.tensor([0]), [0]], ids=["numpy", "tensor", "list"])
+def test_row_beyond_the_tensor_raises_beside_any_other_index(tmp_path, row, columns):
+    file = f"{tmp_path}/model.safetensors"
+    ps.save_safetensors({"weight": torch.arange(12).reshape(4, 3)}, file)
+    rows = ps.open_safetensors(file).get_slice("weight")
+    with pytest.raises(IndexError):
+        rows[row, columns]
+    assert torch.equal(rows[-4, columns], torch.arange(12).reshape(4, 3)[0, columns])
+    with pytest.raises(ValueError, match="step must be greater than zero"):
+        rows[::-1, columns]

@@ -332,15 +332,17 @@ def cut(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  any index o
     """Return the shortest run of elements that contains what ``index`` selects from a tensor of ``shape``.
 
     Leading integers select from the leading dimensions, and a slice from the next one, exactly. The remaining index
-    becomes ``rest``. The index must be valid for the tensor.
+    becomes ``rest``. Raises ``IndexError`` for an integer beyond the tensor; torch checks ``rest``.
     """
     rest = index if isinstance(index, tuple) else (index,)
     start, count = 0, prod(shape)
     while rest and type(rest[0]) is int and count:
         count //= shape[0]
-        start += (rest[0] % shape[0]) * count
+        # A range refuses an index beyond its end, where a remainder would read another element.
+        start += range(shape[0])[rest[0]] * count
         shape, rest = shape[1:], rest[1:]
-    if rest and isinstance(rest[0], slice) and count:
+    # torch refuses a negative step when it applies the rest.
+    if rest and isinstance(rest[0], slice) and count and (rest[0].step or 1) > 0:
         chosen = range(shape[0])[rest[0]]
         count //= shape[0]
         first, last = (chosen[0], chosen[-1] + 1) if chosen else (0, 0)
