@@ -230,11 +230,20 @@ def fail(url, how):
             print(f"rank {dist.get_rank()} is refused: {message if message in str(error) else error}", flush=True)
 
 
+def astray(url, _):
+    """Replace the checkpoint at ``url``, in vain, as ranks that do not agree on the URL."""
+    writer = StorageWriter(f"{url}-{dist.get_rank()}" if dist.get_rank() else url, overwrite=True)
+    try:
+        dcp.save(tensors(7), storage_writer=writer)
+    except dcp.api.CheckpointException as error:
+        print(f"rank {dist.get_rank()} heard of {error.failures[0][0]!r}", flush=True)
+
+
 def main():
     warnings.filterwarnings("ignore", category=FutureWarning)
     verb, url, last = sys.argv[1:]
     dist.init_process_group("cpu:gloo", timeout=PATIENCE)
-    {"save": save, "apart": apart, "load": load, "fail": fail, "local": local}[verb](
+    {"save": save, "apart": apart, "load": load, "fail": fail, "local": local, "astray": astray}[verb](
         url, last if verb == "fail" else Path(last)
     )
     dist.destroy_process_group()

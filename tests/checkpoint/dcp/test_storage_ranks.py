@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from penstock.checkpoint.dcp import StorageReader
+from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from tests.edges.launch import ranks, torchrun
 
 SHARDED = Path(__file__).with_name("sharded.py")
@@ -99,3 +99,16 @@ def test_a_rank_that_fails_ends_all_and_leaves_the_older_checkpoint(saved, how, 
     assert state["list"][1]["deep"].tolist() == [1, 1]
     generator = torch.Generator().manual_seed(1 + sum(map(ord, "rows")))
     assert torch.equal(state["tensors"]["rows"], torch.rand(10, 6, generator=generator))
+
+
+def test_ranks_with_different_urls_all_raise_and_commit_nothing(tmp_path):
+    url = f"{tmp_path}/step"
+    dcp.save({"old": torch.ones(2)}, storage_writer=StorageWriter(url), no_dist=True)
+    ended = ranks(2, SHARDED, "astray", url, tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    for rank in (0, 1):
+        assert f"rank {rank} heard of Unusable(" in ended.stdout
+    assert f"a rank saved to file://{url}-1/; all ranks must save to the same URL" in ended.stdout
+    state = {"old": torch.zeros(2)}
+    dcp.load(state, storage_reader=StorageReader(url), no_dist=True)
+    assert state["old"].tolist() == [1, 1], "the older checkpoint is as it was"

@@ -55,6 +55,13 @@ class _RankOrder(NamedTuple):
     token: object
 
 
+class _Written(NamedTuple):
+    """An item that a rank has written, and the URL of the checkpoint that the rank wrote to."""
+
+    url: str
+    location: ItemLocation
+
+
 class StorageWriter(Located, storage.StorageWriter):
     """Storage writer for a checkpoint below ``url``, on every rank.
 
@@ -183,12 +190,10 @@ class StorageWriter(Located, storage.StorageWriter):
         Raises:
             AlreadyExists: Another save was committed there meanwhile; it stays. ``PreconditionFailed``: the other save
                 replaced the checkpoint that this save was to replace.
-            Unusable: The planner's data cannot be encoded as JSON.
+            Unusable: The planner's data cannot be encoded as JSON, or a rank wrote to another URL.
 
         """
-        locations: dict[MetadataIndex, ItemLocation] = {
-            each.index: each.storage_data for rank in results for each in rank
-        }
+        locations = self._located(results)
         if self._layout == "torch":
             metadata.storage_meta = self.storage_meta()
             marker, data = METADATA, torchmeta.encode(metadata, locations)
@@ -202,6 +207,17 @@ class StorageWriter(Located, storage.StorageWriter):
         # From here on only the new checkpoint is visible.
         self._source.delete([key for key in self._existing.etags if key not in new])
         self._source.delete(sorted(self._existing.objects - new - self._existing.etags.keys()))
+
+    def _located(self, results: list[list[WriteResult]]) -> dict[MetadataIndex, ItemLocation]:
+        """Return the location of each item; raise ``Unusable`` if a rank wrote to another URL than the coordinator."""
+        url = self._source.url(self._folder)
+        written: dict[MetadataIndex, _Written] = {each.index: each.storage_data for rank in results for each in rank}
+        # Otherwise the marker would name objects that are not below its folder, and no rank could load them.
+        if other := {each.url for each in written.values()} - {url}:
+            raise Unusable(
+                f"cannot commit: a rank saved to {min(other)}; all ranks must save to the same URL, or step", url=url
+            )
+        return {index: each.location for index, each in written.items()}
 
     def _manifest(self, metadata: Metadata, locations: dict[MetadataIndex, ItemLocation]) -> Manifest:
         objects = {
@@ -228,7 +244,9 @@ class StorageWriter(Located, storage.StorageWriter):
                 ends.append(file.tell())
         checksums = file.checksums()
         return [
-            storage.WriteResult(item.index, stop - start, ItemLocation(name, start, stop - start, checksums))
+            storage.WriteResult(
+                item.index, stop - start, _Written(url, ItemLocation(name, start, stop - start, checksums))
+            )
             for item, start, stop in zip(plan.items, ends, ends[1:], strict=False)
         ]
 
