@@ -17,6 +17,7 @@ from penstock.checkpoint.integrity import BlockChecksums, Manifest
 from penstock.checkpoint.run.store import upload_folder
 from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, InvalidURL, NotFound, Unusable
 from penstock.source import open_source
+from tests.edges.launch import program
 
 BLOCK = 1 << 20
 
@@ -225,3 +226,28 @@ def test_a_link_to_a_file_is_the_file(written, tmp_path):
     run.restore_folder(tmp_path / "back")
     assert _files(tmp_path / "back") == _files(written)
     assert not (tmp_path / "back/latest").is_symlink()
+
+
+UNREADABLE = """
+import os, sys, penstock as ps
+run = ps.CheckpointManager("memory://bucket/run")
+assert run.steps() == []
+os.chdir(sys.argv[1])
+if os.geteuid() == 0:  # root may read every folder
+    os.setuid(65534)
+try:
+    run.save_folder(1, "checkpoint-4")
+except ps.PenstockError as error:
+    print(type(error).__name__, error)
+print(run.steps())
+"""
+
+
+def test_folder_with_an_unreadable_folder_is_refused_by_its_name(written, tmp_path):
+    (tmp_path / "program.py").write_text(UNREADABLE)
+    tmp_path.chmod(0o755)
+    (written / "global_step4").chmod(0o300)
+    done = program(tmp_path / "program.py", tmp_path, limit_s=100)
+    (written / "global_step4").chmod(0o755)
+    message = "Unusable cannot save: the folder cannot be read (Permission denied) [checkpoint-4/global_step4]"
+    assert done.stdout == f"{message}\n[]\n"

@@ -15,7 +15,7 @@ import shutil
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 from uuid import uuid4
 
 from penstock.checkpoint.commit import CommittedCheckpoint
@@ -156,7 +156,10 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name and path of each file below ``folder``, sorted by path."""
     if not folder.is_dir():
         raise NotFound("the folder does not exist", url=str(folder))
-    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    # Not rglob: it skips a folder that it cannot read, and the step would lack files without an error.
+    walked = os.walk(folder, onerror=_refuse)
+    entries = [Path(at, name) for at, folders, files in walked for name in (*folders, *files)]
+    found = sorted(path for path in entries if path.is_symlink() or not path.is_dir())
     for path in found:
         name = path.relative_to(folder).as_posix()
         if not path.exists() or not stat.S_ISREG(path.stat().st_mode):
@@ -164,6 +167,10 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
         yield name, path
     if not found:
         raise Unusable("cannot save: the folder contains no files", url=str(folder))
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise Unusable(f"cannot save: the folder cannot be read ({error.strerror})", url=str(error.filename)) from error
 
 
 STEP_INDEX = "penstock-steps.json"
