@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import needing
@@ -49,29 +50,50 @@ class Stage:
         self._held: list[Any] = []
 
     def copy(self, state: Any) -> Any:  # noqa: ANN401  any nest of tensors
-        """Return nested dicts, lists and tuples with each tensor copied; other values are the same objects.
+        """Return a deep copy of a state, which shares nothing with it that can change; tensors are copied to the CPU.
 
-        This overwrites the previous copy.
+        A tensor within an object of another class is copied on its own device. This overwrites the previous copy.
         """
         torch = torch_module()
         spare: dict[object, list[Any]] = {}
         for tensor in self._held:
             spare.setdefault(_kind(tensor), []).append(tensor)
-        copies: dict[int, Any] = {}
+        copies: dict[object, Any] = {}
+        known: dict[int, Any] = {}
 
         def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
             # Tied weights stay tied.
-            if id(tensor) not in copies:
-                fitting = spare.get(_kind(tensor)) if type(tensor.detach()) is torch.Tensor else None
+            place = _place(tensor)
+            if place not in copies:
+                fitting = spare.get(_kind(tensor)) if _is_plain(tensor) else None
                 empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-                copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
-            return copies[id(tensor)]
+                # Asynchronous for CUDA only: nothing here waits for other devices.
+                copies[place] = empty.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
+            known[id(tensor)] = copies[place]
+            return tensor
 
-        result = tree_map(aside, state, torch.Tensor)
-        self._held = [each.detach() for each in copies.values() if type(each.detach()) is torch.Tensor]
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        tree_map(aside, state, torch.Tensor)
+        self._held = [each.detach() for each in copies.values() if _is_plain(each)]
+        result = deepcopy(state, known)
+        for number in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
+            torch.cuda.synchronize(number)
         return result
+
+
+def _is_plain(tensor: Any) -> bool:  # noqa: ANN401  see Stage
+    """Return whether a tensor is of torch's own class, or a parameter."""
+    return type(tensor.detach()) is torch_module().Tensor
+
+
+def _place(tensor: Any) -> object:  # noqa: ANN401  see Stage
+    """Return a key that is equal for tensors with the same elements in the same memory.
+
+    A module's ``state_dict`` makes another tensor object for each name of a tied weight.
+    """
+    if not _is_plain(tensor) or tensor.layout is not torch_module().strided or not tensor.numel() or tensor.is_meta:
+        return id(tensor)
+    lazy = tensor.is_conj(), tensor.is_neg()
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy
 
 
 def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
@@ -81,11 +103,11 @@ def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
 
 
 def staged_bytes(state: Any) -> int:  # noqa: ANN401  see Stage
-    """Return the total bytes of a state's tensors."""
-    sizes: dict[int, int] = {}
+    """Return the total bytes of a state's tensors; tied weights count once."""
+    sizes: dict[object, int] = {}
 
     def measure(tensor: Any) -> Any:  # noqa: ANN401  see Stage
-        sizes[id(tensor)] = tensor.numel() * tensor.element_size()
+        sizes[_place(tensor)] = tensor.numel() * tensor.element_size()
         return tensor
 
     tree_map(measure, state, torch_module().Tensor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -134,6 +135,68 @@ def test_a_tensor_in_a_queue_is_copied_too(tmp_path):
         checkpoints.save(1, {"queue": deque([tensor])})
         tensor.zero_()
     assert run.restore()["queue"][0].tolist() == [1, 1, 1]
+
+
+class Cursor:
+    """A loader whose state holds the very objects that it goes on changing."""
+
+    def __init__(self):
+        self.seen = [1, 2]
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def test_every_kind_of_value_is_saved_as_it_was_at_the_call(server):
+    store = replace(server.store, transport=ps.TransportOptions(stall_timeout_s=1))
+    run = ps.CheckpointManager("s3://bucket/run/", store=store)
+    loader, loss = Cursor(), torch.tensor(0.5)
+    state = {"seen": {1, 2}, "log": bytearray(b"ab"), "array": np.zeros(3), "recent": deque([1])}
+    for step, weights_only in enumerate((True, False), 1):
+        before = deepcopy(state)
+        server.fail(FAULTS["stall"], when=Match(verb="head", times=None))  # the look that comes before the data
+        with ps.AsyncCheckpointer(run) as checkpoints:
+            checkpoints.save(step, state, loader=loader, metric=loss, weights_only=weights_only)
+            state["seen"].add(3 * step)
+            state["log"].extend(b"c")
+            state["array"].fill(step)
+            state["recent"].append(step)
+            loader.seen.append(3 * step)
+            loss.fill_(step)
+            server.heal()
+        assert repr(run.restore(step, weights_only=weights_only)) == repr(before)
+    again = Cursor()
+    assert [run.restore(step, loader=again, weights_only=False) and again.seen for step in (1, 2)] == [
+        [1, 2],
+        [1, 2, 3],
+    ]
+    assert [run.describe(step).metric for step in (1, 2)] == [0.5, 1.0]
+
+
+def test_wrong_step_or_metric_is_refused_at_the_call(tmp_path):
+    checkpoints = ps.AsyncCheckpointer(ps.CheckpointManager(tmp_path))
+    with pytest.raises(Unusable, match="step must be"):
+        checkpoints.save("7", {})
+    with pytest.raises(Unusable, match="metric must be"):
+        checkpoints.save(7, {}, metric=[1, 2])
+    with pytest.raises(Unusable, match="staging_bytes must be"):
+        ps.AsyncCheckpointer(ps.CheckpointManager(tmp_path), staging_bytes="1 GiB")
+    checkpoints.wait()
+
+
+def test_tied_weights_take_the_space_of_one(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Embedding(500, 100), torch.nn.Linear(100, 500, bias=False))
+    model[1].weight = model[0].weight
+    run = ps.CheckpointManager(tmp_path)
+    with ps.AsyncCheckpointer(run, staging_bytes=4 * 500 * 100) as checkpoints:
+        checkpoints.save(1, model.state_dict())
+    assert run.describe(1).size < 1.5 * 4 * 500 * 100
+    found = run.restore()
+    assert found["0.weight"].data_ptr() == found["1.weight"].data_ptr()
+    assert torch.equal(found["0.weight"], model[0].weight)
 
 
 def test_jobs_run_in_order_and_one_after_a_failed_one_fails_like_it_and_does_nothing():

@@ -8,6 +8,8 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Self
 
+from penstock.checkpoint.run.steps import checked_metric
+from penstock.checkpoint.run.store import checked_step
 from penstock.checkpoint.staging import Stage, staged_bytes
 from penstock.engine.waiting import Inbox
 from penstock.errors import Unusable, kind_of
@@ -87,18 +89,20 @@ class AsyncCheckpointer:
             weights_only: Refuse values that only code can make; default: True.
 
         Raises:
-            Unusable: The state has more bytes than ``staging_bytes``, or contains more than weights.
+            Unusable: The state has more bytes than ``staging_bytes``, or contains more than weights; or the step or
+                the metric is no number.
             PenstockError: The previous save failed; this one was not started.
 
         """
         switch(overwrite, "overwrite")
         self.wait()
+        # Now, as the training may change a metric that is a tensor, and would hear of a wrong one at the next save.
+        step, metric = checked_step(step), checked_metric(metric)
         size = staged_bytes(state)
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes, but staging_bytes allows {self._most:,}")
         everything = self._manager.gathered(state, loader, weights_only=weights_only)
-        # The encoded state is copied: for example, a deque is a tuple after encoding.
-        everything["state"] = self._stage.copy(everything["state"])
+        everything = self._stage.copy(everything)
         self._job = Job(partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite)))
 
     def wait(self) -> None:
