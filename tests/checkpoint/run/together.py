@@ -71,6 +71,13 @@ def load(run: ps.CheckpointManager, data: str) -> dict[str, object]:
     return {"drawn": random.random(), "rest": [int(each) for batch in batches for each in batch]}
 
 
+class Broken:
+    """A loader that cannot say where it stands."""
+
+    def state_dict(self) -> dict[str, object]:
+        raise ValueError("no position between two epochs")
+
+
 def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     """Have one rank's state not be savable: all raise, and all name it; and nobody saves across ranks behind."""
     broken = state(4)
@@ -83,6 +90,16 @@ def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     with pytest.raises(Unusable, match=r"state\['rows'\]\[1\] is a builtins.object") as raised:
         run.save(4, broken)
     assert raised.value.__notes__ == ["on rank 1, of what all 2 were to save"]
+    second, good = distributed.get_rank() == 1, state(4)
+    for given, options, message in (
+        (good, {"metric": [0.5, 1] if second else 0.5}, "metric must be one number"),
+        (good, {"loader": Broken() if second else None}, "no position between two epochs"),
+        (None if second else good, {}, "must be a dict"),
+        ({"penstock": 1} if second else good, {"weights_only": False}, "must be a dict"),
+    ):
+        with pytest.raises((Unusable, ValueError), match=message) as raised:
+            run.save(4, given, **options)
+        assert raised.value.__notes__ == ["on rank 1, of what all 2 were to save"]
     with pytest.raises(Unusable, match="async_save"):
         AsyncCheckpointer(run)
     stages(ps.CheckpointManager(f"{sys.argv[2]}-stages").across(distributed.group.WORLD))

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from penstock.checkpoint.dcp.reader import StorageReader
 from penstock.checkpoint.dcp.writer import StorageWriter
 from penstock.checkpoint.torchfile.encoding import decoded, encoded
-from penstock.errors import PenstockError, Unusable
+from penstock.errors import PenstockError, Unusable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,9 +40,7 @@ T = TypeVar("T")
 _OWN = "penstock"
 
 
-def _encoded(state: object) -> object:
-    if not isinstance(state, dict):
-        return state
+def _encoded(state: dict[Any, Any]) -> dict[Any, Any]:
     parts = {key: each.state_dict() if isinstance(each, Stateful) else each for key, each in state.items()}
     return {key: encoded(each, f"state[{key!r:.80}]", apart=True) for key, each in parts.items()}
 
@@ -141,17 +139,11 @@ class Ranks:
         distributed.all_gather_object(found, happened, group=self._group)
         return True in found
 
-    def gathered(self, parts: dict[str, Any], *, weights_only: bool) -> dict[str, Any]:
-        """Return this rank's parts as plain values; if one rank has more than weights, all raise ``Unusable``.
-
-        The ``state_dict`` of a stateful object is taken here, as torch would take it.
-        """
+    def everywhere(self, act: Callable[[], T]) -> T:
+        """Call ``act``, which must not communicate, on each rank, and return its result; if one raises, all raise."""
         error: Exception | None = None
-        plain = dict(parts)
         try:
-            if weights_only:
-                plain = {name: encoded(part, name) for name, part in parts.items() if name != "state"}
-                plain["state"] = _encoded(parts["state"])
+            result = act()
         except Exception as raised:  # noqa: BLE001  raised below, on every rank
             error = raised
         failures: list[Any] = [error]
@@ -164,7 +156,22 @@ class Ranks:
             failure: Exception = error or failures[failed[0]]
             failure.add_note(f"on rank {failed[0]}, of what all {self.size} were to save")
             raise failure
-        return plain
+        return result
+
+    def plain(self, parts: dict[str, Any], *, weights_only: bool) -> dict[str, Any]:
+        """Return a rank's parts, with ``weights_only`` as plain values; takes a stateful object's ``state_dict`` then.
+
+        Raises:
+            Unusable: The state is not a dict, or contains the reserved key; or a part contains more than weights.
+
+        """
+        state = parts["state"]
+        if not isinstance(state, dict) or _OWN in state:
+            raise Unusable(f"the state of several ranks must be a dict without the key {_OWN!r}, got {kind_of(state)}")
+        if not weights_only:
+            return parts
+        plain = {name: encoded(part, name) for name, part in parts.items() if name != "state"}
+        return {**plain, "state": _encoded(state)}
 
     def writer(
         self, url: str, extra: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | str | None
@@ -182,12 +189,9 @@ class Ranks:
         """Save ``state``, of which each rank has its part, and each rank's private data ``own``.
 
         Raises:
-            Unusable: The state is not a dict, or contains the reserved key.
             PenstockError: An error on any rank is raised on all ranks.
 
         """
-        if not isinstance(state, dict) or _OWN in state:
-            raise Unusable(f"the state of several ranks is a dict, and has no key {_OWN!r}")
         kept = io.BytesIO()
         torch.save(dict(own), kept)
         everything = {**state, _OWN: {str(self.rank): kept.getvalue()}}

@@ -185,15 +185,16 @@ class CheckpointManager:
             Unusable: A part contains more than weights, and ``weights_only`` is True.
 
         """
-        switch(weights_only, "weights_only")
-        parts = {
-            "state": state,
-            "loader": None if loader is None else dict(loader.state_dict()),
-            "rng": generator_states(),
-        }
-        if self._ranks is not None:
-            return self._ranks.gathered(parts, weights_only=weights_only)
-        return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
+
+        def gather() -> dict[str, Any]:
+            switch(weights_only, "weights_only")
+            position = None if loader is None else dict(loader.state_dict())
+            parts = {"state": state, "loader": position, "rng": generator_states()}
+            if self._ranks is not None:
+                return self._ranks.plain(parts, weights_only=weights_only)
+            return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
+
+        return gather() if self._ranks is None else self._ranks.everywhere(gather)
 
     def put(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool = False) -> None:
         """Save the result of ``gathered``; see ``save``. Not safe for concurrent calls.
@@ -205,8 +206,8 @@ class CheckpointManager:
             overwrite: As for ``save``.
 
         """
-        step, metric = checked_step(step), checked_metric(metric)
         if self._ranks is not None:
+            step, metric = self._ranks.everywhere(lambda: (checked_step(step), checked_metric(metric)))
             extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
             url = f"{self._url}{step_name(step)}/"
             with operation("save", self._steps.url, step):
