@@ -8,6 +8,7 @@ import random
 import numpy as np
 import torch
 
+import penstock as ps
 from penstock.checkpoint.run.steps import generator_states, set_generator_states
 
 
@@ -38,4 +39,12 @@ def test_to_look_at_the_generators_draws_from_none():
     generator_states()
     first = _draws()
     set_generator_states(states)
+    assert _draws() == first
+
+
+def test_generators_resume_whatever_device_the_state_is_restored_to(tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    run.save(1, {"weight": torch.ones(2)})
+    first = _draws()
+    assert run.restore(map_location="meta")["weight"].is_meta
     assert _draws() == first

@@ -452,15 +452,19 @@ class Retention:
 
 
 def generator_states() -> dict[str, Any]:
-    """Return the states of this process's random generators: Python's, NumPy's, torch's and each CUDA device's."""
+    """Return the states of this process's random generators: Python's, NumPy's, torch's and each CUDA device's.
+
+    They hold bytes and no tensors, which a restore with ``map_location`` would put on another device.
+    """
     torch = torch_module()
 
     name, keys, *rest = np.random.get_state()  # noqa: NPY002  the generator that libraries share
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
         "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": (name, np.asarray(keys, dtype="<u4").tobytes(), *rest),
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "cuda": [each.numpy().tobytes() for each in gpus],
     }
 
 
@@ -468,12 +472,15 @@ def set_generator_states(state: dict[str, Any]) -> None:
     """Restore the generators to a result of ``generator_states``; CUDA's only for the same number of devices."""
     torch = torch_module()
 
+    def tensor(data: bytes) -> Any:  # noqa: ANN401  torch is not imported where this is read
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
     name, keys, *rest = state["numpy"]
     random.setstate(state["python"])
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  see generator_states
-    torch.set_rng_state(state["torch"])
+    np.random.set_state((name, np.frombuffer(keys, "<u4"), *rest))  # noqa: NPY002  see generator_states
+    torch.set_rng_state(tensor(state["torch"]))
     if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state_all(list(map(tensor, state["cuda"])))
 
 
 def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
