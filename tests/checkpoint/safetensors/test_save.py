@@ -131,7 +131,10 @@ def test_two_saves_at_once_never_mix(tmp_path):
     [
         ("a.pt", {}, "ends in '.safetensors'"),
         ("a.safetensors", {"max_shard_bytes": 5}, "need a folder"),
-        ("a/", {"max_shard_bytes": 0}, "must be positive"),
+        ("a/", {"max_shard_bytes": 0}, "must be 1 or more"),
+        ("a/", {"max_shard_bytes": "5GB"}, "must be a whole number"),
+        ("a/", {"max_shard_bytes": 5e9}, "must be a whole number"),
+        ("a/", {"max_shard_bytes": True}, "must be a whole number"),
         ("a.safetensors", {"metadata": {"a": 1}}, "must map str to str"),
         ("a/", {"metadata": {"penstock.blocks": ""}}, "reserved for Penstock"),
     ],

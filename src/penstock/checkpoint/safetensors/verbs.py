@@ -35,7 +35,7 @@ from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, Unusable
 from penstock.progress import bar, current
 from penstock.source import open_source
-from penstock.values import as_folder, switch
+from penstock.values import as_folder, switch, whole
 
 if TYPE_CHECKING:
     import os
@@ -107,8 +107,8 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
     """
     switch(overwrite, "overwrite")
     source, key = open_source(url, store)
-    if max_shard_bytes is not None and max_shard_bytes <= 0:
-        raise Unusable(f"max_shard_bytes must be positive, got {max_shard_bytes}")
+    if max_shard_bytes is not None:
+        max_shard_bytes = whole(max_shard_bytes, "max_shard_bytes", 1)
     writing = SafetensorsSave.checked(
         source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite=overwrite
     )
