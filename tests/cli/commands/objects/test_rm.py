@@ -51,6 +51,7 @@ def test_mistakes_are_refused(penstock, filled):
         ((f"{url}none",), 1),
         ((f"{url}a", f"{url}none*"), 1),
         (("-r", f"{url}none/"), 1),
+        (("-r", "-y", "--older-than", "48", f"{url}t/"), 2),  # which is for unfinished uploads
     ]:
         done = penstock("rm", *words, bucket=filled)
         assert (done.returncode, done.stderr.count("\n")) == (code, 1), (words, done.stderr)

@@ -30,6 +30,7 @@ Victim = tuple[Source, ObjectMeta]
 
 app = Typer()
 _HOUR_S = 3600
+_DAY_HOURS = 24.0
 # Number of uploads that are named as left.
 _SHOWN = 20
 
@@ -58,10 +59,16 @@ def _hours(
     *,
     incomplete: Annotated[bool, Option("--incomplete", help="Instead of objects, abort unfinished uploads.")] = False,
     older_than: Annotated[
-        float, Option(min=0, metavar="HOURS", help="With --incomplete: only uploads older than this.")
-    ] = 24.0,
+        float | None,
+        Option(min=0, metavar="HOURS", help="With --incomplete: only uploads older than this. Default: 24."),
+    ] = None,
 ) -> float | None:
-    return older_than if incomplete else None
+    if incomplete:
+        return _DAY_HOURS if older_than is None else older_than
+    if older_than is not None:
+        # Without this refusal, objects of any age would be deleted.
+        raise Unusable("--older-than is for --incomplete: penstock find --older lists old objects")
+    return None
 
 
 @app.command(
