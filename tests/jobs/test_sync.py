@@ -17,7 +17,7 @@ from threading import Event
 import pytest
 
 import penstock as ps
-from penstock.errors import Changed, InvalidURL, NotFound, Transient, Unusable
+from penstock.errors import Changed, ConfigError, InvalidURL, NotFound, Transient, Unusable
 from penstock.jobs.mirror import Mirror, SyncOptions
 from penstock.jobs.sync import Run
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
@@ -266,6 +266,13 @@ def test_globs_leave_both_sides_alone(faulty, tree):
         *(f"t/{name}" for name in ("x/y/z", "x.y", "x-y")),
         *("t/keep.log", "t/x/old.txt"),
     }
+
+
+def test_an_excluded_folder_written_with_a_slash_at_its_end_is_not_deleted(tree, tmp_path, seed):
+    plant(tmp_path / "out", {"keep/file": 5}, seed)
+    with pytest.raises(ConfigError, match=r"write 'keep/\*\*' for all that lies there"):
+        ps.sync(tree, tmp_path / "out", exclude="keep/", delete=True)
+    assert set(contents(tmp_path / "out")) == {"keep/file"}
 
 
 def test_clocks_that_differ_by_minutes_hide_no_change_and_cost_nothing_twice(faulty, tree):

@@ -113,6 +113,12 @@ def test_non_string_globs_are_refused(given):
         globs(given)
 
 
+@pytest.mark.parametrize("given", ["keep/", ["*.jpg", "a/b/"], "**/", "/"], ids=str)
+def test_a_glob_that_ends_in_a_slash_is_refused_because_it_matches_no_object(given):
+    with pytest.raises(ConfigError, match=r"must not end in '/', got '.*/': write '.*/\*\*' for all that lies there"):
+        globs(given)
+
+
 def test_globs_accepts_a_single_string_or_an_iterable():
     assert globs("*.jpg") == ("*.jpg",)
     assert globs(each for each in ["a", "b"]) == globs({"a": 1, "b": 2}) == ("a", "b")

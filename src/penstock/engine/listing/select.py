@@ -30,7 +30,8 @@ def selector(
     Directory markers (empty objects whose key ends in ``/``) are left out unless ``markers``.
 
     Raises:
-        ConfigError: A set of a glob is impossible (``[z-a]``), or an argument is neither a glob nor several of them.
+        ConfigError: A set of a glob is impossible (``[z-a]``), a glob ends in ``/``, or an argument is neither a glob
+            nor several of them.
 
     """
     wanted, unwanted = _compile(include), _compile(exclude)
@@ -46,11 +47,17 @@ def selector(
 
 
 def globs(given: str | Iterable[str], name: str = "include/exclude") -> tuple[str, ...]:
-    """Return the globs of the argument ``name``. Raises ``ConfigError`` if one is not a str."""
+    """Return the globs of the argument ``name``. Raises ``ConfigError`` if one is not a str, or ends in ``/``."""
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     for each in found:
         if not isinstance(each, str):
             raise ConfigError(f"{name} must be a str, such as '*.jpg', or a list of str, got {each!r}")
+        # In other tools "keep/" is a folder with all that it holds. Here it would match no object, and a sync that
+        # deletes would delete what it was to keep.
+        if each.endswith("/"):
+            raise ConfigError(
+                f"{name} must not end in '/', got {each!r}: write {each + '**'!r} for all that lies there"
+            )
     return found
 
 
