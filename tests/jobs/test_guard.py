@@ -63,7 +63,7 @@ def test_a_bucket_is_not_moved_as_a_whole(penstock):
         "memory://bucket/**/*",
         "memory://bucket/*",
     ):
-        done = penstock("mv", "-r", url, "moved/")
+        done = penstock("mv", *([] if url.endswith("/*") else ["-r"]), url, "moved/")
         assert (done.returncode, "whole bucket" in done.stderr) == (2, True)
 
 

@@ -47,7 +47,15 @@ def test_recursive_flag_selects_a_tree_and_slash_resolves_ambiguity(place):
     assert select(f"{place}dir/", STORE, recursive=True).origin.lead == ""
 
 
-@pytest.mark.parametrize("word", ["nothing", "di", "nothing/", "no*"])
+def test_recursive_glob_that_would_leave_out_trees_is_refused(place):
+    for word in ("*", "d*", "a[b-z]"):
+        with pytest.raises(Unusable, match=r"a glob matches objects: leave out -r, write \*\* where"):
+            select(f"{place}{word}", STORE, recursive=True)
+    assert keys(select(f"{place}d**", STORE, recursive=True)) == ["dir/marker/", "dir/x"]
+    assert keys(select(f"{place}a*", STORE, recursive=True)) == ["a*"]
+
+
+@pytest.mark.parametrize("word", ["nothing", "di", "nothing/", "no**"])
 def test_missing_source_raises_no_later_than_first_entry(place, word):
     with pytest.raises(NotFound, match="nothing there"):
         select(f"{place}{word}", STORE, recursive=True).entries()

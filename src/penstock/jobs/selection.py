@@ -92,7 +92,8 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
     Takes one or two requests.
 
     Raises:
-        Unusable: ``url`` is a tree, without ``recursive``; or both an object and a tree, with ``recursive``.
+        Unusable: ``url`` is a tree, without ``recursive``; with it, both an object and a tree, or a glob without
+            ``**``.
         NotFound: Nothing has this name, and it has no wildcards.
 
     """
@@ -103,6 +104,10 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
         return tree
     meta = _head(source, key)
     if meta is None and not set(_WILD).isdisjoint(key):
+        # A shell would match directories, too, and -r take what lies below them: here they would be left out.
+        if recursive and "**" not in key:
+            advice = "leave out -r, write ** where it has to cross a /, or end a tree's own name with /"
+            raise Unusable(f"-r takes trees, and a glob matches objects: {advice}", url=source.url(key))
         return Selection(source, _glob(source, key))
     if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
         return _the_one(tree, meta, recursive=recursive)
