@@ -7,7 +7,7 @@ from inspect import cleandoc
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.options import StoreOptions
+from penstock.options import CacheOptions, StoreOptions
 from penstock.stores.gcs.options import GCSOptions
 from penstock.stores.oss.options import OSSOptions
 from penstock.stores.s3.options import S3Options
@@ -31,6 +31,14 @@ def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
         S3Options(acess_key="a")
     with pytest.raises(ConfigError, match="only transport, retry, read, write"):
         StoreOptions(bucket="a")
+
+
+@pytest.mark.parametrize("part", ["transport", "retry", "read", "write", "node"])
+@pytest.mark.parametrize("given", [{"attempts": 3}, None, CacheOptions(path="x"), "3"], ids=str)
+def test_a_part_of_another_class_is_refused_before_it_is_used(part, given):
+    for kind in (StoreOptions, S3Options):
+        with pytest.raises(ConfigError, match=rf"{kind.__name__}\.{part} must be {part.title()}Options\(…\), got "):
+            kind(**{part: given})
 
 
 def test_an_option_that_is_called_otherwise_here_is_named():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from penstock.errors import ConfigError, kind_of
 from penstock.options.private import PUBLIC, Part, Private
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = [
+    "PART_KINDS",
     "CacheOptions",
     "NodeOptions",
     "ReadOptions",
@@ -264,6 +268,17 @@ class NodeOptions(Part):
             raise ConfigError(f"NodeOptions.ahead_bytes must not be negative, like {self.ahead_bytes!r}")
 
 
+# The fields of ``StoreOptions``, and the class of each.
+PART_KINDS: Mapping[str, type] = {
+    "transport": TransportOptions,
+    "retry": RetryOptions,
+    "read": ReadOptions,
+    "write": WriteOptions,
+    "cache": CacheOptions,
+    "node": NodeOptions,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions(Private):
     """Options common to the stores of all providers; each provider's class adds its own.
@@ -294,11 +309,13 @@ class StoreOptions(Private):
     node: NodeOptions = field(default_factory=NodeOptions)
 
     def __new__(cls, *values: object, **options: object) -> Self:
-        """Refuse an unknown option, naming the one probably intended, and a ``cache`` that is not ``CacheOptions``."""
+        """Refuse an unknown option, naming the one probably intended, and a part that is not of its class."""
         made = super(StoreOptions, cls).__new__(cls, *values, **options)
-        cache = options.get("cache")
-        if cache is not None and not isinstance(cache, CacheOptions):
-            raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), got {kind_of(cache)}")
+        for name, kind in PART_KINDS.items():
+            part = options.get(name)
+            if name in options and not isinstance(part, kind) and not (name == "cache" and part is None):
+                example = "path=…" if name == "cache" else "…"
+                raise ConfigError(f"{cls.__name__}.{name} must be {kind.__name__}({example}), got {kind_of(part)}")
         return made
 
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, kind_of
-from penstock.options import CacheOptions, NodeOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
+from penstock.options.parts import PART_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "PART_KINDS", "Table", "Value", "chain", "meant", "merged", "table"]
 
 # Parts with a separate table, for every provider.
-PART_KINDS: Mapping[str, type] = {
-    "transport": TransportOptions,
-    "retry": RetryOptions,
-    "read": ReadOptions,
-    "write": WriteOptions,
-    "cache": CacheOptions,
-    "node": NodeOptions,
-}
 PARTS = tuple(PART_KINDS)
 _TABLES = ("options", *PARTS)
 _WORDS = ("url", "provider", "extends")
