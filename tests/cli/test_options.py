@@ -103,7 +103,7 @@ def test_a_command_takes_profiles_and_options(penstock, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk/x").write_bytes(b"x")
-    (tmp_path / "penstock.toml").write_text("[profiles.files]\nurl = 'disk'\n")
+    (tmp_path / "penstock.toml").write_text("[profiles.files]\nurl = 'disk'\n[profiles.other]\nprovider = 's3'\n")
     assert penstock("ls", "penstock://files/").stdout == "penstock://files/x\n"
     assert penstock("ls", "--store", "files", "disk/").returncode == 0
     assert penstock("cp", "-o", "retry.attempts=2", "penstock://files/x", "y").returncode == 0
@@ -111,6 +111,13 @@ def test_a_command_takes_profiles_and_options(penstock, tmp_path, monkeypatch):
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "--region: StoreOptions has no option 'region'" in refused.stderr
     assert penstock("ls", "-o", "region", "disk/").returncode == 2
+    for options in ((), ("-o", "retry.attempts=2")):
+        assert penstock("ls", "--store", "files", *options, "disk/").returncode == 0
+        assert penstock("ls", "--store", "files", *options, "penstock://files/").returncode == 0
+        refused = penstock("ls", "--store", "other", *options, "penstock://files/")
+        assert (refused.returncode, "leave store='other' out" in refused.stderr) == (2, True)
+        refused = penstock("ls", "--store", "nowhere", *options, "disk/")
+        assert (refused.returncode, "no profile 'nowhere'" in refused.stderr) == (2, True)
     refused = penstock("mv", "penstock://files/x", "disk/x")
     assert (refused.returncode, (tmp_path / "disk/x").read_bytes()) == (2, b"x")
     assert "name both in the same way" in refused.stderr

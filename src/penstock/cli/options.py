@@ -157,8 +157,9 @@ def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     explicit = _typed(kind or StoreOptions, given)
     if not given.profile:
         return explicit
-    # A URL of a profile already has its options: refused as everywhere.
-    bases = [Source(each, given.profile).options for each in places if not each.store.any_options]
+    # A URL of a profile already has its options: refused as everywhere. Options of any store count least.
+    ordered = sorted(places, key=lambda each: each.store.any_options)
+    bases = [Source(each, given.profile).options for each in ordered]
     return overlaid(bases[0], explicit) if bases else explicit
 
 
