@@ -18,10 +18,12 @@ from penstock.errors import Damaged, NoSpace, NotFound, Unusable
 from penstock.events import JobCounts, measured_jobs
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.sync import sync
 from penstock.jobs.parts.verify import verify
 from penstock.observe import JsonLines, OpenTelemetry, to
 from penstock.options import StoreOptions
 from tests.jobs.parts.deadly import Deadly
+from tests.trees import contents, plant
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,22 @@ def test_an_interrupted_process_says_how_to_go_on(tmp_path, number, status):
 
 def test_records_in_a_tree_are_refused(tmp_path):
     records = Records(f"{tmp_path}/a/job", StoreOptions())
-    check_apart(records, f"file://{tmp_path}/b/")
+    check_apart(records, StoreOptions(), f"file://{tmp_path}/b/")
     for tree in (f"file://{tmp_path}/a/", f"file://{tmp_path}/a/job/b/"):
         with pytest.raises(Unusable, match="outside the trees"):
-            check_apart(records, tree)
+            check_apart(records, StoreOptions(), tree)
     assert not Path(f"{tmp_path}/a").exists()
+
+
+def test_records_in_a_tree_are_refused_by_any_name_of_their_folder(tmp_path, monkeypatch):
+    plant(tmp_path, {"from/file": 5, "to/old": 5}, 0)
+    (tmp_path / "link").symlink_to("to")
+    (tmp_path / "penstock.toml").write_text("[profiles.files]\nurl = 'to'\n")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("link/job", "penstock://files/job"):
+        with pytest.raises(Unusable, match="outside the trees"):
+            sync("from", "to", delete=True, job=folder)
+    assert set(contents(tmp_path / "to")) == {"old"}
 
 
 def test_spans_of_parts_lie_in_the_job_and_counts_become_metrics(tmp_path):

@@ -130,7 +130,7 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:  # noqa: 
 
 
 def _in_parts(operation: _ZarrCopy, job: str | os.PathLike[str], how: How) -> Copied:
-    check_apart(Records(job, operation.store), f"{operation.source}/", f"{operation.dest}/")
+    check_apart(Records(job, operation.store), operation.store, f"{operation.source}/", f"{operation.dest}/")
     work = Job(operation, job, how)
     sums = work.work()
     planned = operation.run().result

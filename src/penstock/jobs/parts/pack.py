@@ -139,7 +139,7 @@ def pack(  # noqa: PLR0913  see design/0095
     here, catalog = _source(source, given)
     there, key = open_source(url, given)
     dest = there.url(as_folder(key))
-    check_apart(records, here, dest)
+    check_apart(records, given, here, dest)
     options = PackOptions(**how)
     chosen = {"include": globs(options.include), "exclude": globs(options.exclude)}
     if catalog is not None and any(chosen.values()):

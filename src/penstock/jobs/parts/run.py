@@ -15,6 +15,7 @@ from penstock.errors import NotFound, PenstockError, Unusable
 from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
 from penstock.jobs.carriers import carrier
+from penstock.jobs.mirror import tree
 from penstock.jobs.parts.operation import Means, Part, ignore
 from penstock.jobs.parts.records import JobPlan, Records, Share
 from penstock.progress import bar
@@ -22,12 +23,13 @@ from penstock.values import whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 
     from penstock.jobs.carriers import Ray
     from penstock.jobs.outcome import Outcome
     from penstock.jobs.parts.operation import Operation
     from penstock.jobs.parts.records import PartRecord
+    from penstock.options import StoreOptions
     from penstock.progress import Count
 
 __all__ = ["How", "Job", "Sums", "check_apart"]
@@ -245,8 +247,18 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def check_apart(records: Records, *trees: str) -> None:
-    """Refuse a folder of records that lies in one of the trees, or the other way around. Raises ``Unusable``."""
-    for tree in trees:
-        if records.url.startswith(tree) or tree.startswith(records.url):
-            raise Unusable(f"the records of a job lie outside the trees: {records.url} and {tree} overlap")
+def check_apart(records: Records, store: StoreOptions | str, *trees: str) -> None:
+    """Refuse a folder of records that lies in one of the trees, or the other way around. Raises ``Unusable``.
+
+    Links of this machine and profiles are resolved: a sync that deletes would take the records for surplus objects.
+    """
+    *where, mine = _address(records.url, store)
+    for each in trees:
+        *place, its = _address(each, store)
+        if where == place and (str(mine).startswith(str(its)) or str(its).startswith(str(mine))):
+            raise Unusable(f"the records of a job lie outside the trees: {records.url} and {each} overlap")
+
+
+def _address(url: str, store: StoreOptions | str) -> tuple[Hashable, ...]:
+    source, prefix = tree(url, store)
+    return source.address(prefix)

@@ -217,7 +217,7 @@ def _in_parts(
         raise Unusable("report= lists what this process copies, and on= copies elsewhere: read the records of the job")
     here, there = (side.url(prefix) for side, prefix in run.mirror.trees)
     records = Records(job, store)
-    check_apart(records, here, there)
+    check_apart(records, store, here, there)
     operation = _Sync(here, there, run.options, store, part_objects, records.url)
     with ledger(report, run.mirror.trees) as note:
         sums = Job(operation, job, replace(how, note=note)).work()

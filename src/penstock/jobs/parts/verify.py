@@ -149,7 +149,7 @@ def verify(  # noqa: PLR0913  see design/0095
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
         return _at_once(operation, progress=progress, processes=processes)
-    check_apart(Records(job, given), *trees)
+    check_apart(Records(job, given), given, *trees)
     return _verified(Job(operation, job, How(part, on, progress, processes)).work(), operation)
 
 
