@@ -43,6 +43,16 @@ def test_an_outcome_for_each_object(tree, tmp_path):
     assert not (tree / "a").exists()
 
 
+def test_dry_run_reports_the_same_obstacles_as_the_real_run(tree, tmp_path):
+    (tmp_path / "out" / "a").mkdir(parents=True)
+    (tmp_path / "out" / "x").write_text("a file")
+    (tree / "c").write_text("c")
+    found = [run([f"{tree}/"], tmp_path / "out", recursive=True, dry_run=dry_run) for dry_run in (True, False)]
+    assert found == [[("a", "failed"), ("b", "failed"), ("c", word)] for word in ("planned", "copied")]
+    for dry_run in (True, False):
+        assert run([tree / "c"], tmp_path / "out" / "x" / "new", dry_run=dry_run) == [("c", "failed")]
+
+
 def test_unusable_source_raises_before_any_transfer(tree, tmp_path):
     with pytest.raises(Unusable, match="-r takes"):
         run([tree], tmp_path / "out")

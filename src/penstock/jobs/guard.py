@@ -34,6 +34,7 @@ __all__ = [
     "in_the_way",
     "link",
     "link_on_the_way",
+    "obstacle",
 ]
 
 _REMEMBERED_S = 1.0
@@ -148,6 +149,11 @@ def in_the_way(base: str, key: str) -> str:
     """
     files = (path for path in _above(base, key) if os.path.lexists(path) and not os.path.isdir(path))
     return next(files, "") or (f"/{key}" if os.path.isdir(f"/{key}") else "")
+
+
+def obstacle(path: str) -> str:
+    """Return what is wrong about a path that ``in_the_way`` has returned."""
+    return "a directory is in the place of this file" if os.path.isdir(path) else "a file is in a directory's place"
 
 
 def clear(path: str) -> None:

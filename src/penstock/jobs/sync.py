@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.jobs import steps
 from penstock.jobs.copy import Job, copy, cost_bytes, silent_bytes
 from penstock.jobs.evidence import Rule, is_proven, merged, verdict
-from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way
+from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way, obstacle
 from penstock.jobs.mirror import opened
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.overlap import Sieve, overlap
@@ -169,14 +168,12 @@ class Run:
         return in_the_way(base, to)
 
     def _hindered(self, path: str) -> Unusable:
-        folder = Path(path).is_dir()
-        kind = "a directory is in the place of this file" if folder else "a file is in a directory's place"
         remedy = "remove it, or say --delete (delete=True)"
         if self.options.delete:
             remedy = "remove it: nothing is deleted that is excluded or a link, and nothing at all after a failure"
             if not self.mirror.whole:
                 remedy = f"repeat the call, if another part deletes it; else {remedy}"
-        return Unusable(f"{kind}: {remedy}", url=path)
+        return Unusable(f"{obstacle(path)}: {remedy}", url=path)
 
     def _replacements(self, *, whole: bool) -> Generator[Outcome]:
         """Copy the objects that waited for deletions.

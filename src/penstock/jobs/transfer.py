@@ -12,7 +12,7 @@ from penstock.engine.contracts.driver import Delete, Put
 from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.jobs.copy import Job, copy, cost_bytes, move, silent_bytes
 from penstock.jobs.evidence import is_there
-from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, folding
+from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, folding, in_the_way, obstacle
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import check, plan
 from penstock.jobs.pool import run_jobs, suitable
@@ -112,6 +112,9 @@ class _Work:
             return "skipped"
         if local(self._target) and (path := self._link(step.to)):
             raise Unusable("cannot write through this link to a directory: remove it, or name it as DEST", url=path)
+        # Without a dry run, the file system refuses it.
+        if self.how.dry_run and local(self._target) and (path := in_the_way("", step.to)):
+            raise Unusable(f"{obstacle(path)}: remove it, or name another DEST", url=path)
         there = self.how.resume and await is_there(job, surely=self.how.move)
         if there and not self.how.move:
             return "skipped"
