@@ -18,7 +18,7 @@ from penstock.display import counted
 from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, Unusable, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.jobs.outcome import Outcome
 
@@ -32,6 +32,7 @@ __all__ = [
     "code_of",
     "draws_unicode",
     "exit_on_error",
+    "exit_with_worst",
     "harmless",
     "harmless_lines",
     "moment",
@@ -89,6 +90,14 @@ def exit_on_error() -> Iterator[None]:
 def code_of(error: object) -> int:
     """Return the exit code of a failure."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), _OTHER)
+
+
+def exit_with_worst(codes: Iterable[int]) -> None:
+    """End the process with the worst of some exit codes; return if there are none."""
+    found = {*codes}
+    for code in _WORST_FIRST:
+        if code in found:
+            raise SystemExit(code)
 
 
 def write(text: str) -> None:
@@ -236,9 +245,7 @@ class Report:
     def end(self) -> None:
         """Print the errors, the notes and the sums on standard error; after a failure, exit with the worst code."""
         self._tell()
-        for code in _WORST_FIRST:
-            if code in self._codes:
-                raise SystemExit(code)
+        exit_with_worst(self._codes)
 
     def _tell(self, before: str = "") -> None:
         for remark in self._remarks:

@@ -106,7 +106,7 @@ def test_cache_verify_removes_damaged_entry_and_exits_with_5(run, tmp_path):
     assert run("warm", "s3://cached/a").stderr == f"read 1 part, {2000 / 1024:.3g} KiB; {COUNT - 1} were there\n"
 
 
-def test_catalog_warm_reports_failures_and_insufficient_cache_space(run, server):
+def test_catalog_warm_reports_failures_and_insufficient_cache_space(run, server, tmp_path):
     catalog = ps.Catalog.scan("s3://cached/", store=server.store)
     catalog.save("s3://cached/c.catalog", store=server.store)
     server.fail(FAULTS["denied"], when=Match(verb="get", key="a/3", times=None))
@@ -114,6 +114,11 @@ def test_catalog_warm_reports_failures_and_insufficient_cache_space(run, server)
     assert done.returncode == 3
     assert "a/3" in done.stderr.splitlines()[0]
     assert done.stderr.splitlines()[1].endswith("; 1 failed")
+    # "Try later" is the code of failures that a retry can fix, all of them.
+    server.fail(FAULTS["503"], when=Match(verb="get", key="a/4", times=None))
+    words = ("--catalog", "s3://cached/c.catalog", "-o", "retry.attempts=1")
+    mixed = run("warm", *words, PENSTOCK_CACHE=f"{tmp_path}/other")
+    assert (mixed.returncode, mixed.stderr.splitlines()[2].endswith("; 2 failed")) == (3, True)
     server.heal()
     for number in range(8):
         server.put("large", f"{number}", bytes(1 << 20))

@@ -12,7 +12,7 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import CacheFolder, JsonOne, JsonUrls, Store, cluster, with_options, with_store
-from penstock.cli.output import CODES, aside, code_of, harmless, moment, readable, write
+from penstock.cli.output import CODES, aside, code_of, exit_with_worst, harmless, moment, readable, write
 from penstock.display import counted
 from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable
 from penstock.progress import bar
@@ -190,8 +190,7 @@ def warm(
         # After Ctrl-C and errors, too.
         _tell(done, as_json=json)
     codes = [code_of(each.error) for each in done.failures] + ([CODES[NoSpace]] if done.left_out else [])
-    if codes:
-        raise SystemExit(max(codes))
+    exit_with_worst(codes)
 
 
 def _tell(done: "Warmed", *, as_json: bool) -> None:
