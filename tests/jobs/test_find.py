@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -37,6 +38,7 @@ def names(root, **wanted):
         ({"path": "x/*.png"}, ["x/b.png"]),
         ({"path": "x/**", "name": "*.png"}, ["x/b.png", "x/y/c.png"]),
         ({"larger_bytes": 10, "smaller_bytes": 30}, ["a.png", "x/y/c.png"]),
+        ({"larger_bytes": np.int64(10), "smaller_bytes": np.float64(30)}, ["a.png", "x/y/c.png"]),
         ({"name": "*.PNG"}, []),
         ({"newer_s": 3600}, ["a.png", "x-y/d", "x/b.png", "x/b.txt", "x/y/c.png"]),
         ({"older_s": 3600}, []),
@@ -78,6 +80,7 @@ def test_markers_and_folders_of_a_store():
         ({"larger_bytes": -1}, Unusable),
         ({"older_s": float("nan")}, Unusable),
         ({"larger_bytes": "5"}, Unusable),
+        ({"larger_bytes": True}, Unusable),
         ({"newer_s": "1d"}, Unusable),
         ({"path": "[z-a]"}, ConfigError),
         ({"size": 3}, TypeError),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from penstock.engine.contracts.driver import Driver, Presign
@@ -119,7 +120,8 @@ def find(
         raise Unusable(f"kind must be one of {', '.join(_KINDS)}, got {rule.kind!r}")
     for name in ("larger_bytes", "smaller_bytes", "newer_s", "older_s"):
         value = getattr(rule, name)
-        if value is not None and not (isinstance(value, int | float) and value >= 0):
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if value is not None and not (number and value >= 0):
             raise Unusable(f"{name} must be a number, 0 or more, got {value!r}")
     source, key = open_source(url, store)
     prefix = as_folder(resolved(f"{as_folder(key)}.") if local(source) and key else key)
