@@ -47,6 +47,15 @@ def waiting(process, condition):
         assert process.poll() is None, process.communicate()
 
 
+@pytest.mark.parametrize("dest", ["-", "/dev/stdout", "/dev/stderr"])
+def test_standard_output_is_refused_as_a_place_for_copies(penstock, tmp_path, dest):
+    (tmp_path / "file").write_bytes(b"x")
+    # As root, and with output into a file, a copy would replace /dev/stdout: only a dry run is safe here.
+    done = penstock("cp", "--dry-run", f"{tmp_path}/file", dest)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "penstock cat writes to standard output" in done.stderr
+
+
 def test_a_tree_goes_up_across_and_down_again(penstock, bucket, tree, tmp_path):
     for words in (
         (str(tree), f"{bucket.url}up"),
