@@ -24,7 +24,7 @@ def test_a_catalog_is_written_and_refreshed(penstock, tree, tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{to}: 2 objects, 10 bytes\n"), done.stderr
     assert ps.Catalog.open(to).classes == ("a", "b")
     (tree / "c.png").write_bytes(b"")
-    for options in (("--refresh",), ("--refresh", "--restart")):
+    for options in (("--refresh",), ("--restart",)):
         done = penstock("index", f"{tree}/", str(tmp_path / "b.catalog"), "--json")
         told = json.loads(done.stdout)
         done = penstock("index", f"{tree}/", str(tmp_path / "b.catalog"), "--json", *options)
@@ -39,6 +39,7 @@ def test_nothing_and_wrong_uses(penstock, tree, tmp_path):
     for words, code, said in (
         ((f"{tree}/none/", f"{tmp_path}/a"), 1, "no objects"),
         ((f"{tree}/", f"{tmp_path}/a", "--refresh"), 1, "a"),
+        ((f"{tree}/", f"{tmp_path}/a", "--refresh", "--restart"), 2, "leave one out"),
         ((f"{tree}/", f"{tmp_path}/a/"), 2, "name it"),
         ((f"{tree}/", f"{tmp_path}/a", "--labels", "(("), 2, "(("),
     ):

@@ -27,6 +27,8 @@ def _how(
         bool, Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
     ] = False,
 ) -> dict[str, Any]:
+    if refresh and restart:
+        raise Unusable("--restart begins anew, and --refresh continues from a saved catalog: leave one out")
     how = {"include": include or [], "exclude": exclude or [], "labels": labels}
     return how | ({"refresh": True} if refresh else {"restart": restart})
 

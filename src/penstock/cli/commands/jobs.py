@@ -210,6 +210,8 @@ def resume(
     options: dict[str, Any] = {"part": part, "on": cluster(ray), "store": store}
     if plan.operation in _WITH_PROCESSES:
         options["processes"] = processes
+    elif processes is not None:
+        raise Unusable(f"--processes is for copies and comparisons, and this job is {plan.operation}: leave it out")
     with aside(options["on"]):
         done = import_module(module).resume(records, plan, **options)
     shown(done, as_json=json)
