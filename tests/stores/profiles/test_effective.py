@@ -125,6 +125,26 @@ def test_profile_errors_are_reported_and_unset_variables_become_notes(toml):
         check_files(str(toml))
 
 
+def test_project_file_is_checked_as_such_by_its_name_too(toml, tmp_path, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_CONFIG")
+    monkeypatch.chdir(tmp_path)
+    toml.write_text("[profiles.data]\nurl = 's3://bucket/'\nobserve = 'log'\n")
+    for name in (None, "penstock.toml", str(toml)):
+        [problem] = check_files(name)[1]
+        assert "a project's file must not open sinks" in problem.text
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(toml))
+    assert check_files("penstock.toml") == (1, [])
+
+
+def test_endpoint_that_cannot_work_is_found_with_its_line(toml):
+    toml.write_text("[profiles.data]\nprovider = 's3'\noptions.endpoint = 'minio.local:9000'\n")
+    [problem] = check_files()[1]
+    assert not problem.note
+    assert f"{toml}:3: profiles.data.options.endpoint must start with http:// or https://" in problem.text
+    toml.write_text("[profiles.data]\nprovider = 'oss'\noptions.endpoint = 'oss-cn-beijing.aliyuncs.com'\n")
+    assert check_files() == (1, [])
+
+
 def test_a_file_of_multi_storage_client_is_checked_and_shown(tmp_path, monkeypatch):
     path = tmp_path / "msc.yaml"
     path.write_text(

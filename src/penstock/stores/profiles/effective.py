@@ -11,7 +11,7 @@ from penstock.errors import PenstockError, discreet
 from penstock.options.private import given, hidden
 from penstock.options.table import PARTS
 from penstock.options.typed import CACHE_VARIABLES, UNSET, cache_options
-from penstock.stores.profiles.files import config_files, read_file
+from penstock.stores.profiles.files import candidates, config_files, read_file
 from penstock.stores.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
 from penstock.stores.profiles.multistorage import translations
 from penstock.stores.profiles.sinks import open_named
@@ -221,8 +221,9 @@ def profiles(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, st
 def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[int, list[Problem]]:
     """Return the number of profiles in a file, or in all files found, and their problems.
 
-    A named file is checked alone; YAML and JSON files are Multi-Storage Client's. A variable that is not set here is a
-    note, and so is a key that Penstock does not use.
+    A named file is checked alone, by the rules of a project's file if it is the one that is found here; YAML and JSON
+    files are Multi-Storage Client's. A variable that is not set here is a note, and so is a key that Penstock does not
+    use.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -234,7 +235,8 @@ def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ
     if path is None:
         files = [read_file(each.path, kind) for kind, each in config_files(environ)]
     else:
-        files = [read_file(path, "PENSTOCK_CONFIG")]
+        kinds = {os.path.realpath(place): kind for kind, place in candidates(environ)}
+        files = [read_file(path, kinds.get(os.path.realpath(path), "PENSTOCK_CONFIG"))]
     names = list(dict.fromkeys(name for file in files for name in file.profiles))
     problems = []
     for name in names:

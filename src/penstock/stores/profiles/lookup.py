@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.engine.endpoint import is_here
+from penstock.engine.endpoint import is_here, normal
 from penstock.errors import ConfigError, InvalidURL, Unusable
 from penstock.options.table import PART_KINDS, Table, Value, chain, meant, merged
 from penstock.options.typed import expanded, literal_secrets, typed
@@ -178,7 +178,16 @@ def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -
         store.take(options)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error.message}") from None
+    _check_endpoint(values, options, store.schemes[0])
     return Profile(name, origin, values, store, target, options, named_sinks(values, lookup))
+
+
+def _check_endpoint(values: Mapping[str, Value], options: StoreOptions, scheme: str) -> None:
+    """Refuse an endpoint that cannot work before it is used: the error names its line, and a validation finds it."""
+    value, endpoint = values.get("options.endpoint"), getattr(options, "endpoint", None)
+    # That of OSS may be a host alone.
+    if value is not None and endpoint and not (scheme == "oss" and "://" not in endpoint):
+        normal(endpoint, value.origin)
 
 
 def _parts(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> dict[str, Any]:
