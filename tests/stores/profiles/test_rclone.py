@@ -1,9 +1,12 @@
 """Remotes of rclone are profiles of Multi-Storage Client's kind."""
 
+import os
+
 import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.profiles.files import rclone_file
+from penstock.stores.profiles.lookup import load
 from penstock.stores.profiles.multistorage import rclone_profiles
 
 TEXT = """\
@@ -51,6 +54,19 @@ def test_a_remote_becomes_a_profile(tmp_path):
     }
     assert found["blob"]["credentials_provider"] == {"type": "AzureCredentials", "options": {"connection": "c"}}
     assert found["cluster"]["storage_provider"]["options"] == {"endpoint": "http://g"}
+
+
+def test_keys_of_a_remote_that_are_not_used_are_named_in_the_log(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "rclone").mkdir()
+    (tmp_path / "rclone/rclone.conf").write_text(
+        "[blob]\ntype = azureblob\naccount = name\nkey = hushhush\n" + TEXT.partition("[blob]")[0]
+    )
+    with caplog.at_level("WARNING", "penstock"):
+        for name in ("blob", "minio"):
+            load(name, os.environ, "msc")
+    [record] = caplog.records
+    assert record.getMessage().endswith("profiles.blob has keys that Penstock does not use: account, key")
 
 
 def test_a_file_that_cannot_be_parsed_is_not_quoted(tmp_path):

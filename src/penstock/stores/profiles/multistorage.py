@@ -486,6 +486,7 @@ _RCLONE_OPTIONS = {
     "profile_name": "profile_name",
     "namespace": "namespace",
 }
+_RCLONE_QUIET = ("type", "provider", "env_auth", "description")
 _RCLONE_CREDENTIALS = {
     **dict.fromkeys(("s3", "s8k", "gcs_s3"), ("S3Credentials", _RCLONE_S3)),
     **dict.fromkeys(("azure", "azureblob"), ("AzureCredentials", {"connection": "connection"})),
@@ -522,7 +523,9 @@ def _profile(section: Mapping[str, str]) -> dict[str, object]:
     name, keys = _RCLONE_CREDENTIALS.get(kind, ("", {}))
     if credentials := {ours: section[theirs] for theirs, ours in keys.items() if theirs in section}:
         profile["credentials_provider"] = {"type": name, "options": credentials}
-    return profile
+    # Named as unused: a key that holds credentials would else be missed only when the store refuses.
+    used = {*_RCLONE_QUIET, *_RCLONE_OPTIONS, *keys}
+    return profile | {key: "" for key, value in section.items() if value and key not in used}
 
 
 def mapped(text: str, environ: Mapping[str, str]) -> str:
