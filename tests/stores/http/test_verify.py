@@ -47,6 +47,14 @@ def test_another_range_is_damaged(found):
         _span(_part(found))
 
 
+@pytest.mark.parametrize("found", ["bytes 2-4/9", "bytes 2-4/*", "bytes 2-3/9"])
+def test_longer_body_than_its_content_range_names_is_damaged(found):
+    with pytest.raises(Damaged, match="more than the"):
+        _span(_part(found, overflow=True))
+    assert _span(_part("bytes 2-8/9", overflow=True)) == 3, "a server may send, and name, a longer range"
+    assert _span(_part("bytes 0-2/9", overflow=True), Span("k", 0, 3, "e")) == 3, "the whole object begins alike"
+
+
 def test_a_range_past_the_end_is_truncated():
     with pytest.raises(Truncated, match="4 bytes, 5 were asked for"):
         _span(_part("bytes 2-3/4"))
@@ -83,6 +91,11 @@ def test_another_end_is_damaged(found):
 def test_more_than_the_end_that_is_named_is_damaged():
     with pytest.raises(Damaged, match="more than the 2 bytes"):
         _end(_part("bytes 0-1/2"))
+
+
+def test_longer_body_than_the_end_that_was_asked_for_is_damaged():
+    with pytest.raises(Damaged, match="more than the 3 bytes"):
+        _end(_part("bytes 6-8/9", overflow=True))
 
 
 def test_a_whole_object_is_its_own_end_where_it_is_short():

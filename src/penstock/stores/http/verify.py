@@ -165,7 +165,7 @@ class Verification:
             if not named and not received:
                 raise Transient(_CUT)
             start, total = _end_of(named, size)
-            if received > total - start:
+            if response.overflow or received > total - start:
                 raise Damaged(f"the server sent more than the {total - start} bytes that it named")
             return Ending(start, total, version, received)
         if response.fault is not None:
@@ -228,7 +228,7 @@ def heeds_ranges(response: Response) -> bool | None:
 def _same_range(response: Response, start: int, stop: int) -> None:
     found = response.headers.get("content-range", "")
     # Almost every answer, at a third of the pattern's time: it is as long as was asked for.
-    if found.startswith(f"bytes {start}-{stop - 1}/"):
+    if not response.overflow and found.startswith(f"bytes {start}-{stop - 1}/"):
         return
     if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
         ignored = Unusable("this server ignores Range: objects can only be read whole")
@@ -241,6 +241,10 @@ def _same_range(response: Response, start: int, stop: int) -> None:
         raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}")
     if match[3] != "*" and int(match[3]) < stop:
         raise Truncated(f"the object has {match[3]} bytes, {stop} were asked for")
+    # A longer body than the header names may be the whole object, and begin at another byte.
+    named = int(match[2]) + 1 - start
+    if start and response.received + response.overflow > named:
+        raise Damaged(f"the server sent more than the {named} bytes that it named, {found[:_QUOTED]!r}")
 
 
 def _end_of(named: str, size: int) -> tuple[int, int]:
