@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 
 import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ConfigError, InvalidURL, MissingExtra, NotFound, UnknownScheme
+from penstock.source import Source
 from penstock.stores.fsspec.store import Fsspec
 from penstock.stores.urls import parse
 from tests.children import forked
@@ -68,6 +70,37 @@ def test_every_verb_works_and_secrets_stay_hidden(tmp_path):
     with pytest.raises(NotFound) as caught:
         ps.open(f"{root}{HUSH}/d", store=store)
     assert HUSH not in str(caught.value)
+
+
+@pytest.fixture
+def two_folders(tmp_path):
+    """Two filesystems of one URL: a file of the same size and time in each."""
+    options = []
+    for name, data in (("a", b"of a"), ("b", b"of b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_bytes(data)
+        os.utime(tmp_path / name / "x", (1000, 1000))
+        where = {"path": f"{tmp_path}/{name}", "target_protocol": "file"}
+        cache = ps.CacheOptions(path=f"{tmp_path}/cache")
+        options.append(ps.FsspecOptions(storage_options=where, cache=cache))
+    return options
+
+
+def test_cache_tells_filesystems_of_one_url_apart(two_folders):
+    for _ in range(2):
+        read = [ps.open("fsspec+dir:///x", store=each).read() for each in two_folders]
+        assert read == [b"of a", b"of b"]
+
+
+def test_address_depends_on_where_the_files_are_and_not_on_secrets():
+    def address(**options):
+        return Source(parse("fsspec+sftp:///"), ps.FsspecOptions(storage_options=options)).address("x")
+
+    here = address(host="a", username="u", client_kwargs={"endpoint_url": "c", "password": HUSH})
+    assert here == address(client_kwargs={"endpoint_url": "c", "password": "new"}, username="u", host="a", token=HUSH)
+    assert here != address(host="b", username="u", client_kwargs={"endpoint_url": "c"})
+    assert here != address(host="a", username="u", client_kwargs={"endpoint_url": "d"})
+    assert address() == address(secret=HUSH) == Source(parse("fsspec+sftp:///")).address("x")
 
 
 def test_storage_options_of_wrong_type_raise_config_error():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
+from operator import itemgetter
 from sys import maxsize
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.driver import Abilities, Conditions, Limits
 from penstock.errors import conceal
@@ -13,7 +15,7 @@ from penstock.stores.fsspec.options import FsspecOptions
 from penstock.stores.store import Opening, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
@@ -39,6 +41,8 @@ _KNOWN = (
     "box",
 )
 _LEAST_SECRET = 8  # characters, as in ``errors.conceal``
+# Arguments that only prove who reads, and may be renewed; all others may decide which files are read.
+_PROOF = re.compile(r"passw|passphrase|secret|token|credential|(^|_)key$", re.IGNORECASE).search
 
 
 class Fsspec(Store):
@@ -68,6 +72,15 @@ class Fsspec(Store):
         driver.abilities = self.abilities
         return driver, Threads()
 
+    def resolve(self, options: FsspecOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:  # noqa: ARG002
+        """Return a digest of the arguments that locate the files, without secrets, and no identity.
+
+        One URL names other files with other arguments: another host, repository or folder. A cache or a copy that knew
+        the URL alone would take two filesystems for one.
+        """
+        located = _located(options.storage_options or {})
+        return sha256(repr(located).encode("utf-8", "surrogatepass")).hexdigest() if located else None, None
+
     def bucket_fault(self, bucket: str) -> str:
         """Refuse chained filesystems, and text that cannot be a host."""
         if fault := self.key_fault(bucket):
@@ -84,6 +97,12 @@ class Fsspec(Store):
         scheme = text.partition("://")[0].lower()
         hint = f"fsspec may know it: write fsspec+{scheme}://… (pip install penstock[fsspec])"
         return hint if scheme in _KNOWN else ""
+
+
+def _located(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the arguments that may decide which files are read, in one order; so for mappings within."""
+    named = sorted([(str(name), each) for name, each in arguments.items() if not _PROOF(str(name))], key=itemgetter(0))
+    return [(name, _located(each) if isinstance(each, Mapping) else each) for name, each in named]
 
 
 def _texts(value: object) -> Iterator[str]:
