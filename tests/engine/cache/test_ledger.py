@@ -67,6 +67,31 @@ def test_a_process_that_dies_within_the_lock_has_it_counted_anew(tmp_path):
         assert (ledger.used, ledger.entries) == (1000, 1)
 
 
+def test_process_that_is_stopped_within_the_lock_keeps_no_other_waiting(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("penstock.engine.cache.ledger._PATIENCE_S", 0.1)
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    ready, go = os.pipe(), os.pipe()
+
+    def child():
+        own = cache_in(tmp_path)
+        keep(own, "b")
+        with own._disk.ledger().locked():
+            os.write(ready[1], b"1")
+            os.read(go[0], 1)
+
+    with forked(child) as status:
+        os.read(ready[0], 1)
+        assert not keep(cache, "c"), "nothing is kept meanwhile"
+        assert "holds its lock, and may be stopped" in caplog.text
+        assert held(cache, "a") == content("a")
+        with pytest.raises(TimeoutError):
+            cache.usage()
+        os.write(go[1], b"1")
+        assert status() == 0
+    assert cache.usage().entries == 2
+
+
 def test_an_exception_within_the_lock_has_it_counted_anew(tmp_path):
     ledger = _ledger(tmp_path)
     with pytest.raises(KeyboardInterrupt), ledger.locked():

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
-from errno import ENOSPC
+from errno import ENOSPC, ETIMEDOUT
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from stat import S_IWGRP, S_IWOTH
 from struct import Struct
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -36,6 +36,9 @@ _OWED = Struct("<q")
 _PAGE = 4096
 _MOST_S = 1e9
 _SWEEP_S = 5.0
+# A process that holds the lock for longer was stopped within it (a paused container, a suspended job).
+_PATIENCE_S = 5.0
+_LOOK_S = 0.001
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -106,7 +109,7 @@ class Ledger:
         self._identities = {self._lock: _identity(self._lock)}
         try:
             self._state = _State(at)
-            flock(self._lock, LOCK_EX)
+            self._take()
             try:
                 self._state.fill()
             finally:
@@ -157,14 +160,15 @@ class Ledger:
     def locked(self) -> Iterator[None]:
         """Exclude all other threads and processes; recount if a holder died or the machine has rebooted.
 
-        ``FileNotFoundError``: the directory was removed, and perhaps created again.
+        ``FileNotFoundError``: the directory was removed, and perhaps created again. ``TimeoutError``: another process
+        holds the lock for 5 s.
         """
         with self._turn:
             # The lock file was closed, or another thread found the directory removed.
             if not self._is_own(self._lock):
                 raise FileNotFoundError("the cache's directory was removed")
             try:
-                flock(self._lock, LOCK_EX)
+                self._take()
                 if not os.fstat(self._lock).st_nlink:
                     raise FileNotFoundError("the cache's directory was removed")
                 if not self._sound():
@@ -176,6 +180,19 @@ class Ledger:
             finally:
                 with suppress(OSError):
                     flock(self._lock, LOCK_UN)
+
+    def _take(self) -> None:
+        """Wait for the lock; raise ``TimeoutError`` after 5 s."""
+        until = monotonic() + _PATIENCE_S
+        while True:
+            try:
+                flock(self._lock, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                if monotonic() >= until:
+                    raise TimeoutError(ETIMEDOUT, "another process holds its lock, and may be stopped") from None
+                sleep(_LOOK_S)
+            else:
+                return
 
     def _sound(self) -> bool:
         if self._state.size() < _SIZE:  # another program has truncated it
