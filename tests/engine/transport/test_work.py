@@ -189,6 +189,27 @@ def test_interpreter_exit_waits_for_running_and_queued_work():
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "written\n", "")
 
 
+def test_interpreter_exit_leaves_a_cancelled_function_that_does_not_return():
+    script = """
+        import threading, time
+        from penstock.engine.contracts.exchange import Work
+        from penstock.engine.transport import work
+        from tests.engine.transport.calls import Once
+        work._CLOSE_S = 0.1
+        begun = threading.Event()
+        stuck = Once(Work(lambda: begun.set() or time.sleep(120)))
+        threads = work.Threads(2)
+        threads.submit([stuck])
+        begun.wait(60)
+        threads.cancel([stuck])
+        threads.submit([Once(Work(lambda: time.sleep(0.5) or print("written", flush=True)))])
+    """
+    began = time.monotonic()
+    ended = python(script)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "written\n", "")
+    assert time.monotonic() - began < 60, "the cancelled function would take twice as long"
+
+
 def test_at_the_interpreter_s_end_work_is_done_where_it_is_asked_for():
     script = """
         import atexit

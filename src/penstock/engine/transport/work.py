@@ -25,6 +25,8 @@ __all__ = ["Threads"]
 # For reads one after another: a waiting thread takes over in 20 µs, a new one in 80 µs.
 _LINGER_S: Final = 0.05
 _LOOK_S: Final = 0.001  # at the interpreter's end
+# A cancelled function may never return: NFS and foreign filesystems wait for their servers without a limit.
+_CLOSE_S: Final = 5.0
 # Factor by which the number of threads may grow while operations wait on some of them for another attempt.
 _MOST: Final = 4
 
@@ -34,11 +36,16 @@ _all: WeakSet[Threads] = WeakSet()
 class _Job:
     """An operation in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
 
-    __slots__ = ("off", "operation")
+    __slots__ = ("cancelled", "off", "operation")
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
+        self.cancelled = False
         self.off = Wakeup()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.off.set()
 
 
 class Threads:
@@ -82,25 +89,33 @@ class Threads:
         """End the operations that have not begun or wait for another attempt; let a running function finish."""
         for job in [self._jobs.get(id(operation)) for operation in operations]:
             if job is not None:
-                job.off.set()
+                job.cancel()
 
     def close(self) -> None:
         """Cancel operations that have not begun. Running operations are left to finish, then the threads end."""
         self._closed = True
         for job in list(self._jobs.values()):
-            job.off.set()
+            job.cancel()
 
     def usable(self) -> bool:
         """Return whether operations are accepted: True until ``close``."""
         return not self._closed
 
     def end(self) -> None:
-        """Finish the queued operations at the interpreter's end; later ones run on the thread that submits them."""
+        """Finish the queued operations at the interpreter's end; later ones run on the thread that submits them.
+
+        Functions that run for a cancelled operation get 5 s.
+        """
         self._ending = True
         for _ in list(self._idle):
             self._queue.put(None)
-        while self._workers:
+        until = time.monotonic() + _CLOSE_S
+        while self._workers and (time.monotonic() < until or self._wanted()):
             time.sleep(_LOOK_S)
+
+    def _wanted(self) -> bool:
+        """Return whether an operation runs or waits that was not cancelled."""
+        return any(not job.cancelled for job in list(self._jobs.values()))
 
     def _hire(self) -> None:
         """Start threads while more jobs are queued than idle threads will take."""
