@@ -203,3 +203,25 @@ def test_password_opens_protected_server_and_custom_index_page_raises_unsupporte
 def test_a_server_that_compresses_is_asked_not_to(served):
     (served.folder / "x.txt").write_bytes(b"text " * 10_000)
     assert ps.open(f"{served.roots['zipped']}x.txt").read() == b"text " * 10_000
+
+
+@pytest.mark.parametrize("span", [Span("x", 0, 1 << 20, whole=True), Span("x", 5, 1 << 20)])
+def test_read_without_a_version_never_joins_two_versions(span):
+    versions = iter([b"a", b"b", b"c"] * 10)  # the file is replaced before each request
+
+    def answer(received, send):
+        start, stop = received.within(1 << 20)
+        if received.method == "HEAD":
+            send(b"HTTP/1.1 200 .\r\ncontent-length: 1048576\r\n\r\n")
+        elif received.range is None:
+            send(reply(200, next(versions) * (1 << 20)))
+        else:
+            named = f"bytes {start}-{stop - 1}/{1 << 20}"
+            send(reply(206, next(versions) * (stop - start), content_range=named))
+        return True
+
+    with Scripted(answer) as server:
+        source, _ = open_source(server.url, ps.HTTPOptions(read=ps.ReadOptions(split_bytes=256 << 10)))
+        [data] = source.read_many([span])
+    assert len(data) == (1 << 20) - span.start
+    assert len(set(data)) == 1

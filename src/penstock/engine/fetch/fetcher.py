@@ -263,8 +263,10 @@ class Fetcher:
         except PenstockError as error:
             return self._failed(span, owner, error)
         most_bytes = self.options.split_bytes
-        if self.driver.abilities.ranges is False and span.start == 0:
-            most_bytes = size_bytes  # front to back, straight into place
+        # Without a version to pin, two answers might hold bytes of two versions; without ranges, the object comes from
+        # front to back, straight into place.
+        if not span.etag or (self.driver.abilities.ranges is False and span.start == 0):
+            most_bytes = size_bytes
         repeats = min(repeats, self._policy.attempts - 1)
         again = partial(self._again, repeats - 1) if repeats > 0 else None
         return SplitRead(self._policy, span, owner, buffer or Buffer.allocate(size_bytes), most_bytes, again)
