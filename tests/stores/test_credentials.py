@@ -255,6 +255,24 @@ def test_many_refusals_of_the_old_credentials_load_others_once(held, scripted, c
     assert scripted.loads == 3, "a later one is of the new ones"
 
 
+def test_refusals_while_new_credentials_are_loaded_are_about_the_old_ones(held, scripted, clock):
+    held.refresh_if_due()
+    scripted.entered.clear()
+    scripted.gate.clear()
+    assert not held.renew(), "the first one begins to load"
+    assert scripted.entered.wait(60)
+    assert all(held.renew() for _ in range(100))
+    names = [each.name for each in threading.enumerate()]
+    assert names.count("penstock-credentials") == 1
+    scripted.gate.set()
+    held.refresh_if_due()
+    assert (scripted.loads, held.renew()) == (2, True), "requests that were under way are refused still"
+    clock[0] += 2
+    assert not held.renew()
+    held.refresh_if_due()
+    assert not held.renew(), "new ones that are refused at once are not waited for again"
+
+
 def test_due_reports_pending_first_load_expiry_and_invalidation(held, clock):
     assert held.due()
     held.current()

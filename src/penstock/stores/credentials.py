@@ -42,6 +42,8 @@ _PAUSE_S = 15.0  # between two loads from a source that failed, or whose keys ar
 # During this time, a refusal does not discard new credentials: requests sent with the old ones are still refused one
 # after another, and each would cause another load.
 _FRESH_S = 1.0
+# New credentials that are refused this soon are wrong in another way: requests do not wait for the next ones.
+_SOON_S = 10.0
 
 
 class _State(NamedTuple, Generic[C]):
@@ -68,6 +70,8 @@ class RefreshingCredentials(Generic[C]):
         self._now = now
         self._state: _State[C] | None = None
         self._quiet_until = -math.inf
+        self._renewal: threading.Thread | None = None
+        self._helps = False  # whether the latest renewal is likely to help
         self._lock = Turn()
         _alive.add(self)
 
@@ -106,16 +110,25 @@ class RefreshingCredentials(Generic[C]):
         if self._state is not None:
             self._state = self._state._replace(due=-math.inf, expires=-math.inf)
 
-    def renew(self) -> None:
+    def renew(self) -> bool:
         """Invalidate, and load on a separate thread; a failure appears at the next use.
 
-        Within a second of the last renewal this does nothing: such a refusal is about the previous credentials.
+        Within a second of the last renewal, and while one is under way, this does nothing: such a refusal is about the
+        previous credentials, and many requests may get one at once. Return True then, unless the credentials before had
+        been renewed in vain.
         """
-        state = self._state
-        if state is not None and state.due > -math.inf and self._now() - state.renewed < _FRESH_S:
-            return
+        state, now = self._state, self._now()
+        if state is not None and state.due > -math.inf:
+            new = now - state.renewed < _FRESH_S
+        else:
+            new = self._renewal is not None and self._renewal.is_alive()
+        if new:
+            return self._helps
+        self._helps = state is None or now - state.renewed > _SOON_S
         self.invalidate()
-        threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True).start()
+        self._renewal = threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True)
+        self._renewal.start()
+        return False
 
     def _renewed(self) -> None:
         with contextlib.suppress(PenstockError):

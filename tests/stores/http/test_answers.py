@@ -62,6 +62,7 @@ class Store:
 
     def renew(self):
         self.told.append("renewed")
+        return len(self.told) > 1
 
 
 def _answers(store=None):
@@ -162,6 +163,12 @@ def test_error_table_decides_credential_renewal_and_redirect_repair(token, respo
     assert store.told == told
     repaired = type(error).retries or (3 if told else 0)
     assert error.retries == (3 if told else repaired)
+
+
+def test_expired_credentials_are_retried_until_new_ones_are_loaded():
+    answers = _answers(Store())
+    assert answers.error(_coded(400, "Expired"), "read", "k").retries == 3, "this refusal begins to load them"
+    assert answers.error(_coded(400, "Expired"), "read", "k").retries == Transient.retries
 
 
 @pytest.mark.parametrize("location", ["https://evil/k", "http://x/k"])

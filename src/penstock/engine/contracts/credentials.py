@@ -100,5 +100,8 @@ class Identity(Protocol[C_co]):
     def due(self) -> bool:
         """Return whether ``refresh_if_due`` would load, and so may block."""
 
-    def renew(self) -> None:
-        """Load new credentials in the background, because the server reports that these have expired."""
+    def renew(self) -> bool:
+        """Load new credentials in the background, because the server reports that these have expired.
+
+        Return whether the report is about older credentials: such a load is under way already, or has just ended.
+        """

@@ -346,29 +346,29 @@ class Answers:
         if unmet or (action == "replace" and refusal.meaning.missing == "object" and isinstance(error, NotFound)):
             kind, message = _UNMET.get(action, (AlreadyExists, _TAKEN))
             return refusal.instead(kind(message, url=error.url))
-        if self._repaired(refusal, response, key):
-            error.retries = _REPAIRED
+        if retries := self._repaired(refusal, response, key):
+            error.retries = retries
         return refusal
 
-    def _repaired(self, refusal: Refusal, response: Response, key: str) -> bool:
-        """Make the change that may let a retry succeed, by the row of the code table; return whether one was made."""
+    def _repaired(self, refusal: Refusal, response: Response, key: str) -> int:
+        """Make the change that may let a retry succeed, by the row of the code table; return how many retries may."""
         meaning, credentials = refusal.meaning, self._identity.current()
         if meaning.renews and refusal.coded:
-            self._identity.renew()
-            return True
+            # Loading may take seconds, longer than a few retries.
+            return Transient.retries if self._identity.renew() else _REPAIRED
         if refusal.region:
             if meaning.region:
                 # Many requests may be in flight: the first answer changes the region, and all are retried.
-                return self._store.follow_region(refusal.region)
+                return _REPAIRED if self._store.follow_region(refusal.region) else 0
         elif meaning.renews and not refusal.error.code and credentials is not None and credentials.token:
             # An answer to HEAD has no body, so it cannot say whether temporary credentials have expired.
             self._identity.renew()
-            return True
+            return _REPAIRED
         location = response.headers.get("location", "")
         followed = bool(meaning.redirect and location) and self._store.follow_redirect(key, location)
         if followed:
             refusal.error.code = MOVED
-        return followed
+        return _REPAIRED if followed else 0
 
 
 def _has_body(response: Response) -> bool:
