@@ -50,6 +50,15 @@ def test_two_calls_at_a_time_use_two_instances(tmp_path):
         assert again in (one, two)
 
 
+@pytest.mark.parametrize(("error", "kept"), [(EOFError("closed"), False), (FileNotFoundError("x"), True)])
+def test_instance_whose_connection_was_lost_is_not_used_again(tmp_path, error, kept):
+    instances = Instances(f"file://{tmp_path}/", {})
+    with pytest.raises(type(error)), instances.borrow() as (lost, _):
+        raise error
+    with instances.borrow() as (another, _):
+        assert (another is lost) is kept
+
+
 def test_an_instance_for_coroutines_serves_all():
     pytest.importorskip("aiohttp")
     instances = Instances("http://127.0.0.1:9/", {})

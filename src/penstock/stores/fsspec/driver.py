@@ -602,7 +602,10 @@ class Instances:
 
     @contextmanager
     def borrow(self) -> Iterator[tuple[Any, str]]:
-        """Yield an instance and its path of the root, which ends in ``/``."""
+        """Yield an instance and its path of the root, which ends in ``/``.
+
+        An instance that failed for a reason that may pass is not used again: FTP and SFTP clients do not reconnect.
+        """
         try:
             instance = self._free.get_nowait()
         except Empty:
@@ -610,10 +613,14 @@ class Instances:
         shared = instance[0].async_impl  # all its calls run in one loop, from any thread
         if shared:
             self._free.put(instance)
+        lost = False
         try:
             yield instance
+        except Exception as error:
+            lost = not isinstance(error, PenstockError) and issubclass(_kind(error), Transient)
+            raise
         finally:
-            if not shared:
+            if not (shared or lost):
                 self._free.put(instance)
 
     def _make(self) -> tuple[Any, str]:
