@@ -225,3 +225,33 @@ def test_read_without_a_version_never_joins_two_versions(span):
         [data] = source.read_many([span])
     assert len(data) == (1 << 20) - span.start
     assert len(set(data)) == 1
+
+
+@pytest.mark.parametrize("mode", ["immutable", "ttl", "revalidate"])
+def test_cache_tells_answers_to_other_headers_apart(tmp_path, mode):
+    def answer(received, send):
+        body = received.headers["x-set"].encode()
+        send(reply(200, body) if received.method == "GET" else reply(200, content_length="1"))
+        return True
+
+    cache = ps.CacheOptions(path=f"{tmp_path}/cache", mode=mode)
+    with Scripted(answer) as server:
+        found = [
+            ps.open(f"{server.url}/x", store=ps.HTTPOptions(headers={"X-Set": name}, cache=cache)).read()
+            for name in ("a", "b", "a", "b")
+        ]
+    assert found == [b"a", b"b", b"a", b"b"]
+
+
+def test_address_of_a_file_depends_on_headers_and_user_and_not_on_secrets():
+    def address(**options):
+        return open_source("https://host/x", ps.HTTPOptions(**options))[0].address("x")
+
+    assert address() == address(token="one") == address(headers={"X-Api-Key": "k"})
+    assert address(headers={"X-Set": "a"}) == address(headers={"x-set": "a", "Cookie": "c"}) != address()
+    assert address(headers={"X-Set": "a"}) != address(headers={"X-Set": "b"})
+    assert (
+        address(username="u", password="p")
+        == address(username="u", password="q")
+        != address(username="v", password="p")
+    )

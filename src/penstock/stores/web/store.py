@@ -37,6 +37,7 @@ _TELLING = re.compile(r"authorization|cookie|key|token|secret|password|signature
 class _Settings:
     ca_file: str | None
     proxy: str | None = field(repr=False)  # may hold a password
+    asks: str = ""  # digest of what may select other bytes at the same URL
 
 
 class Web(Store):
@@ -62,7 +63,15 @@ class Web(Store):
 
     def resolve(self, options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
         """Return settings, and a digest of the netrc file if it is used."""
-        settings = _Settings(ca_file(options.transport, environ), options.transport.proxy)
+        # With other headers or for another user, a URL may name other bytes, which a cache must not mix up. Secrets are
+        # left out: they are renewed.
+        headers = {name.lower(): value for name, value in (options.headers or {}).items() if not _TELLING(name)}
+        asks = sha256(repr((options.username, sorted(headers.items()))).encode()).hexdigest()
+        settings = _Settings(
+            ca_file(options.transport, environ),
+            options.transport.proxy,
+            asks if headers or options.username is not None else "",
+        )
         return settings, digest(environ) if options.netrc else None
 
     def bucket_fault(self, bucket: str) -> str:
