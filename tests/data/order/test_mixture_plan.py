@@ -3,6 +3,7 @@
 import json
 import random
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from penstock.data.order.lanes import Lanes
 from penstock.data.order.mixture import MixedSource, Stage
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import FullShuffle
+from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor
 from penstock.data.order.weights import steps_of
 from penstock.errors import StateMismatch, Unusable
@@ -141,6 +143,22 @@ def test_the_same_new_weights_loaded_again_go_on_in_their_stage():
     for again in (go_on(plan, later, 1, new_weights=new), go_on(plan_of(new), later, 1)):
         assert again[0].stage == changed.stage
         assert delivered(*again, 1) == whole[4:]
+
+
+@pytest.mark.parametrize("options", [{}, {"epoch_samples": None, "ends": "once"}])
+@pytest.mark.parametrize("tail", ["short", "pad"])
+@pytest.mark.parametrize("change", ["weights", "global batch"])
+def test_an_epoch_whose_weights_changed_ends_with_repeats_of_what_came_since(options, tail, change):
+    before = replace(plan_of({"a": 1, "b": 1}, batch=2, **options), tail=tail)
+    state = before.state(Cursor(0, before.total - 3), 4, CATALOG)
+    plan, new_weights = (before, {"a": 1, "b": 2}) if change == "weights" else (replace(before, batch=3), None)
+    plan, cursor = go_on(plan, state, 4, new_weights=new_weights)
+    every = [index for batch in delivered(plan, cursor, 4) for index in batch]
+    repeats = {int(index) for index in every if isinstance(index, Repeat)}
+    fresh = [index for index in every if not isinstance(index, Repeat)]
+    assert len(fresh) == plan.total - cursor.position
+    assert repeats
+    assert repeats <= set(fresh)
 
 
 def test_a_state_of_64_sources_and_a_thousand_million_samples_is_below_4_kilobytes():

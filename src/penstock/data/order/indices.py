@@ -29,6 +29,7 @@ def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[
     """Yield each batch's sample indices, with repeats as ``Repeat``; lazily, some batches ahead, in O(1) memory."""
     partition, lanes = plan.batches(cursor, place), plan.lanes(cursor, place.world)
     source, indices = iter(partition), plan.indices(cursor, place.world)
+    first = plan.first(cursor.epoch)
     at_once = _FIRST
     while chunk := list(islice(source, max(1, at_once // plan.batch))):
         at_once = _AT_ONCE
@@ -37,8 +38,10 @@ def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[
         ends = np.cumsum(sizes)
         positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
         positions = _dealt(partition, lanes, positions) if lanes > 1 else positions
-        samples: list[int] = indices(positions % plan.total).tolist()
-        for at in np.flatnonzero(positions >= plan.total).tolist():
+        past = np.flatnonzero(positions >= plan.total)
+        positions[past] = first + (positions[past] - plan.total) % (plan.total - first)
+        samples: list[int] = indices(positions).tolist()
+        for at in past.tolist():
             samples[at] = Repeat(samples[at])
         for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
             yield samples[end - size : end]

@@ -100,6 +100,11 @@ class MixturePlan(SamplingPlan):
         """Return the function from positions of the cursor's epoch to samples."""
         return self.draws(self.batch * world, self.lanes(cursor, world)).lookup(cursor.epoch)
 
+    def first(self, epoch: int) -> int:
+        """Return the first position of an epoch that this plan knows: that of the stage, if that begins within it."""
+        stage = self.order.stage
+        return stage.position if epoch == stage.epoch else 0
+
     def lanes(self, cursor: Cursor, world: int) -> int:
         """Return the number of lanes, which a run keeps: sources are in the middle of their epochs at any time."""
         if not isinstance(self.order, LaneOrder):

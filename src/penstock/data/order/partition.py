@@ -63,7 +63,8 @@ class Partition:
       than ranks, each rank still has one position: those past the end are repeats.
     - ``"pad"``: it is filled up to G with repeats.
 
-    A position p at or past ``total`` is a repeat of p modulo ``total``: repeats are the first samples of the epoch.
+    Positions from ``total`` on are repeats of the first samples of the epoch; of a mixture whose weights have changed
+    within the epoch, of the first samples since then.
 
     Takes O(1) memory, and can be iterated any number of times.
 

@@ -102,6 +102,10 @@ class SamplingPlan:
             return known[0]
         return next((lanes for lanes in known if self.shared(lanes, world)), world)
 
+    def first(self, epoch: int) -> int:  # noqa: ARG002  for mixtures
+        """Return the first position of an epoch that this plan knows: repeats begin there."""
+        return 0
+
     def check_lanes(self, cursor: Cursor, world: int) -> None:
         """Raise ``Unusable`` if a run begins with lanes that the order requires and ``world`` ranks cannot share."""
         asked = self.order.lanes if isinstance(self.order, LaneOrder) else None
