@@ -251,6 +251,10 @@ def test_subclass_and_its_slice_read_themselves(parts, expected):
             "the order is one over all samples",
         ),
         (
+            lambda parts: ps.concat(parts[0], ps.IterableDataset(parts[2].catalog, place=ps.Place(1, 4))),
+            r"dataset 1 has place=Place\(rank=1, world=4.*pass it to concat",
+        ),
+        (
             lambda parts: ps.DataLoader(ps.concat(ps.IterableDataset(parts[2].catalog)), 4, shuffle=True),
             "has its own shuffle",
         ),
@@ -259,6 +263,12 @@ def test_subclass_and_its_slice_read_themselves(parts, expected):
 def test_misuse_is_refused(parts, make, match):
     with pytest.raises(Unusable, match=match):
         make(parts)
+
+
+def test_place_of_the_parts_may_be_that_of_the_whole(parts):
+    place = ps.Place(1, 4)
+    part = ps.IterableDataset(parts[2].catalog, transform=whole, place=place)
+    assert sum(1 for _ in ps.concat(part, part, place=place)) == -(-(2 * FILES - 1) // 4)
 
 
 @given(

@@ -425,6 +425,13 @@ class TestRefusals:
             with pytest.raises(Unusable, match=words):
                 ps.Mix(wrong)
 
+    def test_place_of_a_source(self, places):
+        place = ps.Place(0, 4)
+        mix = ps.Mix({"files": ps.IterableDataset.from_prefix(places["files"], transform=name, place=place)})
+        with pytest.raises(Unusable, match=r"source 'files' has place=Place\(rank=0, world=4.*loader of the mixture"):
+            ps.DataLoader(mix, 2)
+        assert sum(map(len, ps.DataLoader(mix, 2, collate_fn=list, place=place))) == -(-SIZES["files"] // 4)
+
     def test_iteration_without_batches(self, sources):
         with pytest.raises(Unusable, match="a Mix is read in batches"):
             iter(ps.Mix(sources))

@@ -135,6 +135,10 @@ class Resumable:
             warnings.warn(why, stacklevel=2)
         self._iterations.epochs.resume(cursor)
 
+    def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
+        """Refuse another place than the one that was given: see ``Iterations.check_replaced``."""
+        self._iterations.check_replaced(place, data, remedy)
+
     def coming(self) -> Cursor:
         """Return the cursor at which the next iteration will begin."""
         return self._iterations.epochs.next()

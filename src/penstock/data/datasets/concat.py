@@ -317,9 +317,12 @@ def concat(
             raise Unusable("shuffle, seed and place of map-style datasets are the loader's: ps.DataLoader(dataset, …)")
         joined: ConcatMap = kind(parts)
         return joined
-    for each in datasets:
-        if isinstance(each, (IterableDataset, ConcatIterable)) and not isinstance(each._order, CatalogOrder):  # noqa: SLF001
+    for number, each in enumerate(datasets):
+        if not isinstance(each, (IterableDataset, ConcatIterable)):
+            continue
+        if not isinstance(each._order, CatalogOrder):  # noqa: SLF001
             raise Unusable("the order is one over all samples: ps.concat(…, shuffle=True), and datasets without one")
+        each._iterations.check_replaced(place, f"dataset {number}", "pass it to concat: ps.concat(…, place=…)")  # noqa: SLF001
     return ConcatIterable(parts, shuffle=shuffle, seed=seed, place=place)
 
 

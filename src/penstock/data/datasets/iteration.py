@@ -174,6 +174,16 @@ class Iterations:
         self.epochs = Epochs()
         self.begun: Cursor | None = None
 
+    def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
+        """Refuse ``place``, which is about to replace the place of ``data``, if ``data`` was given another one.
+
+        Raises:
+            Unusable: The ranks would read other parts than those that the user asked for.
+
+        """
+        if self._place is not None and self._place != place:
+            raise Unusable(f"{data} has place={self._place!r}, which has no effect here: {remedy}")
+
     def rank(self) -> Place:
         """Return this process's rank and the number of ranks; in a loader's worker, those of its parent process."""
         if self._found is not None and self._found[0] == rank_pid():

@@ -228,6 +228,8 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
         """
         prepared = self._batched(batch_size, shuffle=shuffle, seed=seed, place=place)
+        for name, each in zip(self.sources, prepared, strict=True):
+            each.check_replaced(place, f"source {name!r}", "pass it to the loader of the mixture, as place=")
         order = self._mixture(prepared)
         plan = MixturePlan(samples=order.samples, batch=batch_size, order=order, seed=seed, tail=tail)
         dataset = MixedDataset(self.sources, [each.dataset for each in prepared], order, self._on_error)
