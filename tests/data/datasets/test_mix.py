@@ -449,6 +449,13 @@ class TestRefusals:
         with pytest.raises(Unusable, match=r"new_weights= changes the weights of a ps\.Mix"):
             loader.load_state_dict(loader.state_dict(), new_weights=WEIGHTS)
 
+    @pytest.mark.parametrize("ends", ["once", "longest"])
+    def test_new_weights_that_change_later_where_ends_gives_the_length_of_an_epoch(self, sources, ends):
+        loader = loader_of(sources, mix={"ends": ends})
+        schedule = ps.Schedule([(0, WEIGHTS), (16, WEIGHTS | {"files": 0})], linear=False)
+        with pytest.raises(Unusable, match=r"a ps\.Schedule is for a mixture with epoch_samples="):
+            loader.load_state_dict(loader.state_dict(), new_weights=schedule)
+
     def test_states_of_other_kinds(self, sources):
         loader = loader_of(sources)
         state = loader.state_dict()

@@ -12,8 +12,8 @@ from penstock.data.order.draws import Draws
 from penstock.data.order.mixture import MixtureSpec, Stage
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.sampling import Cursor, SamplingPlan
-from penstock.data.order.weights import steps_of
-from penstock.errors import Bug, StateMismatch
+from penstock.data.order.weights import Schedule, steps_of
+from penstock.errors import Bug, StateMismatch, Unusable
 
 if TYPE_CHECKING:
     from penstock.data.order.protocol import Lookup
@@ -163,13 +163,11 @@ class MixturePlan(SamplingPlan):
         Raises:
             StateMismatch: A source has other samples, the weights or sources differ without ``new_weights``, or the
                 state is not valid.
-            Unusable: ``new_weights`` are not valid weights for the sources.
+            Unusable: ``new_weights`` are not valid weights for the sources, or are a schedule and the mixture has no
+                ``epoch_samples``.
 
         """
-        plan = self
-        if new_weights is not None and new_weights is not True:
-            names = [source.name for source in self.order.sources]
-            plan = replace(self, order=replace(self.order, steps=steps_of(new_weights, names)))
+        plan = self if new_weights is None or new_weights is True else self._weighted(new_weights)
         if not isinstance(state, Mapping):
             return plan, state
         if not isinstance(state.get("mixture"), Mapping):
@@ -206,6 +204,16 @@ class MixturePlan(SamplingPlan):
             # Sources were compared one by one.
             state = {**state, "catalog": catalog, "samples": self.total}
         return super().resume(state, world, catalog, **allowed)
+
+    def _weighted(self, weights: object) -> MixturePlan:
+        """Return the same plan with other weights."""
+        if isinstance(weights, Schedule) and not self.order.epoch_samples:
+            raise Unusable(
+                "new_weights= must be a mapping: a ps.Schedule is for a mixture with epoch_samples=, whose epochs have "
+                "the same length whatever the weights are"
+            )
+        steps = steps_of(weights, [source.name for source in self.order.sources])
+        return replace(self, order=replace(self.order, steps=steps))
 
     def _at(self, stage: Stage) -> MixturePlan:
         return replace(self, order=self.order.begun(stage))
