@@ -7,10 +7,11 @@ import warnings
 from itertools import chain, islice
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import penstock as ps
-from penstock.errors import StateMismatch, Unusable
+from penstock.errors import Cancelled, StateMismatch, Unusable
 from tests.data.datasets.transforms import number, numbered
 
 with warnings.catch_warnings():
@@ -127,6 +128,25 @@ def test_batches_tell_their_state_wherever_they_know_it(catalog):
     assert batches.state_dict() == batches.state_at(0, epoch=2)
     batches.set_epoch(7)
     assert batches.state_dict() == batches.state_at(0, epoch=7)
+
+
+def test_an_interrupted_epoch_has_not_ended(catalog):
+    pressed = iter([False] * 8 + [True] + [False] * COUNT)
+
+    def interrupted(sample):
+        if next(pressed):
+            raise KeyboardInterrupt
+        return number(sample)
+
+    dataset = ps.IterableDataset.from_catalog(catalog, transform=interrupted, shuffle=True, seed=3)
+    batches, before = dataset.batched(BATCH), []
+    iterator = iter(batches)
+    with pytest.raises(KeyboardInterrupt):
+        before += map(torch.Tensor.tolist, iterator)
+    with pytest.raises(Cancelled, match=r"load_state_dict\(state_dict\(\)\)"):
+        next(iterator)
+    batches.load_state_dict(batches.state_dict())
+    assert before + listed(batches) == listed(streamed(catalog).batched(BATCH))
 
 
 def test_batches_that_workers_read_do_not_make_up_a_state(catalog):

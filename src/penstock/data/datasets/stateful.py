@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.errors import StateMismatch
+from penstock.errors import Cancelled, StateMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from penstock.values import Place
 
 __all__ = ["Progress", "StatefulIterator", "elastic_state"]
+
+_INTERRUPTED = (
+    "the iteration was interrupted: to go on after its last item, call load_state_dict(state_dict()) and iterate anew"
+)
 
 
 class _Source(Protocol):
@@ -71,6 +75,7 @@ class StatefulIterator(Iterator[Any]):
 
         Raises:
             Exception: Making the item failed. Each later call raises the same error, and the state does not change.
+            Cancelled: An earlier call was interrupted, as by Ctrl-C.
 
         """
         if self._failure is not None:
@@ -84,8 +89,9 @@ class StatefulIterator(Iterator[Any]):
         except StopIteration:
             progress.ended = True
             raise
-        except Exception as error:
-            self._failure = error
+        except BaseException as error:
+            # After Ctrl-C, too, the generator would report the end, and the state would be that of the next epoch.
+            self._failure = error if isinstance(error, Exception) else Cancelled(_INTERRUPTED)
             raise
         progress.delivered += 1
         return item
