@@ -59,8 +59,18 @@ def test_state_at_uses_the_latest_iteration_or_the_given_epoch(catalog):
     assert (of.state_at(2)["epoch"], of.state_at(2)["position"]) == (1, 16)
     assert (of.state_at(1, epoch=7)["epoch"], of.state_at(1, epoch=7)["position"]) == (7, 8)
     assert of.state_at(8)["position"] == of.state_at(10**9)["position"] == COUNT
-    with pytest.raises(Unusable):
-        of.state_at(-1)
+    for wrong in (-1, 2.5, True, "2"):
+        with pytest.raises(Unusable, match="number of received batches must be"):
+            of.state_at(wrong)
+    with pytest.raises(Unusable, match="an epoch must be a whole number"):
+        of.state_at(1, epoch=0.5)
+
+
+@pytest.mark.parametrize("name", ["allow_new_global_batch", "allow_rereads"])
+def test_a_text_allows_nothing(catalog, name):
+    of = batches(catalog)
+    with pytest.raises(Unusable, match=f"{name} must be True or False"):
+        of.load_state_dict(of.state_at(1), **{name: "no"})
 
 
 def test_after_a_resume_batches_count_from_there(catalog):

@@ -35,7 +35,7 @@ from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor, SamplingPlan
 from penstock.errors import StateMismatch, Unusable, kind_of
-from penstock.values import Place, whole
+from penstock.values import Place, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -99,7 +99,8 @@ class Resumable:
         that epoch. The first call computes the catalog's digest, at about 0.1 µs per object.
         """
         latest = self._iterations.epochs.latest()
-        return self.state(latest if epoch is None else latest._replace(epoch=epoch, position=0), batches)
+        begun = latest if epoch is None else latest._replace(epoch=whole(epoch, "an epoch"), position=0)
+        return self.state(begun, batches)
 
     def load_state_dict(
         self,
@@ -130,7 +131,7 @@ class Resumable:
 
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
-        cursor = self._cursor(state, new_weights, **allowed)
+        cursor = self._cursor(state, new_weights, **{name: switch(each, name) for name, each in allowed.items()})
         if why := self.plan.rereads(cursor, self._iterations.rank().world):
             warnings.warn(why, stacklevel=2)
         self._iterations.epochs.resume(cursor)

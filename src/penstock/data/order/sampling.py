@@ -177,9 +177,8 @@ class SamplingPlan:
 
     def after(self, cursor: Cursor, batches: int, world: int) -> Cursor:
         """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
-        if batches < 0:
-            raise Unusable(f"the number of received batches must be 0 or more, got {batches}")
-        position = min(self.total, cursor.position + batches * self.batch * world)
+        received = whole(batches, "the number of received batches", 0)
+        position = min(self.total, cursor.position + received * self.batch * world)
         return Cursor(cursor.epoch, position, self.lanes(cursor, world), cursor.stage)
 
     def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
