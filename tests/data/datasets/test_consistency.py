@@ -11,6 +11,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
@@ -212,6 +213,7 @@ def test_a_store_that_is_gone_is_unreachable(tcp):
 
 LOADER = {"batch_size": 4, "shuffle": True, "seed": 3, "tail": "short"}
 BLOCKS = ps.BlockShuffle(block_samples=10)
+LANES = ps.Lanes(block_samples=10, lanes=np.int64(4))
 
 
 def _loader(count=40, **options):
@@ -237,6 +239,7 @@ DIFFERENT = {  # what makes batches, which arguments of rank 1 differ, and what 
         "rank 1 has shuffle=False, seed=None, rank 0 has shuffle=True, seed=3:",
     ),
     "another order": (_loader, {"shuffle": BLOCKS}, f"rank 1 has shuffle={BLOCKS.identity}, rank 0 has shuffle=True:"),
+    "lanes": (_loader, {"shuffle": LANES}, f"rank 1 has lanes=4, shuffle={LANES.identity}, rank 0 has lanes=None,"),
     "batch size": (_loader, {"batch_size": 5}, "rank 1 has batch_size=5, rank 0 has batch_size=4:"),
     "tail": (_loader, {"tail": "drop"}, "rank 1 has tail=drop, rank 0 has tail=short:"),
     "a sampler": (_sampler, {"seed": 4}, "rank 1 has seed=4, rank 0 has seed=3:"),

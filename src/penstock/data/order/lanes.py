@@ -84,8 +84,11 @@ class Lanes:
         object.__setattr__(self, "block_samples", blocks.samples)
         object.__setattr__(self, "window_blocks", blocks.window)
         object.__setattr__(self, "block_bytes", blocks.size_bytes or None)
-        if self.lanes is not None and whole(self.lanes, "lanes", 1) > MOST_LANES:
-            raise Unusable(f"lanes must be at most {MOST_LANES}, got {self.lanes}")
+        if self.lanes is not None:
+            # Python's integer: ranks compare it as JSON.
+            object.__setattr__(self, "lanes", whole(self.lanes, "lanes", 1))
+            if self.lanes > MOST_LANES:
+                raise Unusable(f"lanes must be at most {MOST_LANES}, got {self.lanes}")
         text = f"{sizes_text(blocks)}, window {blocks.window}" if self.shuffle else "in order"
         object.__setattr__(self, "identity", f"lanes 2: {text}")
 
