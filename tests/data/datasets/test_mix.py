@@ -85,6 +85,7 @@ def test_without_weights_each_sample_comes_once_an_epoch(sources):
         ({"temperature": 1}, SIZES),
         ({"temperature": 0, "epoch_samples": 60}, {"objects": 20, "shards": 20, "files": 20}),
         ({"repeats": {"files": 2}}, {"objects": 40, "shards": 30, "files": 50}),
+        ({"repeats": {"objects": 0, "shards": 0, "files": 0.01}}, {"files": 1}),
         (
             {"weights": {"objects": 2, "shards": 1, "files": 1}, "ends": "shortest"},
             {"objects": 40, "shards": 20, "files": 20},

@@ -286,7 +286,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         }
         repeats = self._given["repeats"]
         if repeats is not None:
-            arguments["epoch_samples"] = self._epoch_samples or round(sum(by_repeats(repeats, sizes).values()))
+            arguments["epoch_samples"] = self._epoch_samples or max(1, round(sum(by_repeats(repeats, sizes).values())))
         lanes = {source.order.lanes for source in sources if isinstance(source.order, LaneOrder)}
         if not lanes:
             return Mixture(**arguments)
