@@ -108,6 +108,18 @@ def test_identities_tell_arguments_and_classes_apart():
     assert len({order.identity for order in orders}) == len(orders)
 
 
+def test_equal_shares_are_the_same_order_however_the_weights_are_written():
+    given = (
+        {"a": 2, "b": 1, "c": 1},
+        {"a": 0.5, "b": 0.25, "c": 0.25},
+        dict(zip("abc", np.float64([4, 2, 2]), strict=True)),
+    )
+    first, *others = (fitted(each) for each in given)
+    for other in others:
+        assert other.identity == first.identity
+        assert epoch_of(other, 1).tolist() == epoch_of(first, 1).tolist()
+
+
 def test_a_class_without_samples_needs_no_weight():
     order = ps.WeightedShuffle({"a": 1, "c": 3}).fitted(np.array([0, 0, 2]), NAMES)
     assert set(epoch_of(order, samples=3).tolist()) <= {0, 1, 2}

@@ -134,8 +134,10 @@ class WeightedShuffle:
         else:
             weights = by_temperature(self.temperature or 0, sizes)
         # Refuses weights that lack a class, or are no numbers.
-        steps_of(weights, [*sizes], "class")
+        [step] = steps_of(weights, [*sizes], "class")
         order = replace(self, weights=weights, temperature=None)
+        # Fractions, of which the identity is the same however numbers are written: 1, 1.0, NumPy's.
+        object.__setattr__(order, "weights", dict(zip(sizes, step.weights, strict=True)))
         members = np.argsort(classes, kind="stable")
         small = len(classes) < 1 << 32
         object.__setattr__(order, "_members", members.astype(np.uint32) if small else members)
