@@ -1,5 +1,8 @@
 """Draws of a mixture: at any batch, the first draws of each source have come, each once, and shares are exact."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.data.order.draws import Draws
 from penstock.data.order.mixture import MixedSource, Stage
 from penstock.data.order.mixture_plan import Mixture
-from penstock.data.order.orders import FullShuffle
+from penstock.data.order.orders import CatalogOrder, FullShuffle
 from penstock.data.order.weights import steps_of
 from penstock.errors import Unusable
 from tests.amounts import examples
@@ -44,6 +47,21 @@ def test_before_each_batch_the_counts_are_those_of_what_was_delivered(made, unit
             counted = np.bincount(sources[:position], minlength=len(before))
             assert draws.at(epoch, position) == tuple((counted + (0 if mixture.once else before)).tolist())
         before += np.bincount(sources, minlength=len(before))
+
+
+def test_threads_share_the_draws_of_a_source_of_few_samples():
+    sources = tuple(MixedSource(name, size, size, CatalogOrder(), 3, "") for name, size in (("a", 1000), ("b", 1)))
+    order = Mixture(sources=sources, steps=steps_of({"a": 1, "b": 1}, ["a", "b"]), epoch_samples=100_000)
+    look, every = Draws(order, 16, 1, 0).lookup(0), np.arange(order.total).reshape(-1, 400)
+    expected = Draws(order, 16, 1, 0).lookup(0)(every.ravel()).reshape(every.shape)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = [*threads.map(look, [*every] * 4)]
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert all((some == other).all() for some, other in zip(found, [*expected] * 4, strict=True))
 
 
 @given(made=mixtures(), units=st.integers(1, 12), seed=st.integers(0, 9))

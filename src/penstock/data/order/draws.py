@@ -417,13 +417,15 @@ class _Inner:
         return found
 
     def _of(self, epoch: int) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-        if epoch not in self._lookups:
-            while len(self._lookups) >= _KEPT:
-                # Another thread may have removed it.
-                self._lookups.pop(next(iter(self._lookups)), None)
+        found = self._lookups.get(epoch)
+        if found is None:
             source = self._source
-            self._lookups[epoch] = _checked(self._order.epoch(source.samples, source.seed, epoch), source)
-        return self._lookups[epoch]
+            found = _checked(self._order.epoch(source.samples, source.seed, epoch), source)
+            # Another thread may change these, too: list() and pop() are each done at once.
+            for old in [*self._lookups][: 1 - _KEPT]:
+                self._lookups.pop(old, None)
+            self._lookups[epoch] = found
+        return found
 
 
 def _checked(lookup: Lookup, source: MixedSource) -> Lookup:
