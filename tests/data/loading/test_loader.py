@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import threading
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -36,6 +37,13 @@ def sevenless(sample: ps.Sample) -> int:
 
 def deadly(sample: ps.Sample) -> int:
     if number(sample) == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return int(sample.data[:])
+
+
+def deadly_once(marker, sample: ps.Sample) -> int:
+    if number(sample) == 20 and not marker.exists():
+        marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return int(sample.data[:])
 
@@ -295,6 +303,17 @@ def test_a_worker_that_is_killed_is_an_error_and_no_hang(folder, persistent):
     rest = load(folder, 4, shuffle=False)
     rest.load_state_dict(loader.state_dict())
     assert sum(got + list(rest), []) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_loader_goes_on_with_other_workers_after_one_was_killed(folder, tmp_path, persistent):
+    transform = partial(deadly_once, tmp_path / "killed")
+    loader = load(folder, 4, transform=transform, num_workers=2, persistent_workers=persistent)
+    got = []
+    with pytest.raises(RuntimeError, match=r"worker .*(killed|exited)"):
+        got.extend(loader)
+    loader.load_state_dict(loader.state_dict())
+    assert got + list(loader) == list(load(folder, 4))
 
 
 def test_the_workers_end_with_an_error_even_where_the_error_is_kept(folder):

@@ -287,6 +287,7 @@ class DataLoader:
             clear_frames(error.__traceback__)
             if hint := ended_worker(error, workers.multiprocessing_context):
                 error.add_note(hint)
+                self._renew_workers()
             raise
         finally:
             del received
@@ -410,8 +411,13 @@ class DataLoader:
         stage = self._batches.plan.stage
         self._batches.load_state_dict(state, new_weights=new_weights, **allowed)
         self._began = None
-        if self._workers is not None and stage != self._batches.plan.stage:
+        if stage != self._batches.plan.stage:
             # Persistent workers have the weights of before.
+            self._renew_workers()
+
+    def _renew_workers(self) -> None:
+        """Let the next iteration start other workers, also where they are persistent."""
+        if self._workers is not None:
             self._workers._iterator = None  # noqa: SLF001  torch has no public way to end them
 
 
