@@ -38,7 +38,7 @@ _MOST_S = 1e9
 _SWEEP_S = 5.0
 # A process that holds the lock for longer was stopped within it (a paused container, a suspended job).
 _PATIENCE_S = 5.0
-_LOOK_S = 0.001
+_LOOK_S = 0.0001
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
