@@ -127,8 +127,11 @@ def _words(pid: int) -> str:
 
 
 def _main(folder: str, nodes: int) -> None:
+    from ray._common.utils import get_default_ray_temp_dir
     from ray.cluster_utils import Cluster
 
+    # Ray writes the address of a cluster there, too, and fails where no other cluster has made the folder.
+    Path(get_default_ray_temp_dir()).mkdir(parents=True, exist_ok=True)  # type: ignore[no-untyped-call]
     # A dead node is noticed in a second; Ray's own 15 s would be most of a test.
     soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 4}
     given = {"object_store_memory": _OBJECTS_BYTES, "include_dashboard": False}
