@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Selection",
+    "check_recursive",
     "destination",
     "elsewhere",
     "left_out",
@@ -92,8 +93,7 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
     Takes one or two requests.
 
     Raises:
-        Unusable: ``url`` is a tree, without ``recursive``; with it, both an object and a tree, or a glob without
-            ``**``.
+        Unusable: ``url`` is a tree, without ``recursive``; or both an object and a tree, with ``recursive``.
         NotFound: Nothing has this name, and it has no wildcards.
 
     """
@@ -104,16 +104,28 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
         return tree
     meta = _head(source, key)
     if meta is None and not set(_WILD).isdisjoint(key):
-        # A shell would match directories, too, and -r take what lies below them: here they would be left out.
-        if recursive and "**" not in key:
-            advice = "leave out -r, write ** where it has to cross a /, or end a tree's own name with /"
-            raise Unusable(f"-r takes trees, and a glob matches objects: {advice}", url=source.url(key))
         return Selection(source, _glob(source, key))
     if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
         return _the_one(tree, meta, recursive=recursive)
     if meta is None:
         raise NotFound(f"nothing there{elsewhere(source.root)}", url=source.url(key))
     return Selection(source, Origin(source.root, key, "object"), meta)
+
+
+def check_recursive(selected: Selection) -> None:
+    """Refuse a glob without ``**`` for a command with ``-r``: it would leave out trees.
+
+    A shell would match directories, too, and ``-r`` take what lies below them.
+
+    Raises:
+        Unusable: The selection is such a glob.
+
+    """
+    origin = selected.origin
+    if origin.kind == "glob" and "**" not in origin.glob:
+        advice = "leave out -r, write ** where it has to cross a /, or end a tree's own name with /"
+        url = selected.source.url(f"{origin.prefix}{origin.glob}")
+        raise Unusable(f"-r takes trees, and a glob matches objects: {advice}", url=url)
 
 
 def select_objects(url: str, store: StoreOptions | str) -> Selection:

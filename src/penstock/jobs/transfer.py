@@ -16,7 +16,7 @@ from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree,
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import check, plan
 from penstock.jobs.pool import run_jobs, suitable
-from penstock.jobs.selection import destination, left_out, local, require, select
+from penstock.jobs.selection import check_recursive, destination, left_out, local, require, select
 from penstock.progress import bar
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str
             require(url, store, Delete)
         check_links(urls, store)
     selections = [select(url, store, recursive=how.recursive) for url in urls]
+    if how.recursive:
+        for each in selections:
+            check_recursive(each)
     if how.move:
         for each in selections:
             check_tree(each, "copy it (cp -r) and then empty it (rm -r --whole-bucket), if you mean it")

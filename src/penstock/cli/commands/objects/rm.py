@@ -19,7 +19,7 @@ from penstock.errors import Cancelled, NotFound, PenstockError, Unusable, printa
 from penstock.jobs import steps
 from penstock.jobs.guard import check_tree, clock_beside, link
 from penstock.jobs.pool import run_jobs
-from penstock.jobs.selection import local, require, select
+from penstock.jobs.selection import check_recursive, local, require, select
 from penstock.progress import tally
 from penstock.source import Source, open_source
 from penstock.values import ObjectMeta, Upload
@@ -97,6 +97,8 @@ def rm(
         require(url, store, Delete)
     selections = [link(url, store) or select(url, store, recursive=how.recursive) for url in urls]
     for each in selections:
+        if how.recursive:
+            check_recursive(each)
         check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=how.whole_bucket)
     found = [(each.source, each.entries()) for each in selections]
     victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
