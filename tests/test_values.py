@@ -55,9 +55,11 @@ def test_unknown_keywords_are_refused_with_the_nearest_one():
         check_keywords({"sample": 1}, Keywords, "ps.pack")
 
 
-@pytest.mark.parametrize(("given", "meant"), [(True, True), (0, False), (np.True_, True), (np.zeros((), bool), False)])
-def test_a_switch_may_be_of_python_or_numpy(given, meant):
-    assert switch(given, "overwrite") is meant
+@pytest.mark.parametrize(
+    ("given", "expected"), [(True, True), (0, False), (np.True_, True), (np.zeros((), bool), False)]
+)
+def test_a_switch_may_be_of_python_or_numpy(given, expected):
+    assert switch(given, "overwrite") is expected
 
 
 @pytest.mark.parametrize("given", ["no", "", None, 2, 0.5, [], np.ones(2, bool)])

@@ -131,5 +131,7 @@ def test_a_state_that_is_not_a_dict_cannot_be_read_into_one(tmp_path):
     run.save(1, Counter("ab"))
     assert run.restore(into={"a": 0}) == {"a": 1}
     run.save(2, [1, 2])
-    with pytest.raises(Unusable, match="got a list"):
+    with pytest.raises(Unusable, match="a dict, got a list"):
         run.restore(into={"a": 0})
+    with pytest.raises(Unusable, match=r"into must be a dict .*, got a .*Linear"):
+        run.restore(into=torch.nn.Linear(1, 1))

@@ -89,7 +89,7 @@ def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     broken["rows"] = [0, object()] if distributed.get_rank() == 1 else None
     with pytest.raises(Unusable, match=r"state\['rows'\]\[1\] is a builtins.object") as raised:
         run.save(4, broken)
-    assert raised.value.__notes__ == ["on rank 1, of what all 2 were to save"]
+    assert raised.value.__notes__ == ["on rank 1, while all 2 saved or loaded a checkpoint"]
     second, good = distributed.get_rank() == 1, state(4)
     for given, options, message in (
         (good, {"metric": [0.5, 1] if second else 0.5}, "metric must be one number"),
@@ -99,7 +99,7 @@ def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     ):
         with pytest.raises((Unusable, ValueError), match=message) as raised:
             run.save(4, given, **options)
-        assert raised.value.__notes__ == ["on rank 1, of what all 2 were to save"]
+        assert raised.value.__notes__ == ["on rank 1, while all 2 saved or loaded a checkpoint"]
     with pytest.raises(Unusable, match="async_save"):
         AsyncCheckpointer(run)
     stages(ps.CheckpointManager(f"{sys.argv[2]}-stages").across(distributed.group.WORLD))
@@ -116,6 +116,9 @@ def stages(run: ps.CheckpointManager) -> None:
     assert repr(into) == repr({"model": {f"layer{rank}": torch.full((2,), float(rank))}})
     with pytest.raises(Unusable, match=r"such as 'model\.layer1', which would be lost"):
         run.restore(into={"model": {"layer0": torch.zeros(2)}})
+    with pytest.raises(Unusable, match="pass into=") as raised:
+        run.restore(into=None if rank else into)
+    assert raised.value.__notes__ == ["on rank 1, while all 2 saved or loaded a checkpoint"]
 
 
 def superseded(run: ps.CheckpointManager) -> None:

@@ -40,7 +40,7 @@ class AsyncCheckpointer:
         staging_bytes: Largest state that is copied; a larger one is refused. Default: no limit.
 
     Raises:
-        Unusable: ``manager`` is not a manager, or saves across ranks; or ``staging_bytes`` is no number of bytes.
+        Unusable: ``manager`` is not a manager, or saves across ranks; or ``staging_bytes`` is not a number of bytes.
 
     Example:
         >>> run = ps.CheckpointManager("s3://bucket/background/")
@@ -90,7 +90,7 @@ class AsyncCheckpointer:
 
         Raises:
             Unusable: The state has more bytes than ``staging_bytes``, or contains more than weights; or the step or
-                the metric is no number.
+                the metric is not a number.
             PenstockError: The previous save failed; this one was not started.
 
         """

@@ -51,12 +51,18 @@ class _Decoding:
     def __init__(self, of: Stateful, at: str) -> None:
         self._of = of
         self._at = at
+        # Taken once: it may copy the state, or gather it from all ranks.
+        self._state = of.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        return self._of.state_dict()
+        return self._state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._of.load_state_dict(decoded(state, self._at))
+
+
+def _stateful(into: Mapping[str, Any]) -> dict[str, _Decoding]:
+    return {key: _Decoding(each, f"state[{key!r:.80}]") for key, each in into.items() if isinstance(each, Stateful)}
 
 
 class _Planner(DefaultLoadPlanner):
@@ -154,7 +160,7 @@ class Ranks:
         failed = [rank for rank, failure in enumerate(failures) if failure is not None]
         if failed:
             failure: Exception = error or failures[failed[0]]
-            failure.add_note(f"on rank {failed[0]}, of what all {self.size} were to save")
+            failure.add_note(f"on rank {failed[0]}, while all {self.size} saved or loaded a checkpoint")
             raise failure
         return result
 
@@ -206,9 +212,7 @@ class Ranks:
         error is returned in its place.
         """
         mine = str(self.rank if self.rank < saved_by else 0)
-        whole = {
-            key: _Decoding(each, f"state[{key!r:.80}]") for key, each in into.items() if isinstance(each, Stateful)
-        }
+        whole = self.everywhere(lambda: _stateful(into))
         everything = {**into, **whole, _OWN: {mine: b""}}
         planner = _Planner(self._names({**into, **{key: each.state_dict() for key, each in whole.items()}}))
         self._together(lambda: load(everything, storage_reader=reader, planner=planner, **self._how()))
@@ -223,7 +227,7 @@ class Ranks:
 
     def _names(self, state: dict[str, Any]) -> set[str]:
         """Return the flattened names of all ranks' states."""
-        names = [set(flatten_state_dict(state)[0])]
+        names = [self.everywhere(lambda: set(flatten_state_dict(state)[0]))]
         if self._group is not None:
             names *= self.size
             distributed.all_gather_object(names, names[0], group=self._group)

@@ -186,14 +186,19 @@ class Restore:
         from penstock.checkpoint.run.ranks import Ranks
 
         url, saved_by = f"{self.url}{step_name(found.step)}/", found.manifest.content.get("ranks")
-        if into is None:
-            raise Unusable("several ranks saved this checkpoint: pass into=, the state to read it into", url=url)
         if not isinstance(saved_by, int):
             raise CheckpointError("CheckpointManager did not save this checkpoint", url=url)
         ranks = self.ranks or Ranks(None)
+        state = ranks.everywhere(lambda: _given(into, url))
         reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
-        own = ranks.load(reader, into, saved_by, weights_only=weights_only)
-        return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": into}
+        own = ranks.load(reader, state, saved_by, weights_only=weights_only)
+        return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": state}
+
+
+def _given(into: dict[str, Any] | None, url: str) -> dict[str, Any]:
+    if into is None:
+        raise Unusable("several ranks saved this checkpoint: pass into=, the state to read it into", url=url)
+    return into
 
 
 def filled(into: dict[str, Any], state: object) -> dict[str, Any]:

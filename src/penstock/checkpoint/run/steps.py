@@ -303,6 +303,8 @@ class CheckpointManager:
 
         """
         switch(weights_only, "weights_only")
+        if not isinstance(into, dict | None):
+            raise Unusable(f'into must be a dict such as {{"model": model.state_dict()}}, got {kind_of(into)}')
         with operation("restore", str, self._url):
             chosen, found = self._restore(self._ranks).state(
                 step, into, map_location=map_location, weights_only=weights_only
@@ -425,7 +427,7 @@ class Retention:
     mode: Literal["min", "max"] = "min"
 
     def __post_init__(self) -> None:
-        """Raise ``Unusable`` for a rule that is no whole number or would delete everything, and for an unknown mode."""
+        """Raise ``Unusable`` unless each rule is a whole number of at least 1, and the mode is known."""
         for name in ("last", "every", "best"):
             if (number := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole(number, f"keep_{name}", 1))

@@ -209,8 +209,8 @@ class MixturePlan(SamplingPlan):
         """Return the same plan with other weights."""
         if isinstance(weights, Schedule) and not self.order.epoch_samples:
             raise Unusable(
-                "new_weights= must be a mapping: a ps.Schedule is for a mixture with epoch_samples=, whose epochs have "
-                "the same length whatever the weights are"
+                "new_weights= must be a mapping: a ps.Schedule is for a mixture with epoch_samples=, whose epochs "
+                "have the same length with all weights"
             )
         steps = steps_of(weights, [source.name for source in self.order.sources])
         return replace(self, order=replace(self.order, steps=steps))

@@ -94,7 +94,7 @@ def _transfer(urls: list[str], dest: str, how: How, store: Store) -> None:
         raise Unusable("'-' is not a file: penstock cat writes to standard output; write ./- for a file of that name")
     if dest in ("/dev/stdout", "/dev/stderr"):
         # Where output goes to a file, this link of the whole machine would be replaced by the copy.
-        raise Unusable(f"{dest} is no place for a copy: penstock cat writes to standard output")
+        raise Unusable(f"cannot copy to {dest}: penstock cat writes to standard output")
     report = Report(how.verb, as_json=how.json)
     with report, closing(transfer(urls, dest, how, store)) as outcomes:
         for outcome in outcomes:
