@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -40,9 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
     results["sections"] = [tabulate(section, range(min(options.rounds, section.rounds))) for section in sections]
     results["conditions"] = _conditions(chosen, loads, options) if chosen else []
     output.mkdir(parents=True, exist_ok=True)
-    (output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    plots = [] if options.quick or not chosen else _plot(output)
-    (output / "RESULTS.md").write_text(report.render(results, plots))
+    (output / "results.json").write_text(report.encode(results))
+    (output / "RESULTS.md").write_text(report.render(results))
     print(f"\n{output / 'RESULTS.md'}", flush=True)
 
 
@@ -125,16 +122,6 @@ def _bytes(needed: list[Load], place: int) -> int:
     """Return what lies in the folder during a condition: loads that it or one after it needs, and what is written."""
     there = {load for load in needed[: place + 1] if load in needed[place:]}
     return needed[place].size + sum(load.size * max(load.count, len(load.layouts)) for load in there)
-
-
-def _plot(output: Path) -> list[str]:
-    folder = output / "plots"
-    folder.mkdir(exist_ok=True)
-    for stale in folder.glob("*.svg"):  # another run's, perhaps of conditions that this one left out
-        stale.unlink()
-    command = [python("matplotlib"), str(_HERE / "plots.py"), str(output / "results.json"), str(folder)]
-    subprocess.run(command, check=True)
-    return sorted(f"plots/{path.name}" for path in folder.glob("*.svg"))
 
 
 if __name__ == "__main__":

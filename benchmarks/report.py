@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bars import BARS, REASONS, cpu_by_floor, first, rate_by_theirs
 from benchmarks.rows import Numbers, Row, Table, Values, by_script, ratio, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-__all__ = ["render"]
+__all__ = ["encode", "render"]
 
 
-def render(results: dict[str, Any], plots: Sequence[str]) -> str:
+def render(results: dict[str, Any]) -> str:
     """Return RESULTS.md for what ``results.json`` holds."""
     parts = [
         _head(results),
@@ -21,9 +23,13 @@ def render(results: dict[str, Any], plots: Sequence[str]) -> str:
         *(_plain(section) for section in results["sections"]),
         _bars(results["conditions"], results["sections"]),
     ]
-    if plots:
-        parts.append("\n".join(["## Plots", "", *(f"![]({path})" for path in plots)]))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def encode(results: dict[str, Any]) -> str:
+    """Return ``results.json``: a line for each round of a row, so that a new run is a readable difference."""
+    text = json.dumps(results, indent=1)
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda inner: re.sub(r"\n\s*", " ", inner[0]), text) + "\n"
 
 
 def _head(results: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,11 @@ def main() -> int:
     landing = _landing(texts["index.md"], listed)
     pictures = {target: (pages.ROOT / path).read_text("utf-8") for path, target in pages.pictures().items()}
     pictures["benchmark.svg"] = plot.benchmark()
+    for page in [each for each in texts if each.endswith("RESULTS.md")]:
+        folder = posixpath.dirname(page)
+        drawn = {f"plots/{name}.svg": picture for name, picture in plot.conditions(folder).items()}
+        texts[page] += "\n## Plots\n\n" + "\n".join(f"![]({path})" for path in drawn) + "\n"
+        pictures |= {f"{folder}/{path}": picture for path, picture in drawn.items()}
     _stage(texts | made | pictures | {"index.md": landing}, {page for each in listed.values() for page in each})
     html = SITE / VERSION
     shutil.rmtree(html, ignore_errors=True)

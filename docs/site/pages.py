@@ -17,7 +17,7 @@ FENCED = re.compile(r"(^ *```.*?^ *```[ \t]*$)", re.MULTILINE | re.DOTALL)
 OTHERS = ("*.md", "benchmarks/**/RESULTS.md", "design/*.md")
 PROGRAMS = {".py": "python", ".sh": "bash"}
 TEXTS = {**PROGRAMS, ".txt": "text", ".toml": "toml", ".yml": "yaml", "": "text"}
-PICTURES = ("docs/pictures/*.svg", "benchmarks/**/*.svg")
+PICTURES = ("docs/pictures/*.svg",)
 EXAMPLES = "examples/index.md"
 
 

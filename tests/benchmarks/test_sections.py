@@ -38,7 +38,7 @@ def test_the_order_is_measured_alone_and_without_a_server(tmp_path):
 def test_report_shows_the_median_and_the_missed_bar():
     rows = [{"name": "10,000 samples", "rounds": [{"sample_us": us, "first_s": 0.5, "beyond_mib": 1} for us in (1, 5)]}]
     section = {"name": "order", "title": "t", "columns": ORDER.columns, "rows": rows}
-    report = render({**ABOUT, "conditions": [], "sections": [section]}, [])
+    report = render({**ABOUT, "conditions": [], "sections": [section]})
     assert "\n## order: t\n\n| | µs/sample | first batch, s | peak RSS MiB beyond numpy |\n" in report
     assert "| 10,000 samples | 3 (1 - 5) | 0.5 (0.5 - 0.5) | 1 (1 - 1) |" in report
     assert "| order: 10,000 samples, time per sample | ≤ 2 µs | 3 (1 - 5) | **missed** by 50% |" in report

@@ -126,10 +126,9 @@ def test_a_report_compares_round_by_round_with_the_connector_as_documented():
     }
     machine = {"cpu": "c", "cores": 1, "memory_gib": 1, "system": "s", "load": 0}
     about = {"command": "", "date": "", "commit": "", "machine": machine, "versions": {}, "rounds": 3, "quick": False}
-    report = render({**about, "conditions": [condition], "sections": []}, ["plots/small.svg"])
+    report = render({**about, "conditions": [condition], "sections": []})
     assert "| small: CPU per object beside the floor's, map | ≤ 2.5 x | 2 (2 - 2) | met |" in report
     assert "| small: objects/s beside s3torchconnector's, map | ≥ 6 x | 6 (5 - 7) | met |" in report
-    assert "![](plots/small.svg)" in report
 
 
 @pytest.mark.usefixtures("_nginx")

@@ -1,18 +1,19 @@
 """Public names and signatures of the libraries that ``penstock.compat`` stands in for, read from their source.
 
-``python tests/compat/originals.py SITE_PACKAGES`` writes ``originals.json`` beside this file. The libraries are not
+``python tests/compat/originals.py SITE_PACKAGES`` writes ``originals.json.gz`` beside this file. The libraries are not
 imported, so their own dependencies are not needed: ``pip install --no-deps`` is enough.
 """
 
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).with_name("originals.json")
+FILE = Path(__file__).with_name("originals.json.gz")
 # Distribution and version -> package; its drop-in has the same name.
 LIBRARIES = {
     ("s3torchconnector", "1.5.0"): "s3torchconnector",
@@ -158,7 +159,8 @@ def main(site: str) -> None:
             sys.exit(f"{distribution} {version} is not installed in {site}")
         names = Package(Path(site) / package).public()
         found[package] = {"distribution": distribution, "version": version, "modules": names}
-    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    # Without a time, so that the same libraries give the same bytes.
+    FILE.write_bytes(gzip.compress(json.dumps(found, ensure_ascii=False).encode(), mtime=0))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import importlib
 import inspect
 import json
@@ -18,7 +19,7 @@ import pytest
 from penstock.errors import Unsupported
 from tests.compat.originals import FILE, LIBRARIES
 
-ORIGINALS: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
+ORIGINALS: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
 MANUAL = Path(__file__).parents[2] / "docs" / "migrate.md"
 MISSING = object()
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
