@@ -30,7 +30,7 @@ def benchmark() -> str:
     found = {each["name"]: each["rows"] for each in results["conditions"]}
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axis, (name, title) in zip(figure.subplots(1, len(CONDITIONS)), CONDITIONS.items(), strict=True):
-        _bars(axis, f"{title}: objects/s", found[name], lambda each: each["objects"] / each["wall_s"])
+        _bars(axis, f"{title}\nobjects/s", found[name], lambda each: each["objects"] / each["wall_s"])
     circumstances = f"{results['date'][:10]}, commit {results['commit']}, two cores shared with the server"
     figure.supxlabel(circumstances, fontsize=8)
     return _svg(figure)
