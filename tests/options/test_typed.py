@@ -134,7 +134,7 @@ def test_option_parts_are_separate_tables():
 
 def test_literal_secrets_are_those_in_the_file_itself():
     values = {"secret_key": "hush", "access_key": "${ID}", "session_token": {"file": "x"}, "region": "eu"}
-    found = literal_secrets(ps.S3Options, {name: Value(raw, "") for name, raw in values.items()})
+    found = literal_secrets(ps.S3Options, {f"options.{name}": Value(raw, "") for name, raw in values.items()})
     assert found == ["secret_key"]
     assert "endpoint" in own_names(ps.S3Options)
     assert "retry" not in own_names(ps.S3Options)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.errors import ConfigError, kind_of
 from penstock.options import CacheOptions
 from penstock.options.private import given
-from penstock.options.table import PARTS, Value, meant
+from penstock.options.table import PART_KINDS, PARTS, Value, meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,14 +36,17 @@ __all__ = [
     "expand",
     "expanded",
     "literal_secrets",
+    "local_path",
     "overlaid",
     "own_names",
     "read_secret",
     "typed",
+    "typed_store",
     "with_cache",
 ]
 
 K = TypeVar("K")
+S = TypeVar("S", bound="StoreOptions")
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIZE = re.compile(r"([0-9]+)\s*([KMGT]i?B?)", re.IGNORECASE)
@@ -80,6 +83,28 @@ def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: o
         origin = next(iter(values.values())).origin if values else ""
         where = next((each.origin for name, each in values.items() if name in error.message), origin)
         raise ConfigError(f"{where}: {error.message}" if where else error.message) from None
+
+
+def typed_store(kind: type[S], values: Mapping[str, Value], lookup: Lookup) -> S:
+    """Return options of a store's class from a profile's values by ``table.key``: its ``options``, and its parts.
+
+    Parts without a value keep the class's defaults. The path of a cache starts at its file. Raises as ``typed`` does.
+    """
+    tables: dict[str, dict[str, Value]] = {}
+    for key, value in values.items():
+        table, _, name = key.partition(".")
+        tables.setdefault(table, {})[name] = value
+    parts: dict[str, Any] = {
+        part: typed(each, tables[part], lookup) for part, each in PART_KINDS.items() if part in tables
+    }
+    if (place := values.get("cache.path")) is not None:
+        parts["cache"] = replace(parts["cache"], path=local_path(parts["cache"].path, place))
+    return typed(kind, tables.get("options", {}), lookup, **parts)
+
+
+def local_path(path: str, value: Value) -> str:
+    """Return a local path from a file, relative to that file."""
+    return os.path.join(value.folder, os.path.expanduser(path))  # noqa: PTH111, PTH118  pathlib drops slashes
 
 
 def _meant(name: str, known: list[str]) -> str:
@@ -229,11 +254,10 @@ def _named(kind: str) -> str:
 
 
 def literal_secrets(kind: type, values: Mapping[str, Value]) -> list[str]:
-    """Return the names of secret options whose values are in the file itself, not in a variable or another file."""
-    secret = {each.name for each in fields(kind) if not each.repr}
-    return [
-        name for name, each in values.items() if name in secret and isinstance(each.raw, str) and "${" not in each.raw
-    ]
+    """Return the secret options of a table that stand in the file itself, not in a variable or another file."""
+    secret = {f"options.{each.name}" for each in fields(kind) if not each.repr}
+    literal = [key for key, each in values.items() if isinstance(each.raw, str) and "${" not in each.raw]
+    return [key.partition(".")[2] for key in literal if key in secret]
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -313,8 +337,6 @@ def overlaid(under: K, over: K) -> K:
     names = frozenset((*given(under), *values))
     return replace(under, **(values | parts | {"_given": names}))  # type: ignore[type-var]
 
-
-S = TypeVar("S", bound="StoreOptions")
 
 CACHE_VARIABLE = "PENSTOCK_CACHE"  # without it, only options name a cache
 # Variable -> option of ``CacheOptions``.

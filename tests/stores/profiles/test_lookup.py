@@ -6,7 +6,8 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.profiles import lookup
-from penstock.stores.profiles.lookup import bad_name, load
+from penstock.stores.profiles.build import bad_name
+from penstock.stores.profiles.lookup import load
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from penstock.errors import PenstockError, discreet
 from penstock.options.private import given, hidden
 from penstock.options.table import PARTS
 from penstock.options.typed import CACHE_VARIABLES, UNSET, cache_options
+from penstock.stores.profiles.build import PENSTOCK, Profile, build_profile
 from penstock.stores.profiles.files import candidates, config_files, read_file
-from penstock.stores.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
+from penstock.stores.profiles.lookup import load, tables_of
 from penstock.stores.profiles.multistorage import translations
 from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Route
@@ -202,7 +203,7 @@ def place_of(table: Table, environ: Mapping[str, str] = os.environ) -> tuple[str
         ConfigError: The profile is invalid.
 
     """
-    found = built(table.name, [table], environ.get)
+    found = build_profile(table.name, [table], environ.get)
     open_named(found.sinks)
     return (f"{found.store.schemes[0]}://" if found.target is None else found.target.url), found.options
 
@@ -241,7 +242,7 @@ def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ
     problems = []
     for name in names:
         try:
-            built(name, tables_of(name, files), lambda variable: environ.get(variable) or None)
+            build_profile(name, tables_of(name, files), lambda variable: environ.get(variable) or None)
         except PenstockError as error:
             problems.append(Problem(name, str(error), error.code == UNSET))
     return len(names), problems
@@ -254,7 +255,7 @@ def _check_msc(path: str, environ: Mapping[str, str]) -> tuple[int, list[Problem
         try:
             profile = made()
             problems += [Problem(name, f"{profile.origin}: {key} is not used", note=True) for key in profile.notes]
-            built(name, [replace(profile, notes=())], lambda variable: environ.get(variable) or None)
+            build_profile(name, [replace(profile, notes=())], lambda variable: environ.get(variable) or None)
         except PenstockError as error:
             problems.append(Problem(name, str(error), error.code == UNSET))
     return len(found), problems

@@ -27,7 +27,8 @@ from penstock.engine.listing.listing import Entries
 from penstock.engine.support import supports
 from penstock.errors import ConfigError, PenstockError, alias
 from penstock.options import StoreOptions
-from penstock.stores.profiles.lookup import MSC, PENSTOCK, Profile, bad_name, load
+from penstock.stores.profiles.build import MSC, PENSTOCK, Profile, bad_name
+from penstock.stores.profiles.lookup import load
 from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Opening, Route, Store
 from penstock.stores.urls import Location

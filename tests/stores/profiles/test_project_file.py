@@ -9,7 +9,8 @@ import penstock as ps
 from penstock import options
 from penstock.errors import ConfigError
 from penstock.options.table import PART_KINDS, PARTS, Value
-from penstock.stores.profiles.lookup import MAY, check_options, check_tables, load
+from penstock.stores.profiles.lookup import load
+from penstock.stores.profiles.project_file import MAY, check_options, check_tables
 from tests.options.kinds import KINDS
 
 

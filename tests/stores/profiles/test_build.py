@@ -5,7 +5,7 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.observe.environment import _KINDS
 from penstock.options.table import Value
-from penstock.stores.profiles.lookup import WORDS, named_sinks
+from penstock.stores.profiles.build import WORDS, named_sinks
 from penstock.stores.profiles.sinks import NamedSinks
 
 
