@@ -488,7 +488,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             by: Dimensions whose indices have statistics of their own: ``"level"``.
             part: A share of the chunks, as ``(rank, ranks)``: ``first.merge(second, …)`` puts shares together.
             save: A file for the result, written every 30 seconds, and at the end or an error. If it exists, what it has
-                is not read again.
+                is not read again, unless one of its chunks was written anew since: then everything is. The versions are
+                listed, or looked up one by one where the store does not list.
             threads: Threads that decode.
             progress: Whether to show progress: see ``ps.copy``; default: on terminals.
 
@@ -497,6 +498,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         Raises:
             Unusable: An argument is invalid, values are no real numbers, or the file is of other data.
+            DatasetChanged: With ``save``, values were written while they were read.
             PenstockError: A chunk could not be read.
 
         Example:

@@ -234,10 +234,12 @@ class ForeignObjects(OwnObjects):
 
     Attributes:
         name: The name of the store, for errors.
+        snapshot: The version of all objects, of a store that has snapshots and is not written to; empty for others.
 
     """
 
     name: str = ""
+    snapshot: str = ""
 
     def url(self, key: str) -> str:
         """Return the name of the store and the key, joined by a colon."""
@@ -254,8 +256,10 @@ def foreign_objects(store: Any) -> ForeignObjects:  # noqa: ANN401  a store of z
     layer = _Layer(store, kind)
     source, _ = open_source(f"memory://zarr-{uuid4().hex}/")  # all its reads go to the layer
     # Of Icechunk: values of another snapshot are other values, also for a file of statistics.
-    snapshot = getattr(getattr(store, "session", None), "snapshot_id", "")
-    return ForeignObjects(source.through(layer), name=f"{kind}({snapshot})" if snapshot else kind)
+    session = getattr(store, "session", None)
+    snapshot = getattr(session, "snapshot_id", "")
+    name = f"{kind}({snapshot})" if snapshot else kind
+    return ForeignObjects(source.through(layer), name=name, snapshot=snapshot * getattr(session, "read_only", False))
 
 
 class _Layer:

@@ -253,6 +253,12 @@ class Chunks:
             span = None if index is None else chunk_span(layout, place, *index)
         return None if span is None else self.parts[number].objects.find(span)
 
+    def object_of(self, chunk: int) -> tuple[str, Span | bytes | None]:
+        """Return the URL and the location of the object of a chunk, or of the whole shard; see ``span``."""
+        number, layout, place = self._at(chunk)
+        key, objects = layout.object_key(place), self.parts[number].objects
+        return objects.url(key), objects.find(Span(key))
+
     def decode(self, chunk: int, read: ReadOperation | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
         """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
 
@@ -408,6 +414,11 @@ class ZarrContents:
     def source(self) -> Source:
         """Store of all arrays, or a source that reads from several stores."""
         return joined(self._stores)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Stores of the arrays, by number."""
+        return self._stores.sources
 
     @property
     def root(self) -> str:

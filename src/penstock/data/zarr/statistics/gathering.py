@@ -18,6 +18,7 @@ from penstock.data.zarr.chunks.contents import ShardIndexes, box_of
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments, moments_of
 from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
+from penstock.data.zarr.statistics.versions import check_versions, versions_of
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import NotFound, Unusable
 from penstock.progress import bar
@@ -25,7 +26,7 @@ from penstock.values import whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.chunks.contents import ZarrContents
     from penstock.data.zarr.chunks.pool import Limits, MemoryPool
+    from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
@@ -149,7 +151,7 @@ def gathered(
     jobs = [_job(contents, numbers, by) for numbers in groups]
     chunks = np.concatenate([_chunks(contents, job) for job in jobs])
     chunks = chunks[len(chunks) * part[0] // part[1] : len(chunks) * (part[0] + 1) // part[1]]
-    read = _digest(contents, jobs, by)
+    read, versions = _digest(contents, jobs, by), None if save is None else versions_of(contents, chunks)
     moments = [Moments.empty([len(job.used[axis]) for axis in job.kept]) for job in jobs]
     arrays = {
         number: ArrayStatistics(tuple(dims_of(contents.arrays[job.number].layout)[axis] for axis in job.kept), each)
@@ -161,9 +163,12 @@ def gathered(
 
     def state(done: int) -> ZarrStatistics:
         some = [(name, arrays[number]) for number, name in enumerate(names)]
-        return ZarrStatistics(dict(some[:count]), dict(some[count:]), read, part, (done, len(chunks)))
+        of = "" if versions is None else hashlib.sha256(versions[:done].tobytes()).hexdigest()[:32]
+        return ZarrStatistics(dict(some[:count]), dict(some[count:]), read, part, (done, len(chunks)), of)
 
-    done = _continued(state(0), save, [(arrays[number], name, number < count) for number, name in enumerate(names)])
+    done = begun = _continued(
+        state, save, [(arrays[number], name, number < count) for number, name in enumerate(names)]
+    )
     saved, counted = monotonic(), True
     try:
         reading = _read(contents, jobs, chunks[done:], limits, whole(threads, "threads", 1))
@@ -182,6 +187,8 @@ def gathered(
         if save is not None and counted:
             state(done).save(save)
     contents.verify()
+    if versions is not None and done > begun:
+        check_versions(contents, chunks, versions)
     return state(done)
 
 
@@ -196,17 +203,25 @@ def _share(part: object) -> tuple[int, int]:
 
 
 def _continued(
-    empty: ZarrStatistics, save: str | os.PathLike[str] | None, arrays: Iterable[tuple[ArrayStatistics, str, bool]]
+    state: Callable[[int], ZarrStatistics],
+    save: str | os.PathLike[str] | None,
+    arrays: Iterable[tuple[ArrayStatistics, str, bool]],
 ) -> int:
-    """Add the moments of a saved state; return the number of chunks that it has."""
+    """Add the moments of a saved state; return the number of chunks that it has: 0 if one was written anew since."""
     if save is None:
         return 0
     try:
         found = ZarrStatistics.load(save)
     except NotFound:
         return 0
-    if (found.read, found.part, found.chunks[1]) != (empty.read, empty.part, empty.chunks[1]):
-        raise Unusable("the file has statistics of other arrays, elements, dimensions or parts", url=str(save))
+    now = state(found.chunks[0])
+    if (found.read, found.part, found.chunks[1]) != (now.read, now.part, now.chunks[1]):
+        raise Unusable(
+            "the file has statistics of other arrays, elements, dimensions or parts: delete it, or save to another",
+            url=str(save),
+        )
+    if not now.versions or found.versions != now.versions:
+        return 0
     added = set()
     for array, name, is_sample in arrays:
         if id(array.moments) not in added:
@@ -247,14 +262,20 @@ def _chunks(contents: ZarrContents, job: _Job) -> NDArray[np.int64]:
 
 
 def _digest(contents: ZarrContents, jobs: Sequence[_Job], by: Sequence[str]) -> str:
-    """Return the digest of what is read: arrays by URL, their chunks, elements and decoding, and kept dimensions."""
+    """Return the digest of what is read: arrays by URL, their documents, elements and decoding, and kept dimensions."""
     found: list[Any] = [[*by]]
     for job in jobs:
         array = contents.arrays[job.number]
         used = hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in job.used)).hexdigest()
-        parts = [[*part.where, repr(part.meaning), part.layout.chunks] for part in array.parts]
+        parts = [[*part.where, repr(part.meaning), _telling(part.layout)] for part in array.parts]
         found.append([parts, array.layout.shape, str(array.decoded.dtype), used])
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
+
+
+def _telling(layout: Layout) -> str:
+    """Return the document of an array, without attributes: its chunks, codecs, and the value of missing chunks."""
+    document = {name: value for name, value in layout.document.items() if name != "attributes"}
+    return json.dumps(document, sort_keys=True, default=str)
 
 
 def _read(
