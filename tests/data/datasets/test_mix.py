@@ -118,6 +118,23 @@ def test_incomplete_last_batches_are_as_for_other_data(sources, tail):
     check_restarts(lambda: loader_of(sources, mix=mix, tail=tail))
 
 
+def test_dropped_batches_leave_no_sample_out_of_a_source(sources):
+    loader = loader_of(sources, 16, mix={"epoch_samples": 30}, tail="drop")
+    came = collections.Counter(itertools.chain.from_iterable(itertools.chain.from_iterable(loader for _ in range(20))))
+    for source, size in SIZES.items():
+        own = [count for (name, _), count in came.items() if name == source]
+        assert sum(own) == 320 * WEIGHTS[source] // 8
+        assert len(own) == size
+        assert max(own) - min(own) <= 1
+
+
+def test_a_schedule_counts_the_samples_that_were_delivered(sources):
+    alone = [dict.fromkeys(SIZES, 0) | {name: 1} for name in ("objects", "files")]
+    mix = {"weights": ps.Schedule([(0, alone[0]), (48, alone[0]), (48, alone[1])]), "epoch_samples": 30}
+    loader = loader_of(sources, 16, mix=mix, tail="drop")
+    assert [{*counted([batch])} for _ in range(5) for batch in loader] == [{"objects"}] * 3 + [{"files"}] * 2
+
+
 @pytest.mark.parametrize("shuffle", [True, False, ps.Lanes(), ps.BlockShuffle(4, 2)])
 @pytest.mark.parametrize("arguments", [{}, {"batches": "random"}, {"batches": "one-source"}, {"weights": None}])
 def test_a_mixture_resumes_after_any_batch(sources, shuffle, arguments):

@@ -64,6 +64,21 @@ def test_threads_share_the_draws_of_a_source_of_few_samples():
     assert all((some == other).all() for some, other in zip(found, [*expected] * 4, strict=True))
 
 
+@given(made=mixtures(), batch=st.integers(1, 64), seed=st.integers(0, 9), epoch=st.integers(0, 3))
+@settings(max_examples=examples(80), deadline=None)
+def test_dropped_batches_take_no_draw_of_a_source(made, batch, seed, epoch):
+    mixture, lanes = made
+    if mixture.once:
+        return
+    draws = Draws(mixture, batch * lanes, lanes, seed, drop=True)
+    kept = mixture.total - mixture.total % (batch * lanes)
+    found = [draws.lookup(number)(np.arange(kept)) for number in range(EPOCHS)]
+    assert_first_draws(mixture, lanes, np.concatenate(found))
+    assert draws.delivered(epoch, kept) == (epoch + 1) * kept
+    counts = np.bincount(source_of(mixture, np.concatenate(found)), minlength=len(mixture.sources))
+    assert draws.at(EPOCHS - 1, kept) == draws.at(EPOCHS, 0) == tuple(counts.tolist())
+
+
 @given(made=mixtures(), units=st.integers(1, 12), seed=st.integers(0, 9))
 @settings(max_examples=examples(80), deadline=None)
 def test_every_source_goes_through_its_own_order(made, units, seed):

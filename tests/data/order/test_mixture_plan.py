@@ -36,9 +36,10 @@ def source(name, lanes=1, size=None, digest=None):
 def plan_of(shares, batch=8, kind=Mixture, width=1, **options):
     """Return the plan of a mixture with these weights, by name."""
     sources = tuple(source(name, width) for name in shares)
-    options = {"epoch_samples": 100} | options
+    options = {"epoch_samples": 100, "tail": "short"} | options
+    tail = options.pop("tail")
     order = kind(sources=sources, steps=steps_of(shares, [*shares]), **options)
-    return MixturePlan(samples=order.samples, batch=batch, order=order, seed=3)
+    return MixturePlan(samples=order.samples, batch=batch, order=order, seed=3, tail=tail)
 
 
 def delivered(plan, cursor, world, batches=None, workers=1):
@@ -64,9 +65,9 @@ def test_a_run_goes_on_with_what_it_would_have_delivered(made, seed, data):
     order, lanes = made
     world = data.draw(st.sampled_from([each for each in (1, 2, 4) if lanes % each == 0]))
     batch = lanes // world * data.draw(st.integers(1, 6))
-    plan = MixturePlan(samples=order.samples, batch=batch, order=order, seed=seed)
-    if lanes > 1:
-        plan = MixturePlan(samples=order.samples, batch=batch, order=order.with_lanes(lanes), seed=seed)
+    order = order.with_lanes(lanes) if lanes > 1 else order
+    tail = data.draw(st.sampled_from(["short", "pad", "drop"]))
+    plan = MixturePlan(samples=order.samples, batch=batch, order=order, seed=seed, tail=tail)
     epoch = data.draw(st.integers(0, 2))
     whole = delivered(plan, Cursor(epoch, lanes=lanes if lanes > 1 else 0), world)
     taken = data.draw(st.integers(0, len(whole)))
@@ -89,7 +90,7 @@ def test_ten_changes_of_ranks_batches_weights_and_sources_lose_and_repeat_no_dra
     given, state, world, batch = {"a": 3, "b": 1}, None, 1, 4 * draw.randrange(1, 4)
     seen = defaultdict(list)
     for _ in range(11):
-        plan = plan_of(given, batch, kind, lanes, **options)
+        plan = plan_of(given, batch, kind, lanes, tail=draw.choice(["short", "drop"]), **options)
         cursor = Cursor(lanes=lanes if lanes > 1 else 0)
         if state is not None:
             plan, cursor = go_on(plan, state, world, new_weights=True)
@@ -110,6 +111,26 @@ def test_ten_changes_of_ranks_batches_weights_and_sources_lose_and_repeat_no_dra
         given = {name: draw.randrange(1, 6) for name in names}
         world = draw.choice([each for each in (1, 2, 4) if lanes % each == 0 or lanes == 1])
         batch = 4 * draw.randrange(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("tails", "samples"), [(("drop", "short"), 72 + 6 + 60), (("short", "drop"), 90 + 72), (("drop", "drop"), 72 + 48)]
+)
+def test_another_tail_goes_on_with_the_next_draws_of_every_source(tails, samples):
+    seen, state = defaultdict(list), None
+    for tail in tails:
+        plan, cursor = plan_of({"a": 3, "b": 1}, 8, epoch_samples=30, tail=tail), Cursor()
+        if state is not None:
+            plan, cursor = go_on(plan, state, 1)
+        for _ in range(3):
+            batches = delivered(plan, cursor, 1)
+            for batch in batches:
+                note(seen, plan.order, batch)
+            state = plan.state(plan.after(cursor, len(batches), 1), 1, CATALOG)
+            cursor = Cursor(cursor.epoch + 1, 0, 0, cursor.stage)
+    assert sum(map(len, seen.values())) == samples
+    for name, own in seen.items():
+        assert sorted(own) == sorted(endless(source(name), 1, len(own)))
 
 
 def note(seen, order, samples):

@@ -72,7 +72,8 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
     across stops, other numbers of ranks and workers, and changed weights.
 
     An epoch of a mixture is a number of samples: see ``ends``. The sources go on from one epoch to the next, except
-    with ``ends="once"``.
+    with ``ends="once"``. With ``tail="drop"`` an epoch ends with its last complete global batch, and the sources go on
+    from there: what is dropped is no part of the run, except with ``ends="once"``, which drops it until the next epoch.
 
     To change the weights of a run, load its state with ``new_weights=``. Sources may be added and removed that way,
     too: give the ``Mix`` the new sources, and pass ``new_weights=True``. Those that stay go on where they were.
@@ -87,8 +88,10 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         temperature: Weights n ** temperature instead, for sources of n samples: 0 to 1.
         repeats: How often sources come in an epoch instead, such as ``{"docs": 4}``; 1 for those that it does not name.
         epoch_samples: Samples of an epoch, over all ranks; default: as ``ends`` has it.
-        ends: ``"longest"``: an epoch lasts until each source has come at least once, and smaller ones begin anew.
-            ``"shortest"``: until the first source is at its end. ``"once"``: each source once, and as one ends the
+        ends: ``"longest"``: an epoch has as many samples as the source that takes longest needs by its weight to come
+            once, and smaller ones begin anew. ``"shortest"``: as many as the first source needs to be at its end. Both
+            to within a few samples of a source by rounding; with ``batches="one-source"``, to within two batches. What
+            a source lacks comes first in the next epoch. ``"once"``: each source exactly once, and as one ends the
             others go on with their weights. Default: ``"longest"``; with ``repeats``, as often as that says; without
             any weights, ``"once"``.
         batches: ``"stratified"``: exact shares in each global batch. ``"random"``: random ones, exact over 4,096

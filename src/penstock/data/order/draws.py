@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.data.order.mixture import MixedSource, MixtureSpec
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["Draws"]
+__all__ = ["Draws", "drawn_positions"]
 
 # Units of a block with random batches, whose sources are permuted: larger than most batches.
 _RANDOM = 4096
@@ -97,10 +97,17 @@ class Draws:
     Building one costs some milliseconds, a lookup 1 to 3 µs a position in blocks of some thousand.
     """
 
-    def __init__(self, mixture: MixtureSpec, batch: int, lanes: int, seed: int) -> None:
-        """Compute with global batches of ``batch`` samples; ``seed`` is for what is permuted within blocks."""
+    def __init__(self, mixture: MixtureSpec, batch: int, lanes: int, seed: int, *, drop: bool = False) -> None:
+        """Compute with global batches of ``batch`` samples; ``seed`` is for what is permuted within blocks.
+
+        With ``drop``, an epoch ends with its last complete global batch, and the sources go on from there.
+        """
         if batch % lanes:
             raise Unusable(f"{lanes} lanes must divide the global batch of {batch}")
+        total, position = mixture.total, mixture.stage.position
+        # Positions that are drawn in the stage's own epoch, and in any later one.
+        self._own = drawn_positions(total - position, batch, drop=drop)
+        self._whole = drawn_positions(total, batch, drop=drop)
         self._mixture, self._stage, self._seed, self._lanes = mixture, mixture.stage, seed, lanes
         if mixture.batches == "one-source":
             self._block, self._unit = batch, batch
@@ -129,7 +136,7 @@ class Draws:
         at = position - begin
         if position == self._mixture.total and not self._mixture.once:
             # The end of the last block, whole or not.
-            at = self._count(epoch) * self._block
+            at = -(-self._length(epoch) // self._block) * self._block
         block = at // self._block
         run = runs[bisect_right(firsts.tolist(), block) - 1]
         if run.key == _LAST:
@@ -145,8 +152,8 @@ class Draws:
         return self._stage.delivered + self._since(epoch, position)
 
     def _since(self, epoch: int, position: int) -> int:
-        stage = self._stage
-        return (epoch - stage.epoch) * self._mixture.total + position - stage.position
+        later = epoch - self._stage.epoch
+        return self._own + (later - 1) * self._whole + position if later else position - self._stage.position
 
     def _begin(self, epoch: int) -> int:
         if epoch < self._stage.epoch:
@@ -160,9 +167,9 @@ class Draws:
             )
         return self._stage.position if epoch == self._stage.epoch else 0
 
-    def _count(self, epoch: int) -> int:
-        """Return the number of blocks of an epoch, the incomplete one included."""
-        return -(-(self._mixture.total - self._begin(epoch)) // self._block)
+    def _length(self, epoch: int) -> int:
+        """Return the number of positions of an epoch that are drawn."""
+        return self._own if epoch == self._stage.epoch else self._whole
 
     def _runs(self, epoch: int) -> list[_Run]:
         return self._once(epoch) if self._mixture.once else self._endless(epoch)
@@ -177,13 +184,11 @@ class Draws:
         ]
 
     def _endless(self, epoch: int) -> list[_Run]:
-        begin, total = self._begin(epoch), self._mixture.total
-        full = (total - begin) // self._block
-        first_full = (total - self._stage.position) // self._block
+        full, rest = divmod(self._length(epoch), self._block)
         later = epoch - self._stage.epoch
-        number = first_full + (later - 1) * (total // self._block) if later else 0
+        number = self._own // self._block + (later - 1) * (self._whole // self._block) if later else 0
         runs: list[_Run] = []
-        start = self._since(epoch, begin)
+        start = self._since(epoch, self._begin(epoch))
         steps = self._periods
         starts = [step.since for step in steps]
         block = 0
@@ -194,7 +199,7 @@ class Draws:
             draws = step.draws(number + block, later)
             runs.append(_Run(block, number + block, "block", step.pieces, step.rules, draws))
             block = stop
-        if rest := (total - begin) % self._block:
+        if rest:
             step = steps[bisect_right(starts, start + full * self._block) - 1]
             pieces = self._tail(rest)
             rules = _rules(step.weights, pieces)
@@ -209,24 +214,23 @@ class Draws:
         return [*self._timeline()]
 
     def _timeline(self) -> Iterator[_Period]:
-        total, given = self._mixture.total, self._mixture.steps
-        own = self._block
-        first_full, first_rest = divmod(total - self._stage.position, own)
-        full, rest = divmod(total, own)
+        given, block = self._mixture.steps, self._block
+        first_full, first_rest = divmod(self._own, block)
+        full, rest = divmod(self._whole, block)
         base = self._base
         begun = max(number for number, step in enumerate(given) if step.start <= self._stage.delivered or not number)
         previous: _Period | None = None
         for step in given[begun:]:
             since = max(0, step.start - self._stage.delivered)
             # Blocks and incomplete blocks that begin before it.
-            if since <= total - self._stage.position:
-                blocks, tails = min(first_full, -(-since // own)), int(first_full * own < since)
+            if since <= self._own:
+                blocks, tails = min(first_full, -(-since // block)), int(first_full * block < since)
             else:
-                epochs, at = divmod(since - (total - self._stage.position), total)
-                blocks = first_full + epochs * full + min(full, -(-at // own))
-                tails = 1 + epochs + int(full * own < at)
+                epochs, at = divmod(since - self._own, max(1, self._whole))
+                blocks = first_full + epochs * full + min(full, -(-at // block))
+                tails = 1 + epochs + int(full * block < at)
             draws = base if previous is None else previous.draws(blocks, tails)
-            pieces = [_Piece(own // self._unit, self._unit)]
+            pieces = [_Piece(block // self._unit, self._unit)]
             previous = _Period(
                 since, step.weights, pieces, _rules(step.weights, pieces),
                 self._tail(first_rest), self._tail(rest), blocks, tails, draws,
@@ -426,6 +430,11 @@ class _Inner:
                 self._lookups.pop(old, None)
             self._lookups[epoch] = found
         return found
+
+
+def drawn_positions(positions: int, batch: int, *, drop: bool) -> int:
+    """Return how many of ``positions`` are drawn: all, or with ``drop`` those of complete global batches."""
+    return positions - positions % batch if drop else positions
 
 
 def _checked(lookup: Lookup, source: MixedSource) -> Lookup:

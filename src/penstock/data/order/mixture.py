@@ -65,8 +65,8 @@ class MixtureSpec:
     Attributes:
         sources: The sources.
         steps: Their weights during the run.
-        ends: The length of an epoch: until each source has come once ("longest"), until the first one has
-            ("shortest"), or with each source once and the others going on without it ("once").
+        ends: The length of an epoch: until each source has come once ("longest") or the first one has ("shortest"),
+            both by the weights, or with each source once and the others going on without it ("once").
         batches: How the batches are composed.
         epoch_samples: Positions of an epoch; None: by ``ends``.
         stage: Where the blocks begin.

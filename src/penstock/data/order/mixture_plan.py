@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.data.order.draws import Draws
+from penstock.data.order.draws import Draws, drawn_positions
 from penstock.data.order.mixture import MixtureSpec, Stage
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.sampling import Cursor, SamplingPlan
@@ -60,8 +60,9 @@ class MixturePlan(SamplingPlan):
 
     A state has, in addition to that of any plan, under ``"mixture"``: ``"weights"``, the digest of sources and weights;
     ``"start"``, where the stage began (epoch, position, samples delivered before); ``"at"``, the epoch and position of
-    the counts; and for each source its digest, the draws before the stage, and those before ``"at"``. With the same
-    weights, a run goes on in its stage, and delivers what it would have delivered. With others, a stage begins.
+    the counts; ``"tail"``, if incomplete last batches are not drawn; and for each source its digest, the draws before
+    the stage, and those before ``"at"``. With the same weights, global batch and tail, a run goes on in its stage, and
+    delivers what it would have delivered. With others, a stage begins.
     """
 
     order: Mixture
@@ -86,8 +87,13 @@ class MixturePlan(SamplingPlan):
         """Return the positions of draws for global batches of ``batch`` samples."""
         key = batch, max(lanes, 1)
         if key not in self._made:
-            self._made[key] = Draws(self.order, *key, self.seed)
+            self._made[key] = Draws(self.order, *key, self.seed, drop=self._drop)
         return self._made[key]
+
+    @property
+    def _drop(self) -> bool:
+        """Whether an incomplete last batch is not drawn; with ``once``, the next epoch begins anew anyway."""
+        return self.tail == "drop" and not self.order.once
 
     def weights_at(self, cursor: Cursor, world: int) -> tuple[float, ...]:
         """Return the weight of each source at a position; they sum up to 1."""
@@ -132,14 +138,13 @@ class MixturePlan(SamplingPlan):
             source.name: [source.digest, before, count]
             for source, before, count in zip(order.sources, base, now, strict=True)
         }
-        return state | {
-            "mixture": {
-                "weights": order.digest,
-                "start": [*order.stage[:3]],
-                "at": [int(cursor.epoch), int(cursor.position)],
-                "sources": sources,
-            }
+        mixture = {
+            "weights": order.digest,
+            "start": [*order.stage[:3]],
+            "at": [int(cursor.epoch), int(cursor.position)],
+            "sources": sources,
         }
+        return state | {"mixture": mixture | ({"tail": self.tail} if self._drop else {})}
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments that the plans of all ranks have in common: also sources and weights."""
@@ -187,7 +192,8 @@ class MixturePlan(SamplingPlan):
                 )
         plain = {name: value for name, value in state.items() if name != "mixture"}
         plain["catalog"] = plain["samples"] = None
-        if found.weights == order.digest and state.get("global_batch") == self.batch * world:
+        same = state.get("global_batch") == self.batch * world and found.drop == self._drop
+        if found.weights == order.digest and same:
             stage = Stage(*found.start, draws=plan._base(found, 1), parked=found.parked(order))  # noqa: SLF001  itself
             if stage.draws == (0,) * len(stage.draws) and stage[:3] == (0, 0, 0):
                 stage = stage._replace(draws=())
@@ -230,8 +236,7 @@ class MixturePlan(SamplingPlan):
 
         """
         epoch, position, total = found.epoch, found.position, found.total
-        begun, at, delivered = found.start
-        delivered += (epoch - begun) * total + position - at
+        delivered = found.delivered()
         counts = {name: found.draws(name, 2) for name in found.sources}
         if (epoch, position) != found.at:
             old = self.order
@@ -242,7 +247,8 @@ class MixturePlan(SamplingPlan):
                     "new_weights="
                 )
             stage = Stage(*found.start, draws=self._base(found, 1))
-            draws = Draws(old.begun(stage), found.batch, found.lanes, self.seed).at(epoch, position)
+            made = Draws(old.begun(stage), found.batch, found.lanes, self.seed, drop=found.drop)
+            draws = made.at(epoch, position)
             counts |= dict(zip([source.name for source in old.sources], draws, strict=True))
         if order.once:
             pairs = zip(order.sources, order.steps[0].weights, strict=True)
@@ -274,6 +280,7 @@ class _Found:
         total: Positions of an epoch.
         batch: Its global batch.
         lanes: Its lanes; 1 without.
+        drop: Whether it left incomplete last batches out.
         sources: Digest and draws of each source, by name.
 
     """
@@ -286,6 +293,7 @@ class _Found:
         numbers = [state.get(name) for name in ("epoch", "position", "samples", "global_batch")]
         self.epoch, self.position, self.total, self.batch = _numbers(numbers, len(numbers))
         [self.lanes] = _numbers([state.get("lanes", 1)], 1)
+        self.drop = given.get("tail") == "drop"
         valid = isinstance(self.weights, str) and isinstance(sources, Mapping) and self.position <= self.total
         if not (valid and self.lanes and self.batch and self.total and (self.epoch, self.position) >= self.start[:2]):
             raise _invalid()
@@ -300,6 +308,14 @@ class _Found:
     def here(self) -> list[str]:
         """The names of the sources that the mixture had."""
         return [name for name, values in self.sources.items() if len(values) == _HERE]
+
+    def delivered(self) -> int:
+        """Return how many samples the run has delivered before the state."""
+        begun, at, delivered = self.start
+        if self.epoch == begun:
+            return delivered + self.position - at
+        own, whole = (drawn_positions(each, self.batch, drop=self.drop) for each in (self.total - at, self.total))
+        return delivered + own + (self.epoch - begun - 1) * whole + self.position
 
     def draws(self, name: str, which: int) -> int:
         """Return the draws of a source before the stage (1) or before the counts (2)."""

@@ -47,7 +47,8 @@ class Schedule:
 
     Attributes:
         stages: Pairs of a position and weights. A position is a number of samples that the run has delivered over all
-            ranks and epochs: batch size times ranks times steps of training. The first is 0.
+            ranks and epochs: batch size times ranks times steps of training, less what the last batches of epochs lack
+            or repeat. The first is 0.
         linear: Whether weights change linearly between stages; False: each stage holds until the next begins.
 
     Raises:
