@@ -175,9 +175,8 @@ def _metadata(job: Job, kept: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _stream(job: Job, said: Attributes, checksum: Checksum | None, moved: Callable[[int], None], stop: Event) -> None:
-    target = job.target.open_write(job.to, metadata=said.metadata, content_type=said.content_type)
     running = None if checksum is None else checksum.begin()
-    with target as writer:
+    with job.target.open_write(job.to, metadata=said.metadata, content_type=said.content_type) as writer:
         sizes = [*writer.cut(job.meta.size)]
         with closing(_pieces(job, writer, sizes)) as pieces:
             for piece in pieces:

@@ -6,7 +6,9 @@ The first full part begins a multipart upload, see ``parts``; an object of one p
 from __future__ import annotations
 
 import atexit
+import dis
 import io
+import logging
 import os
 import sys
 import warnings
@@ -14,7 +16,7 @@ import weakref
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from penstock.engine.blocks import moved
 from penstock.engine.buffer import flat
@@ -30,7 +32,7 @@ from penstock.values import MARK, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     from penstock.engine.contracts.driver import Attributes, Part, Payload
     from penstock.engine.contracts.exchange import Exchange
@@ -49,6 +51,7 @@ B = TypeVar("B")
 _ABORT_S = 5.0
 # The same for Ctrl-C; the request to the store is sent all the same.
 _INTERRUPTED_S = 1.0
+_LOG = logging.getLogger("penstock")
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[VerbOperation[None]] = weakref.WeakSet()
 
@@ -65,10 +68,10 @@ class Writer(io.BufferedIOBase):
     """A write-only file. Parts are uploaded while you write; the object appears, whole and compared, on close.
 
     Leaving a ``with`` block by an exception, dropping the last reference, or ending the process publishes nothing and
-    leaves the previous object. The same holds for ``close`` during the handling of an exception that came after the
-    opening (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that
-    exception again. An object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each
-    part; a conditional write another HEAD. Memory: ``options.buffer_bytes``.
+    leaves the previous object. The same holds for ``close`` in a ``finally`` or ``__exit__`` that an exception runs
+    through (``contextlib.closing``, ``with io.TextIOWrapper(file)``), if it came after the opening. In an ``except``
+    clause ``close`` publishes. An object that fits in one part costs two requests (PUT, HEAD); a longer one three and
+    one for each part; a conditional write another HEAD. Memory: ``options.buffer_bytes``.
 
     Several threads may use one writer: their writes follow one another. The first ``close`` decides; other threads wait
     for it, then return or raise as it does. ``abort`` ends the writes of another thread with ``Cancelled``; if a thread
@@ -292,17 +295,31 @@ class Writer(io.BufferedIOBase):
                 error and no thread handles it any more.
 
         """
-        error = sys.exception()
+        error = self._unwinding()
         if self._state == "ended":
             if error is None:
                 self._tell()
             return
         self._check_open()
-        if error is not None and error is not self._handled:
+        if error is None:
+            self._publish()
+            return
+        self._abort(error)
+        error.add_note(f"{self.url} was closed while this propagated: nothing was published there")
+
+    def _unwinding(self) -> BaseException | None:
+        """Return the exception that came after the opening and propagates through the caller; None without one."""
+        error = sys.exception()
+        if error is None or error is self._handled:
+            return None
+        frame = sys._getframe(1)  # noqa: SLF001  public in all but its name
+        while (kind := _handler(frame)) == "" and frame.f_back is not None:
+            frame = frame.f_back
+        if kind == "":
             self._abort(error)
-            error.add_note(f"{self.url} was closed while this was being handled: nothing was published there")
-            raise error
-        self._publish()
+            message = f"{type(error).__name__} is being handled outside Python code, and may propagate"
+            raise Unusable(f"cannot publish while {message}: close the file before or after", url=self.url)
+        return error if kind == "finally" else None
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -362,6 +379,9 @@ class Writer(io.BufferedIOBase):
     def _abort(self, error: BaseException | None) -> None:
         if self._state == "ended":
             return
+        if isinstance(error, GeneratorExit):
+            # Python drops this exception.
+            self._log("of a generator that ended early was left")
         leaving, limit_s = None, _ABORT_S if isinstance(error, Exception | None) else _INTERRUPTED_S
         limit_s = self._fetcher.grace_s(error, limit_s)
         if self._pid != os.getpid():
@@ -398,14 +418,28 @@ class Writer(io.BufferedIOBase):
     def __del__(self) -> None:
         """Abort without waiting: only ``close`` publishes, and any thread may run the garbage collector."""
         if getattr(self, "_state", "ended") != "ended":
-            self._leave()
+            self._drop("was dropped")
 
     def _dealloc_warn(self, wrapper: object) -> None:
         """Abort, with a warning: ``io`` calls this before a dropped wrapper (text, buffer) closes its file."""
         if self._state != "ended":
-            self._leave()
+            self._drop("was dropped")
             message = f"{wrapper!r} was not closed: nothing was published at {self.url}"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=wrapper)
+
+    def _drop(self, end: str) -> None:
+        """Abort without waiting, and log it."""
+        self._log(end)
+        self._leave()
+
+    def _log(self, end: str) -> None:
+        """Log that nothing is published: Python's own files keep what was written to them."""
+        if self._pid == os.getpid():
+            message = (
+                f"a file {end} unclosed: nothing was published; use 'with ps.open(url, mode) as file', which closes it"
+            )
+            # The error hides the secrets in a URL.
+            _LOG.error("%s", Unusable(message, url=self.url))
 
     # -- Ended.
 
@@ -454,10 +488,62 @@ class Writer(io.BufferedIOBase):
         return Cancelled("another thread aborted it, nothing was published", url=self.url)
 
 
+# After these nothing of the frame runs next but an exception handler or the target of a jump.
+_LAST = {
+    "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+    "JUMP_FORWARD",
+    "RAISE_VARARGS",
+    "RERAISE",
+    "RETURN_CONST",
+    "RETURN_VALUE",
+}
+
+
+def _handler(frame: FrameType) -> Literal["except", "finally", ""]:
+    """Return the kind of handler that a frame is in, ``finally`` for ``with``, too; empty outside of handlers.
+
+    Python tells only that an exception is being handled (``sys.exception``). That it will propagate is in the bytecode:
+    the handler of a ``finally`` or ``with`` compares the exception with no class.
+    """
+    if not frame.f_code.co_exceptiontable:
+        return ""
+    code = dis.Bytecode(frame.f_code)
+    steps = [*code]
+    numbers = {step.offset: number for number, step in enumerate(steps)}
+    # By instruction: the handlers that are active before it, the innermost last.
+    active: dict[int, tuple[int, ...]] = {}
+    todo: list[tuple[int | None, tuple[int, ...]]] = [(0, ())]
+    while todo:
+        number, inside = todo.pop()
+        if number is None or number in active or number == len(steps):
+            continue
+        active[number], step = inside, steps[number]
+        todo += [
+            (numbers[each.target], inside) for each in code.exception_entries if each.start <= step.offset < each.end
+        ]
+        if step.opname == "PUSH_EXC_INFO":
+            inside = (*inside, number)
+        elif step.opname == "POP_EXCEPT":
+            inside = inside[:-1]
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            todo.append((numbers.get(step.argval), inside))
+        if step.opname not in _LAST:
+            todo.append((number + 1, inside))
+    # In 3.11 the last instruction of a frame that calls Python code may be a cache behind the call.
+    handlers = active.get(max(numbers[at] for at in numbers if at <= frame.f_lasti), ())
+    if not handlers:
+        return ""
+    compared = {"CHECK_EXC_MATCH", "CHECK_EG_MATCH"}
+    own = (steps[number].opname for number, each in active.items() if each == handlers)
+    bare = steps[handlers[-1] + 1].opname == "POP_TOP"
+    return "except" if bare or not compared.isdisjoint(own) else "finally"
+
+
 def _abort_all() -> None:
     """Abort the uploads that are open at the interpreter's end, before the I/O thread stops."""
     for writer in list(_open):
-        writer._leave()  # noqa: SLF001  of this module; all writers before the one wait
+        writer._drop("was left")  # noqa: SLF001  of this module; all writers before the one wait
     until = monotonic() + _ABORT_S
     for leaving in list(_leaving):
         leaving.wait(until - monotonic())

@@ -523,8 +523,10 @@ class StreamedWriter:
         return await call(self._writer.write, data)
 
     async def close(self) -> None:
-        """Close the file and publish the object."""
-        await call(self._writer.close)
+        """Close the file and publish the object, unless an exception propagates through the caller."""
+        # Not visible on the thread that publishes.
+        error = self._writer._unwinding()  # noqa: SLF001  for wrappers of a writer
+        await (call(self._writer.close) if error is None else self.discard())
 
     async def discard(self) -> None:
         """Discard the data; publish nothing."""

@@ -448,6 +448,15 @@ class Held(io.BufferedIOBase):
             self.discard()
         self.close()
 
+    def close(self) -> None:
+        """Close the file; discard it if an exception propagates, even if the transaction succeeds."""
+        if not self.closed and self._unwinding() is not None:
+            self.discard()
+        super().close()
+
+    def _unwinding(self) -> BaseException | None:
+        return self._writer._unwinding()  # noqa: SLF001  for wrappers of a writer
+
     def _dealloc_warn(self, wrapper: object) -> None:
         self._writer._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it
 
