@@ -72,8 +72,10 @@ def copy_object(source: Source, key: str, target: Source, to: str) -> Copied:
         return Copied(source, meta, target, to)
     target.require(Put, to)
     meta = source.head(key, sums=True)
-    said = {"metadata": meta.metadata, "content_type": meta.content_type}
-    with source.open_read(key, meta) as reader, target.open_write(to, **said) as writer:
+    with (
+        source.open_read(key, meta) as reader,
+        target.open_write(to, metadata=meta.metadata, content_type=meta.content_type) as writer,
+    ):
         shutil.copyfileobj(reader, writer, _PIECE_BYTES)
     file = _path(source, key)
     if not file and (_is_filesystem(target) or not source.supports(Delete)):

@@ -16,7 +16,7 @@ import weakref
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from penstock.engine.blocks import moved
 from penstock.engine.buffer import flat
@@ -509,6 +509,7 @@ def _handler(frame: FrameType) -> Literal["except", "finally", ""]:
     if not frame.f_code.co_exceptiontable:
         return ""
     code = dis.Bytecode(frame.f_code)
+    entries: list[Any] = code.exception_entries  # type: ignore[attr-defined]  # since 3.11
     steps = [*code]
     numbers = {step.offset: number for number, step in enumerate(steps)}
     # By instruction: the handlers that are active before it, the innermost last.
@@ -519,9 +520,7 @@ def _handler(frame: FrameType) -> Literal["except", "finally", ""]:
         if number is None or number in active or number == len(steps):
             continue
         active[number], step = inside, steps[number]
-        todo += [
-            (numbers[each.target], inside) for each in code.exception_entries if each.start <= step.offset < each.end
-        ]
+        todo += [(numbers[each.target], inside) for each in entries if each.start <= step.offset < each.end]
         if step.opname == "PUSH_EXC_INFO":
             inside = (*inside, number)
         elif step.opname == "POP_EXCEPT":
