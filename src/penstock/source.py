@@ -23,7 +23,7 @@ from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
 from penstock.engine.read.lookahead import Lookahead
-from penstock.engine.read.reader import Reader, read_into, read_many, scatter
+from penstock.engine.read.reader import Reader, complete_reads, read_into, read_many, scatter
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Turn
 from penstock.engine.write.copy import copy
@@ -331,6 +331,15 @@ class Source:
         spans = [*spans]
         with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
             return read_many(self.fetching(), spans)
+
+    def read_version(self, span: Span) -> tuple[bytes, str]:
+        """Return one span's bytes, as ``read`` does, and the version that they are of; empty if the store names none.
+
+        For an index or a header: what it locates is read in the same version.
+        """
+        with operation("read", self.url, span.key):
+            (read,) = complete_reads(self.fetching(), (span,))
+            return read.take(), read.version
 
     def read_into(self, span: Span, buffer: object) -> None:
         """Fill a writable buffer with a span, in parallel ranges; after it ends in any way nothing writes into it."""

@@ -12,7 +12,7 @@ from penstock.values import ObjectMeta, Page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["direct", "grouped", "key_bytes", "page_from", "page_of", "too_large", "untold"]
+__all__ = ["direct", "grouped", "key_bytes", "page_from", "page_of", "too_large", "untold", "versioned"]
 
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
@@ -27,6 +27,18 @@ def direct(run: Callable[[], T], *, blocks: bool = True) -> Exchange[T]:
         return cast("T", response.body)
 
     return Exchange(Work(run, blocks), parse)
+
+
+def versioned(run: Callable[[], tuple[T, str]]) -> Exchange[T]:
+    """Wrap a call like ``direct``; it returns the result of a read and the version of the object."""
+
+    def parse(response: Response) -> T:
+        if response.fault is not None:
+            raise response.fault
+        found, response.version = cast("tuple[T, str]", response.body)
+        return found
+
+    return Exchange(Work(run), parse)
 
 
 def too_large(most_bytes: int, url: str) -> Unusable:

@@ -216,6 +216,42 @@ def test_ttl_mode_serves_recent_reads_without_a_request_until_expiry(source, req
     assert short.read(spans[0]) == b"other"
 
 
+INDEX = (Span("key", 0, 100), Span("key", -100))
+
+
+@pytest.mark.parametrize("index", INDEX)
+def test_in_ttl_mode_parts_of_an_object_are_of_one_version(tmp_path, index):
+    data, etags = {"key": DATA}, {"key": '"e1"'}
+    part = Span("key", BLOCK, BLOCK + 500)
+    with serving(data, etags=etags) as (server, engine):
+        layers = [_layer(engine, tmp_path, mode="ttl") for _ in range(2)]
+        old = read_many(layers[0], [index])
+        data["key"], etags["key"] = DATA[::-1], '"e2"'
+        for layer in layers:
+            assert read_many(layer, [index]) == old, "within the time"
+            with pytest.raises(Changed):
+                read_many(layer, [part])
+        new = DATA[::-1]
+        for layer in layers:
+            assert read_many(layer, [index, part]) == [
+                new[:100] if index.stop else new[-100:],
+                new[BLOCK : BLOCK + 500],
+            ]
+        asked = len(server.received)
+        assert read_many(layers[0], [index, part])[1] == new[BLOCK : BLOCK + 500]
+        assert len(server.received) == asked
+
+
+def test_in_ttl_mode_parts_are_kept_only_with_a_version_and_whole_objects_without(tmp_path):
+    spans = (*INDEX, Span("key"), Span("key", 0, SIZE, whole=True))
+    with serving({"key": DATA}, etags={"key": None}) as (server, engine):
+        layer = _layer(engine, tmp_path, mode="ttl")
+        read_many(layer, spans)
+        asked = len(server.received)
+        read_many(layer, spans)
+        assert len(server.received) - asked == len(INDEX)
+
+
 def test_ttl_does_not_believe_an_entry_of_a_time_to_come(source, tmp_path, monkeypatch):
     source, span = _open(tmp_path, mode="ttl", ttl_s=60), Span(f"{source.base}small", 0, None)
     monkeypatch.setattr(disk, "time", lambda: time() + 86_400)
@@ -366,7 +402,7 @@ class Ending:
 @pytest.mark.parametrize("looks", [1, 2, 3])
 def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path, looks):
     layer, span = _layer(None, tmp_path), Span("key", 0, 1000, "e1", whole=True)
-    leader = FetchedRead(span, None, Inbox(), lambda _flight, _data: None)
+    leader = FetchedRead(span, None, Inbox(), lambda _flight, _data: None, print)
     flight = Flight(Missing(span, (), "e1", 1000), leader, layer._close, joinable=True)
     flight.read = Ending(looks)
     flight.read.flight = flight
@@ -380,7 +416,7 @@ def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path
 def test_last_bytes_in_two_blocks_of_an_object_whose_size_is_known_are_kept(tmp_path):
     with serving({"key": DATA}) as (server, engine):
         layer, span = _layer(engine, tmp_path), Span("key", -3000, None, "e1")
-        layer._objects.keep(Missing(Span("key", 0, BLOCK, "e1"), (ALL,), "e1", SIZE), DATA[:BLOCK])
+        layer._objects.keep(Missing(Span("key", 0, BLOCK, "e1"), (ALL,), "e1", SIZE), DATA[:BLOCK], "e1")
         assert read_many(layer, [span]) == [DATA[-3000:]]
         asked = len(server.received)
         assert read_many(layer, [span]) == [DATA[-3000:]]

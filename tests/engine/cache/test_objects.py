@@ -17,7 +17,7 @@ def _objects(cache, store="s", base=""):
 
 def test_an_object_of_unknown_size_is_kept_in_blocks_that_tell_it(tmp_path):
     objects = _objects(cache_in(tmp_path, block_bytes=BLOCK))
-    objects.keep(Missing(Span("k", 0, None, "e"), (ALL,), "e", -1), DATA)
+    objects.keep(Missing(Span("k", 0, None, "e"), (ALL,), "e", -1), DATA, "e")
     assert objects.size("k", "e") == len(DATA)
     assert objects.unsized("k", "e", ALL) == (None, len(DATA))
     assert objects.unsized("k", "e", Part("e", -5, None)) == (None, len(DATA))
@@ -30,7 +30,7 @@ def test_an_object_of_unknown_size_is_kept_in_blocks_that_tell_it(tmp_path):
 
 def test_stores_and_versions_are_apart_and_profiles_are_not(tmp_path):
     cache = cache_in(tmp_path)
-    _objects(cache, base="base/").keep(Missing(Span("k", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9])
+    _objects(cache, base="base/").keep(Missing(Span("k", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9], "e")
     assert _objects(cache).part("base/k", "e", ALL, 9, None).data == DATA[:9]
     assert _objects(cache, "other").part("base/k", "e", ALL, 9, None) is None
     assert _objects(cache).part("base/k", "e2", ALL, 9, None) is None
@@ -39,6 +39,8 @@ def test_stores_and_versions_are_apart_and_profiles_are_not(tmp_path):
 def test_a_url_with_a_query_is_not_written_down(tmp_path):
     cache = cache_in(tmp_path)
     place = Place("s", "https://host/", "", lambda _keys: [])
-    CachedObjects(cache, place).keep(Missing(Span("k?sig=secret", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9])
+    CachedObjects(cache, place).keep(
+        Missing(Span("k?sig=secret", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9], "e"
+    )
     assert [each.url for each in cache.entries()] == ["https://host/k?…"]
     assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

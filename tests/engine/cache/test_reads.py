@@ -30,7 +30,7 @@ class Told:
 
 
 def _flight(owner, keep=lambda _flight, _data: None):
-    read = FetchedRead(SPAN, None, owner, keep)
+    read = FetchedRead(SPAN, None, owner, keep, print)
     flight = Flight(Missing(SPAN, (Part("b", 0, None),), "e", -1), read, lambda _flight: None, joinable=True)
     flight.read = Told()
     read.begin([flight])
@@ -40,7 +40,7 @@ def _flight(owner, keep=lambda _flight, _data: None):
 def test_finished_flight_notifies_each_member_exactly_once():
     owner, kept = Told(), []
     flight, leader = _flight(owner, lambda _flight, data: kept.append(data))
-    other = FetchedRead(SPAN, None, owner, lambda _flight, data: kept.append(data))
+    other = FetchedRead(SPAN, None, owner, lambda _flight, data: kept.append(data), print)
     other.join(flight)
     flight.read.complete = True
     flight.finished(flight.read)
@@ -63,7 +63,7 @@ def test_abandoned_member_is_cancelled_and_notified_only_once():
 
 
 def test_read_is_complete_at_begin_if_its_flight_already_ended():
-    read = FetchedRead(SPAN, None, Told(), lambda _flight, _data: None)
+    read = FetchedRead(SPAN, None, Told(), lambda _flight, _data: None, print)
     flight = Flight(Missing(SPAN, (), "e", -1), read, lambda _flight: None, joinable=True)
     flight.read = Told()
     flight.read.complete = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, joined, numbered
-from penstock.data.zarr.chunks.contents import Chunks, IndexCache, whole_arrays
+from penstock.data.zarr.chunks.contents import Chunks, whole_arrays
 from penstock.data.zarr.format.cf import dates_of, times_in, times_of
 from penstock.data.zarr.samples.alignment import (
     Alignment,
@@ -355,7 +355,7 @@ def _read(coordinates: Sequence[StoredArray], most_bytes: int) -> list[_Stored]:
     found, stores = numbered(coordinates)
     parts = -(-found[0].source.options.read.ahead_bytes // max(1, most_bytes // 4))
     numbers = range(len(found))
-    values = whole_arrays(Chunks(found, "fill"), numbers, joined(stores), IndexCache(), parts)
+    values = whole_arrays(Chunks(found, "fill"), numbers, joined(stores), parts)
     return [_stored(each, of) for each, of in zip(found, values, strict=True)]
 
 

@@ -48,7 +48,7 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
         chunk for number, keeps in enumerate(contents.arrangement.kept) if keeps for chunk in _all(contents, number)
     ]
     again = _measured(contents, kept)
-    sharded = {*contents.chunks.shards([*touched, *kept])}
+    sharded = {shard for shard, _ in contents.chunks.shards([*touched, *kept])}
     source = contents.arrays[0].source
     options, most_bytes = source.options, max(array.layout.most_bytes for array in contents.arrays)
     ahead = options.read.ahead_bytes // limits.parts // most_bytes
@@ -115,7 +115,7 @@ def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
     """Read and decode a few of the needed chunks, spread evenly; return mean stored size and thread seconds of one."""
     some = touched[:: -(-len(touched) // _SAMPLED) or 1]
     source = contents.source
-    indexes = ShardIndexes(contents.chunks.parts, source, contents.indexes, ReadCounts())
+    indexes = ShardIndexes(contents.chunks.parts, source, contents.chunks.indexes, ReadCounts())
     indexes.ask(contents.chunks.shards(some))
     sizes: list[int] = []
     seconds: list[float] = []

@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.engine.cache.entry import PAGE_BYTES, Footer, begins, intact, parse
+from penstock.engine.cache.entry import PAGE_BYTES, Footer, about, begins, intact, parse
 from penstock.engine.cache.evict import Candidate, rank
 from penstock.engine.cache.ledger import charge
 from penstock.errors import Damaged
@@ -53,6 +53,7 @@ class Hit(NamedTuple):
         found: The entry's footer.
         filled: Whether the entry had all the bytes.
         waited_s: Seconds since the entry's previous use, if more than 30; else 0.
+        text: The whole footer: see ``entry.about``.
 
     """
 
@@ -60,6 +61,12 @@ class Hit(NamedTuple):
     found: Footer
     filled: bool
     waited_s: float = 0.0
+    text: bytes = b""
+
+    @property
+    def version(self) -> str:
+        """Version of the object that the bytes are of; empty if the entry does not record it."""
+        return about(self.text, self.found).etag
 
 
 def path_of(name: bytes) -> str:
@@ -90,7 +97,7 @@ def read(folder: Folder, name: bytes, low: int, high: int, into: memoryview | No
         if high > found.size_bytes:
             return Hit(None, found, filled=False)
         data = _bytes(descriptor, text, (low, high, found.size_bytes), into)
-        return Hit(data, found, filled=True, waited_s=_used(descriptor, disk))
+        return Hit(data, found, filled=True, waited_s=_used(descriptor, disk), text=text)
     finally:
         os.close(descriptor)
 

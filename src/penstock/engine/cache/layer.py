@@ -5,6 +5,7 @@ Reads through the cache: hits, and reads that the store answers and the cache ke
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -13,7 +14,7 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.cache.entry import About, Namer, Part, parts
 from penstock.engine.cache.files import EVERY, WHOLE
 from penstock.engine.cache.tiers import cache_of
-from penstock.errors import Cancelled, public_url
+from penstock.errors import Cancelled, Changed, public_url
 from penstock.events import CacheHit, CacheMiss, emit, listening
 from penstock.values import UNKNOWN_SIZE, Span
 
@@ -70,6 +71,7 @@ class CacheLayer:
         self._objects = CachedObjects(cache, place)
         self._block_bytes = cache.options.block_bytes
         self._mode = cache.options.mode
+        self._served = _ServedVersions(cache.options.ttl_s)
         # Flights that others may join, by span; each reads into its own memory.
         self._flights: dict[Span, Flight] = {}
 
@@ -84,7 +86,7 @@ class CacheLayer:
             if read is None:
                 passed.append((span, buffer))
             else:
-                read.span = span._replace(etag=read.span.etag)
+                read.span = span
             reads.append(read)
         others = iter(self._below.prepare_reads(passed, owner) if passed else ())
         return [next(others) if each is None else cast("ReadOperation", each) for each in reads]
@@ -182,12 +184,21 @@ class CacheLayer:
         return self._known(Span(key, first, size, etag, whole=not first), None, owner)
 
     def _unpinned(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead | None:
-        """Return a read of any recently read version, from a single entry so that versions do not mix."""
+        """Return a read of any recently read version, from a single entry so that versions do not mix.
+
+        Parts of an object (an index, and what it locates) are served in one version: ``Changed`` if the store has
+        another one by now and the cache lacks the part. Afterwards, the older parts are not served any more.
+        """
         if self._mode != "ttl":
             return None
-        hit = self._objects.lately(span, None if buffer is None else buffer.view())
-        if hit is not None:
-            return self._held(span, hit.data, buffer)
+        pin, since_s = self._served.find(span.key)
+        hit = self._objects.lately(span, None if buffer is None else buffer.view(), since_s)
+        if hit is not None and (_is_whole(span) or (hit.version and pin in ("", hit.version))):
+            if not _is_whole(span):
+                self._served.add(span.key, hit.version, since_s)
+            return self._held(span, hit.data, buffer, hit.version)
+        if pin and not _is_whole(span):
+            return self._read(span._replace(etag=pin), buffer, owner)
         return self._fetch(span, buffer, owner, [Missing(span, (Part("u", span.start, span.stop),), "", UNKNOWN_SIZE)])
 
     def _known(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead:
@@ -220,8 +231,8 @@ class CacheLayer:
         ]
         return self._fetch(span, target, owner, requests)
 
-    def _held(self, span: Span, data: bytes | None, target: Buffer | None) -> CachedRead:
-        read = CachedRead(span, data, target)
+    def _held(self, span: Span, data: bytes | None, target: Buffer | None, version: str = "") -> CachedRead:
+        read = CachedRead(span, data, target, version)
         size_bytes = read.size_bytes
         self.cache.note(hit=True, size_bytes=size_bytes)
         if listening():
@@ -233,7 +244,7 @@ class CacheLayer:
         self.cache.note(hit=False)
         if listening():
             emit(CacheMiss(self._objects.url(span.key), span.start))
-        read = FetchedRead(span, target, owner, self._keep)
+        read = FetchedRead(span, target, owner, self._keep, self._served.forget)
         if target is None and self._join(requests[0].span, read):
             return read
         flights = []
@@ -262,8 +273,16 @@ class CacheLayer:
     def _keep(self, flight: Flight, data: memoryview | bytes) -> None:
         """Store the bytes of a flight in the cache, once."""
         request, flight.request = flight.request, flight.request._replace(parts=())
-        if request.parts:
-            self._objects.keep(request, data)
+        span, version = request.span, flight.read.version
+        if not request.parts or not (version or _is_whole(span)):
+            return
+        self._objects.keep(request, data, version)
+        if not (request.etag or _is_whole(span)):
+            self._served.add(span.key, version)
+
+
+def _is_whole(span: Span) -> bool:
+    return not span.start and (span.stop is None or span.whole)
 
 
 def _of_other_size(hit: Hit, object_bytes: int) -> bool:
@@ -291,6 +310,37 @@ def _runs(missing: Iterable[tuple[int, int, Part]]) -> list[tuple[int, int, list
     return runs
 
 
+class _ServedVersions:
+    """Versions in which parts of objects were lately read by spans without a version. Thread-safe."""
+
+    def __init__(self, ttl_s: float) -> None:
+        self._ttl_s = ttl_s
+        # Version, time when it was served, and the time before which entries are outdated.
+        self._held: dict[str, tuple[str, float, float]] = {}
+
+    def find(self, key: str) -> tuple[str, float]:
+        """Return the version of an object's other parts, or "", and the time before which entries are outdated."""
+        version, served_s, since_s = self._held.get(key, ("", 0.0, 0.0))
+        return (version if 0 <= time() - served_s <= self._ttl_s else ""), since_s
+
+    def add(self, key: str, version: str, since_s: float = 0.0) -> None:
+        """Record the version in which a part was served."""
+        self._put(key, (version, time(), since_s))
+
+    def forget(self, key: str) -> None:
+        """Record that the store has another version by now."""
+        self._put(key, ("", 0.0, time()))
+
+    def _put(self, key: str, found: tuple[str, float, float]) -> None:
+        self._held[key] = found
+        if len(self._held) > _MOST_SERVED:
+            # Another thread may be removing the same one.
+            with suppress(RuntimeError, StopIteration):
+                self._held.pop(next(iter(self._held)), None)
+
+
+# Objects whose version in the mode ttl is known: 20 MiB or so.
+_MOST_SERVED = 100_000
 # All of an object of up to one block, or the beginning of a longer one.
 ALL = Part("b", 0, None)
 
@@ -344,11 +394,12 @@ class CachedObjects:
             return None, self.size(key, etag)
         return None, UNKNOWN_SIZE if hit is None else hit.found.object_bytes
 
-    def lately(self, span: Span, into: memoryview | None) -> Hit | None:
-        """Return the bytes of a span of unknown version that were kept within ``ttl_s``; None if there are none."""
+    def lately(self, span: Span, into: memoryview | None, since_s: float) -> Hit | None:
+        """Return the bytes of a span of unknown version that were kept within ``ttl_s``, and not before ``since_s``."""
         key, start, stop, _, _, _, _ = span
         name, now_s = self._name(key, "", Part("u", start, stop)), time()
-        hit = self._cache.read(name, 0, EVERY if stop is None else stop - start, into, since_s=now_s - self._ttl_s)
+        since_s = max(since_s, now_s - self._ttl_s)
+        hit = self._cache.read(name, 0, EVERY if stop is None else stop - start, into, since_s=since_s)
         # An entry from the future shows that the clock was wrong.
         return hit if hit is not None and hit.filled and hit.found.kept_s <= now_s else None
 
@@ -382,8 +433,8 @@ class CachedObjects:
             found = self._cache.look(self._name(key, etag, block))
         return found is not None and found.size_bytes >= low + size
 
-    def keep(self, request: Missing, data: memoryview | bytes) -> None:
-        """Store the bytes of a request as entries."""
+    def keep(self, request: Missing, data: memoryview | bytes, version: str) -> None:
+        """Store the bytes of a request, which are of ``version``, as entries."""
         span, wanted, etag, object_bytes = request
         key, size = span.key, len(data)
         if span.stop is None and wanted[0] is ALL:  # the size is known now
@@ -395,7 +446,7 @@ class CachedObjects:
                 low = part.start - span.start
                 high = wanted[number + 1].start - span.start if number + 1 < len(wanted) else size
             piece = data if (low, high) == (0, size) else memoryview(data)[low:high]
-            what = About(url, etag, part.start, object_bytes)
+            what = About(url, version, part.start, object_bytes)
             self._cache.store(self._name(key, etag, part), piece, what, replace=part.kind == "u")
 
     def url(self, key: str) -> str:
@@ -416,19 +467,21 @@ class CachedRead:
 
     Attributes:
         span: The span to read.
+        version: Version of the bytes; empty if unknown.
 
     """
 
-    __slots__ = ("_data", "_target", "span")
+    __slots__ = ("_data", "_target", "span", "version")
 
     error: PenstockError | None = None
     attempts = 0
     retries = 0
     complete = True
 
-    def __init__(self, span: Span, data: bytes | None, target: Buffer | None) -> None:
-        """Hold bytes, or the buffer that was filled with them."""
+    def __init__(self, span: Span, data: bytes | None, target: Buffer | None, version: str = "") -> None:
+        """Hold bytes, or the buffer that was filled with them; ``version`` is theirs if the span has none."""
         self.span, self._data, self._target = span, data, target
+        self.version = span.etag or version
 
     @property
     def size_bytes(self) -> int:
@@ -520,7 +573,9 @@ class FetchedRead:
     """
 
     __slots__ = (
+        "_changed",
         "_ended",
+        "_etag",
         "_keep",
         "_owner",
         "_start",
@@ -533,12 +588,21 @@ class FetchedRead:
     )
 
     def __init__(
-        self, span: Span, target: Buffer | None, owner: Owner, keep: Callable[[Flight, memoryview | bytes], None]
+        self,
+        span: Span,
+        target: Buffer | None,
+        owner: Owner,
+        keep: Callable[[Flight, memoryview | bytes], None],
+        changed: Callable[[str], None],
     ) -> None:
-        """Read into ``target``, or into the flight's memory; ``keep`` receives the bytes of each flight."""
+        """Read into ``target``, or into the flight's memory.
+
+        ``keep`` receives the bytes of each flight, ``changed`` the key of an object that has another version by now.
+        """
+        self._changed = changed
         self.span, self._target, self._owner, self._keep = span, target, owner, keep
-        # The layer may replace ``span`` by the caller's, which may count from the object's end.
-        self._start = span.start
+        # The layer may replace ``span`` by the caller's, which may count from the object's end and have no version.
+        self._start, self._etag = span.start, span.etag
         self.flights: list[Flight] = []
         self.called_off: Cancelled | None = None
         # Counts atomically, because a transport may have several threads.
@@ -575,6 +639,11 @@ class FetchedRead:
         return self.called_off or next((each.read.error for each in self.flights if each.read.error is not None), None)
 
     @property
+    def version(self) -> str:
+        """Version of the bytes; a read without one in its span has one flight."""
+        return self._etag or self.flights[0].read.version
+
+    @property
     def attempts(self) -> int:
         """Number of requests made for this read, without those of flights that it joined."""
         return sum(each.read.attempts for each in self.flights if each.leader is self)
@@ -599,7 +668,11 @@ class FetchedRead:
         if self.called_off is not None:
             raise self.called_off
         for each in self.flights:
-            each.read.check()
+            try:
+                each.read.check()
+            except Changed:
+                self._changed(self.span.key)
+                raise
         target = self._target
         if target is not None:
             view, start = target.view(), self._start

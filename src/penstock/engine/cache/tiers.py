@@ -118,7 +118,7 @@ class Cache:
             if memory is not None and held.data is not None and low == 0 and len(held.data) == held.found.size_bytes:
                 memory.put(name, held, self._disk.draw())
         elif held.data is not None:
-            held = _cut(held.data, held.found, (low, high), into)
+            held = _cut(held, held.data, (low, high), into)
         return held if held.found.kept_s >= since_s else None
 
     def _from_disk(self, name: bytes, low: int, high: int, into: memoryview | None) -> files.Hit | None:
@@ -323,19 +323,19 @@ class Cache:
         self._disk.close()
 
 
-def _cut(data: bytes, found: Footer, where: tuple[int, int], into: memoryview | None) -> files.Hit:
+def _cut(held: files.Hit, data: bytes, where: tuple[int, int], into: memoryview | None) -> files.Hit:
     """Return a part of an entry that is held in memory as a whole."""
-    low, high = where
+    (low, high), found = where, held.found
     if high == files.WHOLE:
         high = found.size_bytes if found.whole else found.size_bytes + 1
     if high == files.EVERY:
         high = found.size_bytes
     if high > found.size_bytes:
-        return files.Hit(None, found, filled=False)
+        return held._replace(data=None, filled=False)
     if into is not None:
         into[:] = memoryview(data)[low:high]
-        return files.Hit(None, found, filled=True)
-    return files.Hit(data[low:high], found, filled=True)
+        return held._replace(data=None)
+    return held._replace(data=data[low:high])
 
 
 def _belongs(folder: Folder, path: str, name: bytes, prefix: str) -> bool:

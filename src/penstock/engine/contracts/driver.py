@@ -222,7 +222,10 @@ class Head(Protocol):
 
 
 class Read(Protocol):
-    """The verb that reads objects. A missing object raises ``NotFound``, an unexpected version ``Changed``."""
+    """The verb that reads objects. A missing object raises ``NotFound``, an unexpected version ``Changed``.
+
+    The parser of a read that is pinned to no version sets ``Response.version``, if the answer names one.
+    """
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read ``[span.start, span.stop)`` into a target of exactly that size; return the number of valid bytes.

@@ -100,6 +100,8 @@ class Response:
         body_s: Seconds from the first byte to the last; measured together with ``first_byte_s``.
         address: The connected address that sent a redirect; empty for other answers.
         overflow: More bytes came than the target holds, or than were to be collected; ``body`` is then empty.
+        version: Version of the object that the bytes are of, set by the parser of a read; empty if the answer names
+            none that later reads can be pinned to.
 
     """
 
@@ -112,6 +114,7 @@ class Response:
     address: str = ""
     first_byte_s: float = 0.0
     body_s: float = 0.0
+    version: str = ""
 
 
 @dataclass(slots=True)

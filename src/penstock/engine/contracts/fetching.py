@@ -19,7 +19,7 @@ class ReadOperation(Protocol):
     """A read in progress.
 
     Attributes:
-        span: The span to read. If it is of an object's last bytes, it has their version once complete, if known.
+        span: The span to read.
         error: The error, once complete; None if the read succeeded.
         attempts: Requests made for it, including retries; 0 if none was needed.
         retries: How many of these were retries.
@@ -30,6 +30,14 @@ class ReadOperation(Protocol):
     error: PenstockError | None
     attempts: int
     retries: int
+
+    @property
+    def version(self) -> str:
+        """Return the version of the object that the bytes are of; only once complete.
+
+        It is that of the span, else the one that the answer named, or that the cache recorded. Empty if the store names
+        none to which later reads can be pinned.
+        """
 
     @property
     def size_bytes(self) -> int:

@@ -259,17 +259,19 @@ class Fetcher:
         match the store's checksum.
         """
         try:
-            span = self._pinned(span)
+            pinned = self._pinned(span)
         except PenstockError as error:
             return self._failed(span, owner, error)
         most_bytes = self.options.split_bytes
         # Without a version to pin, two answers might hold bytes of two versions; without ranges, the object comes from
         # front to back, straight into place.
-        if not span.etag or (self.driver.abilities.ranges is False and span.start == 0):
+        if not pinned.etag or (self.driver.abilities.ranges is False and span.start == 0):
             most_bytes = size_bytes
         repeats = min(repeats, self._policy.attempts - 1)
         again = partial(self._again, repeats - 1) if repeats > 0 else None
-        return SplitRead(self._policy, span, owner, buffer or Buffer.allocate(size_bytes), most_bytes, again)
+        read = SplitRead(self._policy, pinned, owner, buffer or Buffer.allocate(size_bytes), most_bytes, again)
+        read.span = span
+        return read
 
     def _again(self, repeats: int, span: Span, buffer: Buffer) -> SpanRead:
         """Read a span into its buffer once more, on the waiting thread."""

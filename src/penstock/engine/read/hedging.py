@@ -258,6 +258,7 @@ class _Hedge:
         if read.called_off or twin is None:
             raise response.fault or Cancelled("cancelled")
         answer = read.hand_over(twin)
+        response.version = twin.version
         self._ended(response.received)
         return answer
 

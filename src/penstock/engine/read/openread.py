@@ -77,6 +77,7 @@ class _UnsizedRead(SpanRead):
             return self._failed(bug(error))
         finally:
             self._release()
+        self.version = self.span.etag or response.version
         return self._take(got, response)
 
     def _ended(self) -> None:
@@ -107,8 +108,9 @@ class _UnsizedRead(SpanRead):
         """Return the bytes of ``twin`` as the result of what ``_ask`` returned."""
 
     def end(self, error: PenstockError | None) -> None:
-        """Complete the read; its span is the wanted one, with the version if that is known."""
-        self.span = self._wanted._replace(etag=self.span.etag)
+        """Complete the read; its span is the wanted one."""
+        self.version = self.version or self.span.etag
+        self.span = self._wanted
         super().end(error)
 
 
@@ -245,7 +247,7 @@ class SuffixRead(_UnsizedRead):
     def _answer_of(self, twin: Self) -> object:
         data, target = twin.take(), cast("Buffer", self.target)
         target.fill(data)
-        return Ending(twin._begins, twin._begins + len(data), "", len(data))
+        return Ending(twin._begins, twin._begins + len(data), twin.version, len(data))
 
     def _looked(self, meta: ObjectMeta | None) -> float | None:
         """Look the object up, or continue with the range that its size determines; an empty object has no range."""
@@ -270,7 +272,7 @@ class SuffixRead(_UnsizedRead):
         self._begins, self.target = begins, None
         if received == length:
             self._ended()
-            self.span = self.span._replace(etag=etag or self.span.etag)
+            self.version = self.version or etag
             self.value = target.take() if length == target.size else target.cut(length)
             self.end(None)
             return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.values import Running
 
 
-__all__ = ["Reader", "read_into", "read_many", "scatter", "start_reads"]
+__all__ = ["Reader", "complete_reads", "read_into", "read_many", "scatter", "start_reads"]
 
 _BLOCK_BYTES = 4 << 20
 # Blocks held at once, for repeated reads nearby and for read-ahead.
@@ -203,6 +203,11 @@ def start_reads(fetching: Fetching, spans: Iterable[Span], owner: Owner) -> list
 
 def read_many(fetching: Fetching, spans: Iterable[Span]) -> list[bytes]:
     """Read all spans at once and return their bytes in order; raise the first error, in order."""
+    return [*map(_taken, complete_reads(fetching, spans))]
+
+
+def complete_reads(fetching: Fetching, spans: Iterable[Span]) -> list[ReadOperation]:
+    """Read all spans at once and return their reads in order, once all are complete."""
     inbox = Inbox()
     reads = start_reads(fetching, spans, inbox)
     try:
@@ -213,7 +218,7 @@ def read_many(fetching: Fetching, spans: Iterable[Span]) -> list[bytes]:
     except BaseException:
         fetching.cancel_reads(reads)
         raise
-    return [*map(_taken, reads)]
+    return reads
 
 
 def read_into(fetching: Fetching, span: Span, buffer: Buffer) -> None:

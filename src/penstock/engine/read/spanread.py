@@ -54,6 +54,7 @@ class SpanRead:
             is looked at.
         retries: How often it was requested again after a failure.
         attempts: How often it was requested, second requests included; increased before ``called_off`` is looked at.
+        version: Version of the bytes: see ``contracts.fetching.ReadOperation``.
 
     """
 
@@ -75,6 +76,7 @@ class SpanRead:
         "span",
         "target",
         "value",
+        "version",
     )
 
     def __init__(self, policy: RetryPolicy, span: Span, owner: Owner, target: Buffer | None = None) -> None:
@@ -92,6 +94,7 @@ class SpanRead:
         self.span = span
         self.target = target
         self.value: bytes | None = None
+        self.version = ""
         self.attempts = 0
         self.retries = 0
         self.error: PenstockError | None = None
@@ -186,6 +189,7 @@ class SpanRead:
         counted = 0 if self._handed_over else got
         if elapsed_s := self.policy.timings.answered(response, exchange.request.url, counted, self._began):
             self._slow(elapsed_s, response.status, got)
+        self.version = self.span.etag or response.version
         self.end(None)
         return None
 
@@ -216,8 +220,8 @@ class SpanRead:
         if elapsed_s := self.policy.timings.answered(response, url, received_bytes, self._began):
             self._slow(elapsed_s, response.status, size_bytes)
 
-    def cut(self, whole: bytes) -> None:
-        """Fill the read from the bytes of its whole object."""
+    def cut(self, whole: bytes, version: str) -> None:
+        """Fill the read from the bytes of its whole object, and their version."""
         start, stop = self.span.start, self.span.stop or 0
         if stop > len(whole):
             self.end(Truncated(f"the object has {len(whole)} bytes, {stop} were asked for"))
@@ -229,6 +233,7 @@ class SpanRead:
         except Exception as error:  # noqa: BLE001  see done
             self.end(bug(error))
         else:
+            self.version = version
             self.end(None)
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
@@ -457,6 +462,7 @@ class SplitRead(SpanRead):
             return failed
         self.attempts += read.attempts
         self.retries += read.attempts
+        self.version = read.version
         return read.error
 
     def operations(self) -> Sequence[SpanRead]:
@@ -474,6 +480,8 @@ class SplitRead(SpanRead):
         if next(self._ended) == len(self._calls):
             self.attempts = sum(read.attempts for read in self._calls)
             self.retries = sum(read.retries for read in self._calls)
+            # Several parts are pinned to the span's version.
+            self.version = self._calls[0].version
             # Each part refers back to this read: the cycle would hold the memory until the garbage collector runs.
             self._calls = []
             if self._asked is not None:

@@ -81,6 +81,7 @@ class _WholeObject:
         self.size_bytes = 0  # memory that it takes or will take
         self.used_s = monotonic()
         self.data: bytes | None = None
+        self.version = ""
         self._wholes = wholes
         self._waiting: dict[SpanRead, None] = {}  # to take a read out and to end it is one step: see drop
         self._policy = policy
@@ -91,7 +92,7 @@ class _WholeObject:
         """Serve a read now, or once the object is here."""
         self.used_s = monotonic()
         if self.data is not None:
-            read.cut(self.data)
+            read.cut(self.data, self.version)
             return
         self._waiting[read] = None
         if read.called_off:
@@ -134,7 +135,7 @@ class _WholeObject:
         if self._read is None:
             return self._begin()
         if self.data is None:
-            return self._serve(self._read.take())
+            return self._serve(self._read.take(), self._read.version)
         left_s = self.used_s + _KEPT_S - monotonic()
         if left_s > 0:
             return left_s
@@ -156,13 +157,13 @@ class _WholeObject:
         self._read.front, self._read.checksum = True, meta.checksum
         return 0.0
 
-    def _serve(self, data: bytes) -> float | None:
-        self.data = data
+    def _serve(self, data: bytes, version: str) -> float | None:
+        self.data, self.version = data, version
         for read in list(self._waiting):
             if self._waiting.pop(read, self) is None:
                 with suppress(Exception):
                     # An error of a listener must not affect another read.
-                    read.cut(data)
+                    read.cut(data, version)
         if self.at[1]:
             return _KEPT_S
         # A read without a version wants the current one.

@@ -37,7 +37,7 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.direct import direct, key_bytes, too_large, untold
+from penstock.stores.direct import direct, key_bytes, too_large, untold, versioned
 from penstock.stores.http.headers import parse_date
 from penstock.stores.local import aside as asides
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
@@ -172,7 +172,7 @@ class FsspecDriver:
     ) -> Exchange[bytes | Beginning]:
         """Read a whole file."""
 
-        def run() -> bytes:
+        def run() -> tuple[bytes, str]:
             with self._using("read", key) as (fs, path):
                 before = self._look(fs, path, key)
                 if etag and etag != before.etag:
@@ -186,9 +186,9 @@ class FsspecDriver:
                 if before.size == UNKNOWN_SIZE and len(data) > bound:
                     raise untold(bound, self.url(key))
                 self._pinned(fs, path, before.etag)
-                return data
+                return data, before.etag
 
-        return direct(run)
+        return versioned(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one file. Content type and metadata are dropped: fsspec has no common interface for them."""

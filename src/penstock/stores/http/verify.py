@@ -87,7 +87,9 @@ class Verification:
         """
         headers, etag = response.headers, span.etag
         # Every read comes here: the common case needs no call.
-        if etag and headers.get(self.version) != f'"{etag}"':
+        if not etag:
+            self.note_version(response)
+        elif headers.get(self.version) != f'"{etag}"':
             self.same_version(headers, etag)
         if span.whole:
             # Otherwise no length is known: the buffer was just filled.
@@ -114,6 +116,7 @@ class Verification:
         """
         headers = response.headers
         self.same_version(headers, etag)
+        self.note_version(response)
         body = response.body if isinstance(response.body, bytes) else b""
         if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self._length(headers, len(body)):
             raise Transient("the body ended early")
@@ -130,11 +133,11 @@ class Verification:
         headers = response.headers
         if etag:
             self.same_version(headers, etag)
+        self.note_version(response)
         chunked = "transfer-encoding" in headers and "chunked" in headers["transfer-encoding"]
         if response.overflow:
             size = 0 if chunked else self.length(headers)
-            found = unquoted(headers.get(self.version, ""))
-            return Beginning(buffer.copy(response.received), size, found if is_strong(found) else "")
+            return Beginning(buffer.copy(response.received), size, response.version)
         if response.fault is not None:
             raise response.fault
         if not chunked and response.received != self._length(headers, response.received):
@@ -158,8 +161,8 @@ class Verification:
         """
         headers, received = response.headers, response.received
         self.same_version(headers, etag)
-        version = unquoted(headers.get(self.version, ""))
-        version = version if is_strong(version) else ""
+        self.note_version(response)
+        version = response.version
         named = headers.get("content-range", "")
         if named or (response.status == 206 and response.fault is None):  # noqa: PLR2004  Partial Content
             if not named and not received:
@@ -197,6 +200,11 @@ class Verification:
         found = headers.get(self.version, "")
         if etag and unquoted(found) not in ("", etag):
             raise Changed(REPLACED)
+
+    def note_version(self, response: Response) -> None:
+        """Set the version of an answer, if its header has one to which other reads can be pinned."""
+        found = unquoted(response.headers.get(self.version, ""))
+        response.version = found if is_strong(found) else ""
 
     def same_digest(self, headers: Mapping[str, str], body: memoryview | bytes) -> None:
         """Raise ``ChecksumMismatch`` if the bytes of a whole object do not match a digest that the store gives."""

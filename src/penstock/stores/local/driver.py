@@ -27,7 +27,7 @@ from penstock.errors import (
     Truncated,
     Unusable,
 )
-from penstock.stores.direct import direct, grouped, key_bytes, page_from, too_large
+from penstock.stores.direct import direct, grouped, key_bytes, page_from, too_large, versioned
 from penstock.stores.local import aside as asides
 from penstock.stores.local.aside import begin, flush, inherit, is_aside, most_kept, names
 from penstock.stores.store import Opening, Store
@@ -101,7 +101,7 @@ class LocalDriver:
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span into the target."""
 
-        def run() -> int:
+        def run() -> tuple[int, str]:
             key, etag = span.key, span.etag
             with self._errors(key):
                 descriptor, found = asides.opened(self._allowed(key), listed=bool(etag))
@@ -111,12 +111,14 @@ class LocalDriver:
                         message = f"the file has {found.st_size} bytes and was listed with {target.size}"
                         raise Changed(message, url=self.url(key))
                     self._fill(descriptor, key, target.view(), span.start)
-                    self._check(os.fstat(descriptor), key, etag)
+                    self._check(after := os.fstat(descriptor), key, etag)
                 finally:
                     os.close(descriptor)
-            return target.size
+            # A file that is written to meanwhile, such as a log, has no version.
+            version = etag or _etag(found)
+            return target.size, version if etag or version == _etag(after) else ""
 
-        return direct(run)
+        return versioned(run)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Read a file's last bytes into the target."""
@@ -139,15 +141,15 @@ class LocalDriver:
     ) -> Exchange[bytes | Beginning]:
         """Read a whole file."""
 
-        def run() -> bytes:
+        def run() -> tuple[bytes, str]:
             with self._opened(key, etag) as (file, before):
                 if before.size > most_bytes:
                     raise too_large(most_bytes, self.url(key))
                 data = file.readall()
                 self._check(os.fstat(file.fileno()), key, before.etag)
-                return data
+                return data, before.etag
 
-        return direct(run)
+        return versioned(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write a temporary file, flush it, rename it. Content type and metadata are dropped, except ``mtime``.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
-from penstock.stores.direct import direct, page_of, too_large
+from penstock.stores.direct import direct, page_of, too_large, versioned
 from penstock.stores.store import Opening, Store
 from penstock.values import ObjectMeta, Upload, Uploads
 
@@ -84,7 +84,7 @@ class MemoryDriver:
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Copy one span."""
 
-        def run() -> int:
+        def run() -> tuple[int, str]:
             found = self._find(span.key, span.etag)
             data = found.data[span.start : span.start + target.size]
             if span.whole and len(found.data) != target.size:
@@ -94,9 +94,9 @@ class MemoryDriver:
             if len(data) < target.size:
                 raise Truncated("the object ends before the range does", url=self.url(span.key))
             target.fill(data)
-            return len(data)
+            return len(data), found.meta.etag
 
-        return direct(run)
+        return versioned(run)
 
     def get(
         self,
@@ -107,13 +107,13 @@ class MemoryDriver:
     ) -> Exchange[bytes | Beginning]:
         """Read a whole object."""
 
-        def run() -> bytes:
-            data = self._find(key, etag).data
-            if len(data) > most_bytes:
+        def run() -> tuple[bytes, str]:
+            found = self._find(key, etag)
+            if len(found.data) > most_bytes:
                 raise too_large(most_bytes, self.url(key))
-            return data
+            return found.data, found.meta.etag
 
-        return direct(run)
+        return versioned(run)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Copy an object's last bytes."""

@@ -66,6 +66,7 @@ class WebDriver(Ranged):
         self._headless = False  # HEAD does not work here
         self._by_etag = (*BY_ETAG.range_headers, _ENCODING), (*BY_ETAG.whole_headers, _ENCODING)
         self._by_date = (*BY_DATE.range_headers, _ENCODING), (*BY_DATE.whole_headers, _ENCODING)
+        self._by_any = (*self._by_etag[0], BY_DATE.version), (*self._by_etag[1], BY_DATE.version)
 
     def url(self, key: str) -> str:
         """Return the URL without its query, which may hold a signature."""
@@ -127,7 +128,7 @@ class WebDriver(Ranged):
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; send no ``Range`` for a whole file, and a HEAD for an empty span."""
         key, start, _, etag, whole, _, _ = span
-        method, wants = "GET", self._by_etag
+        method, wants = "GET", self._by_etag if etag else self._by_any
         lines: tuple[str, ...] = ()
         if not whole:
             if target.size:
@@ -155,6 +156,7 @@ class WebDriver(Ranged):
             if _ENCODING in response.headers:
                 check_encoding(response, span.key)
             received = (BY_DATE if " " in span.etag else BY_ETAG).span(response, span, target)
+            response.version = _pinnable(version_of(response.headers))
         except PenstockError as error:
             error.url = error.url or self.url(span.key)
             if error.code == RANGE_IGNORED:
@@ -178,17 +180,19 @@ class WebDriver(Ranged):
             with self._route.locating(key):
                 check_encoding(response, key)
                 verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
-                if buffer is None:
-                    if not response.overflow:
-                        return verify.whole(response, etag)
-                    got: bytes | Beginning = beginning(verify, response, bound, most_bytes, self.url(key))
-                else:
+                got: bytes | Beginning
+                if buffer is not None:
                     got = verify.opened(response, etag, buffer)
+                elif response.overflow:
+                    got = beginning(verify, response, bound, most_bytes, self.url(key))
+                else:
+                    got = verify.whole(response, etag)
+            response.version = _pinnable(version_of(response.headers))
             if not isinstance(got, Beginning):
                 return got
             if got.size > most_bytes:
                 raise too_large(most_bytes, self.url(key))
-            return got._replace(etag=_pinnable(version_of(response.headers)))
+            return got._replace(etag=response.version)
 
         return Exchange(request, parse)
 
@@ -208,7 +212,8 @@ class WebDriver(Ranged):
                 verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
                 ending = verify.suffix(response, etag, target.size)
             self._learn_ranges(heeds_ranges(response))
-            return None if ending is None else ending._replace(etag=_pinnable(version_of(response.headers)))
+            response.version = _pinnable(version_of(response.headers))
+            return None if ending is None else ending._replace(etag=response.version)
 
         return Exchange(request, parse)
 

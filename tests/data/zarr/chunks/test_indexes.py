@@ -27,18 +27,18 @@ def key(arrays, number):
 def test_an_index_is_read_once(arrays):
     cache, counts = IndexCache(), ReadCounts()
     indexes = ShardIndexes(arrays, arrays[0].source, cache, counts)
-    indexes.ask([key(arrays, 0), key(arrays, 1), key(arrays, 0)])
-    first = indexes.get(key(arrays, 0))
+    indexes.ask([(key(arrays, 0), 0), (key(arrays, 1), 0), (key(arrays, 0), 1)])
+    first = indexes.get(key(arrays, 0), 0)
     assert first.entries.shape == (8, 2)
-    assert indexes.get(key(arrays, 0)) is first
-    assert indexes.get(key(arrays, 1)) is not None
-    assert ShardIndexes(arrays, arrays[0].source, cache, counts).get(key(arrays, 0)) is first
+    assert indexes.get(key(arrays, 0), 0) is first
+    assert indexes.get(key(arrays, 1), 0) is not None
+    assert ShardIndexes(arrays, arrays[0].source, cache, counts).get(key(arrays, 0), 0) is first
     assert counts.requests == 2
 
 
 def test_a_missing_shard_has_no_index(arrays):
     indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
-    assert indexes.get(key(arrays, 9)) is None
+    assert indexes.get(key(arrays, 9), 0) is None
 
 
 def test_a_damaged_index_is_an_error(arrays, tmp_path):
@@ -48,7 +48,7 @@ def test_a_damaged_index_is_an_error(arrays, tmp_path):
     path.write_bytes(data)
     indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
     with pytest.raises(ChecksumMismatch, match="index"):
-        indexes.get(key(arrays, 0))
+        indexes.get(key(arrays, 0), 0)
 
 
 def test_the_oldest_indexes_go_first(monkeypatch):
@@ -79,5 +79,5 @@ def test_a_closed_reading_asks_for_nothing(arrays):
     indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
     indexes.close()
     with pytest.raises(Cancelled):
-        indexes.get(key(arrays, 0))
+        indexes.get(key(arrays, 0), 0)
     assert ps.Place().world == 1

@@ -284,9 +284,11 @@ class _Layer:
 
 
 class _Read:
-    """Pending read of an object of a zarr store: see ``ReadOperation``."""
+    """Pending read of an object of a zarr store, which has no version: see ``ReadOperation``."""
 
     __slots__ = ("_buffer", "_data", "_owner", "attempts", "cancelled", "complete", "error", "retries", "span")
+
+    version = ""
 
     def __init__(self, span: Span, buffer: Buffer | None, owner: Owner) -> None:
         self.span = span

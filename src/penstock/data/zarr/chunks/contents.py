@@ -23,16 +23,16 @@ from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_abse
 from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import bounds
-from penstock.data.zarr.format.shard_index import chunk_span, index_span, read_index
+from penstock.data.zarr.format.shard_index import ABSENT, chunk_span, index_span, read_index
 from penstock.data.zarr.samples.arrangement import MOST_AT_ONCE
 from penstock.display import panel, table
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.waiting import Inbox
-from penstock.errors import Cancelled, Changed, Forbidden, NotFound, PenstockError, Unusable
+from penstock.errors import Cancelled, Changed, Forbidden, NotFound, PenstockError, Truncated, Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunks", "Index", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
 
 _MOST_BYTES = 64 << 20
+_TRIES = 4  # readings of what belongs together in a shard that is written anew meanwhile
 _index_lock = Lock()  # for all caches: held only briefly
 os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
 
@@ -60,11 +61,13 @@ class Index(NamedTuple):
     Attributes:
         entries: Offset and length of each inner chunk: see ``read_index``.
         etag: Version of the shard; empty if unknown.
+        reading: The reading that had it from the store, or compared its version there.
 
     """
 
     entries: NDArray[np.uint64]
     etag: str = ""
+    reading: object = None
 
 
 class IndexCache:
@@ -79,10 +82,12 @@ class IndexCache:
         """Return the index of a shard; None if it is not cached."""
         return self._held.get(shard)
 
-    def put(self, shard: Shard, index: Index) -> None:
-        """Add an index."""
+    def put(self, shard: Shard, index: Index | None) -> None:
+        """Replace the index of a shard; None removes it."""
         with _index_lock:
-            if shard in self._held:
+            if (old := self._held.pop(shard, None)) is not None:
+                self._held_bytes -= old.entries.nbytes
+            if index is None:
                 return
             self._held[shard] = index
             self._held_bytes += index.entries.nbytes
@@ -95,21 +100,28 @@ class ShardIndexes:
     """Reader of shard indexes for one reading: all requested indexes are read concurrently.
 
     A missing shard has no index. An index that could not be read is requested again. For one thread, except ``close``.
+
+    The store compares the version of an index with each chunk that is read by it. A chunk that is absent is not read,
+    so an index that an earlier reading left is first read again, and one that came from a cache is compared with the
+    store: once per reading.
     """
 
     def __init__(self, arrays: Sequence[StoredArray], source: Source, cache: IndexCache, counts: ReadCounts) -> None:
         """Read the indexes of ``arrays`` from ``source``; the reads are counted in ``counts``."""
         self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
-        self._inbox = Inbox()
+        self._inbox, self._reading = Inbox(), object()
         self._reads: dict[Shard, ReadOperation] = {}
         # Those that take no request.
         self._found: dict[Shard, bytes | PenstockError | None] = {}
         self._closed = False
 
-    def ask(self, shards: Iterable[Shard]) -> None:
-        """Begin to read the indexes of some shards, unless they are cached or under way."""
-        wanted = [each for each in dict.fromkeys(shards) if not self._knows(each)]
-        if not wanted or self._closed:
+    def ask(self, chunks: Iterable[tuple[Shard, int]]) -> None:
+        """Begin to read the indexes of chunks, given by shard and number in it, unless they are known or under way."""
+        if wanted := [*dict.fromkeys(shard for shard, inner in chunks if not self._knows(shard, inner))]:
+            self._send(wanted)
+
+    def _send(self, wanted: list[Shard], etag: str = "") -> None:
+        if self._closed:
             return
         fetching = self._source.fetching()
         spans: dict[Shard, Span] = {}
@@ -121,39 +133,64 @@ class ShardIndexes:
                 self._found[number, key] = error
                 continue
             if isinstance(found, tuple):
-                spans[number, key] = found
+                spans[number, key] = found._replace(etag=etag) if etag else found
             else:
                 self._found[number, key] = found
         reads = fetching.prepare_reads(((span, None) for span in spans.values()), self._inbox)
         self._reads.update(zip(spans, reads, strict=True))
         fetching.send_reads(reads)
 
-    def _knows(self, shard: Shard) -> bool:
-        return shard in self._reads or shard in self._found or self._cache.get(shard) is not None
+    def _waits(self, shard: Shard) -> bool:
+        return shard in self._reads or shard in self._found
 
-    def get(self, shard: Shard) -> Index | None:
-        """Wait for the index of a shard and return it; None if the shard is missing.
+    def _knows(self, shard: Shard, inner: int) -> bool:
+        if self._waits(shard):
+            return True
+        index = self._cache.get(shard)
+        return index is not None and (index.reading is self._reading or index.entries[inner, 0] != ABSENT)
+
+    def get(self, shard: Shard, inner: int) -> Index | None:
+        """Wait for the index of a shard, to locate the chunk ``inner``, and return it; None if the shard is missing.
 
         Raises:
             PenstockError: The index could not be read, or is damaged.
 
         """
-        index = self._cache.get(shard)
-        if index is not None:
-            return index
-        self.ask([shard])
-        if self._closed:
-            raise Cancelled("the reading was closed")
+        index, etag = None, ""
+        for left in reversed(range(_TRIES)):
+            if not self._waits(shard):
+                index = self._cache.get(shard)
+                if index is not None and self._knows(shard, inner):
+                    return index
+                self._send([shard], etag)
+            if self._closed:
+                raise Cancelled("the reading was closed")
+            try:
+                index = self._wait(shard)
+            except Changed:
+                etag = ""
+                if not left:
+                    raise
+                continue
+            if index is None or self._knows(shard, inner):
+                break
+            etag = index.etag
+        return index
+
+    def _wait(self, shard: Shard) -> Index | None:
         number, key = shard
         array = self._arrays[number]
         read = None if shard in self._found else self._reads.pop(shard)
         data = self._found.pop(shard) if read is None else self._taken(read, array)
         if data is None:
+            self._cache.put(shard, None)
             return None
         if isinstance(data, PenstockError):
             raise data
-        etag = "" if read is None else read.span.etag
-        index = Index(read_index(array.layout, data, array.objects.url(key)), etag)
+        etag = "" if read is None else read.version
+        stored = read is None or read.span.etag or read.attempts
+        entries = read_index(array.layout, data, array.objects.url(key))
+        index = Index(entries, etag, self._reading if stored else None)
         self._cache.put(shard, index)
         return index
 
@@ -184,11 +221,13 @@ class Chunks:
         arrays: The arrays.
         parts: The stored arrays: those of an array of several stores come one after the other.
         bases: Number of the first chunk of each array, and the number of all chunks.
+        indexes: Indexes of shards that were read.
 
     """
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number the chunks; nothing is read."""
+        self.indexes = IndexCache()
         self.arrays, self._missing = tuple(arrays), missing
         self.parts = tuple(part for array in arrays for part in array.parts)
         self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]
@@ -217,12 +256,12 @@ class Chunks:
         """Return the decoded size of a chunk in bytes."""
         return self._sizes[self._at(chunk)[0]]
 
-    def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
-        """Yield the shards of some chunks: number of the stored array, and key of the shard."""
+    def shards(self, chunks: Iterable[int]) -> Iterator[tuple[Shard, int]]:
+        """Yield the shard of each of some chunks, and the chunk's number in it."""
         for chunk in chunks if self._sharded else ():
             number, layout, place = self._at(chunk)
             if layout.shards is not None:
-                yield number, layout.object_key(place)
+                yield (number, layout.object_key(place)), layout.inner(place)
 
     def prepare(self, chunks: Iterable[int]) -> None:
         """Read the references of some chunks, all at once, for arrays whose references are read on demand."""
@@ -249,8 +288,8 @@ class Chunks:
         key = layout.object_key(place)
         span: Span | None = Span(key, most=layout.most_bytes)
         if layout.shards is not None:
-            index = indexes.get((number, key))
-            span = None if index is None else chunk_span(layout, place, *index)
+            index = indexes.get((number, key), layout.inner(place))
+            span = None if index is None else chunk_span(layout, place, index.entries, index.etag)
         return None if span is None else self.parts[number].objects.find(span)
 
     def object_of(self, chunk: int) -> tuple[str, Span | bytes | None]:
@@ -272,7 +311,7 @@ class Chunks:
         number, layout, place = self._at(chunk)
         url = self.parts[number].objects.url(layout.object_key(place))
         try:
-            data = read if read is None or isinstance(read, bytes) else self._taken(read, number, place)
+            data = read if isinstance(read, bytes) else self._taken(read, number, place)
         except (NotFound, Forbidden) as error:
             self.absent(chunk, error)
             data = None
@@ -282,21 +321,46 @@ class Chunks:
         out = pool.empty(layout.chunks, layout.dtype) if pool is not None and decoder.direct else None
         return self._normalized(chunk, self._meant(number, decoder.decode(data, out, url=url)), own=True)
 
-    def _taken(self, read: ReadOperation, number: int, place: tuple[int, ...]) -> bytes | None:
-        try:
-            return read.take()
-        except Changed:
-            part = self.parts[number]
-            if part.layout.shards is None or not isinstance(part.objects, OwnObjects):
-                raise
-        # The shard was written anew since its index was read, such as by an append: its chunks lie elsewhere.
-        source, key = part.source, part.layout.object_key(place)
-        etag = source.head(key).etag
-        entries = read_index(
-            part.layout, source.read(index_span(part.layout, key)._replace(etag=etag)), source.url(key)
-        )
-        span = chunk_span(part.layout, place, entries, etag)
-        return None if span is None else source.read(span)
+    def _taken(self, read: ReadOperation | None, number: int, place: tuple[int, ...]) -> bytes | None:
+        """Return the bytes of a chunk; None if it is absent.
+
+        A chunk of a shard is read in the version of the index that located it. If the shard was written anew since
+        then, such as by an append, its chunks lie elsewhere, so the index is read again. A store that names no versions
+        would not notice, so there the index is read again after each chunk: it must still locate the chunk there.
+        """
+        part, key = self.parts[number], self.parts[number].layout.object_key(place)
+        if part.layout.shards is None or not isinstance(part.objects, OwnObjects):
+            return None if read is None else read.take()
+        if read is None:
+            # Another chunk may have shown meanwhile that the shard was written anew.
+            index = self.indexes.get((number, key))
+            span = None if index is None else chunk_span(part.layout, place, index.entries, index.etag)
+        else:
+            span = read.span
+        error: PenstockError | None = None
+        for _ in range(_TRIES):
+            if span is None:
+                return None
+            take = partial(part.source.read, span) if read is None else read.take
+            data, error = _attempted(take, unpinned=not span.etag)
+            if data is not None and span.etag:
+                return data
+            index = self._read_index(number, key, span.etag)
+            now = chunk_span(part.layout, place, index.entries, index.etag)
+            if data is not None and now is not None and now[1:3] == span[1:3]:
+                return data
+            span, read = now, None
+        message = "this shard is written anew again and again while it is read"
+        raise error or Changed(message, url=part.source.url(key))
+
+    def _read_index(self, number: int, key: str, outdated: str) -> Index:
+        """Return the index of a shard in a version other than ``outdated``, read anew unless another thread did so."""
+        index, part = self.indexes.get((number, key)), self.parts[number]
+        if index is None or index.etag in ("", outdated):
+            data, etag = part.source.read_version(index_span(part.layout, key))
+            index = Index(read_index(part.layout, data, part.source.url(key)), etag)
+            self.indexes.put((number, key), index)
+        return index
 
     def _normalized(self, chunk: int, values: NDArray[Any], *, own: bool) -> NDArray[Any]:
         array = bisect_right(self.bases, chunk) - 1
@@ -321,6 +385,18 @@ class Chunks:
         if filled is None:
             filled = self._filled[number] = self._meant(number, self._decoders[number].filled())
         return filled
+
+
+def _attempted(take: Callable[[], bytes], *, unpinned: bool) -> tuple[bytes | None, PenstockError | None]:
+    """Return the bytes of a chunk, or the error which shows that it may lie elsewhere by now."""
+    try:
+        return take(), None
+    except Changed as error:
+        return None, error
+    except Truncated as error:
+        if not unpinned:
+            raise
+        return None, error
 
 
 class _Grid(NamedTuple):
@@ -407,7 +483,6 @@ class ZarrContents:
         self._chunks: Chunks | None = None
         self._pool: MemoryPool | None = None
         self._kept = _Kept()
-        self.indexes = IndexCache()
         self.ahead_parts = 1
 
     @property
@@ -557,18 +632,16 @@ class ZarrContents:
         with kept.lock:
             if kept.values is None:
                 numbers = [number for number, keeps in enumerate(self.arrangement.kept) if keeps]
-                found = whole_arrays(self.chunks, numbers, self.source, self.indexes, self.ahead_parts)
+                found = whole_arrays(self.chunks, numbers, self.source, self.ahead_parts)
                 kept.values = dict(zip(numbers, found, strict=True))
             return kept.values
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without what this process has read and decoded."""
-        return self.__dict__ | {"_chunks": None, "_pool": None, "indexes": IndexCache()}
+        return self.__dict__ | {"_chunks": None, "_pool": None}
 
 
-def whole_arrays(
-    chunks: Chunks, numbers: Sequence[int], source: Source, cache: IndexCache, parts: int = 1
-) -> list[NDArray[Any]]:
+def whole_arrays(chunks: Chunks, numbers: Sequence[int], source: Source, parts: int = 1) -> list[NDArray[Any]]:
     """Return the values of some of the arrays of ``chunks``, by their numbers; all requests are in flight at once.
 
     Read-ahead takes at most 1 / ``parts`` of the store's own limit.
@@ -586,7 +659,7 @@ def whole_arrays(
                 "larger ones (penstock zarr copy --chunks)",
                 url=arrays[number].url,
             )
-    indexes = ShardIndexes(chunks.parts, source, cache, ReadCounts())
+    indexes = ShardIndexes(chunks.parts, source, chunks.indexes, ReadCounts())
     some = [chunk for number in numbers for chunk in range(*chunks.bases[number : number + 2])]
     chunks.prepare(some)
     indexes.ask(chunks.shards(some))

@@ -87,7 +87,7 @@ class ZarrMap(Dataset[Any]):
             return {}
         contents = self._contents
         chunks, source = contents.chunks, contents.source
-        indexes = ShardIndexes(contents.chunks.parts, source, contents.indexes, ReadCounts())
+        indexes = ShardIndexes(contents.chunks.parts, source, contents.chunks.indexes, ReadCounts())
         try:
             chunks.prepare(some)
             indexes.ask(chunks.shards(some))

@@ -55,7 +55,9 @@ class ZarrReading(ChunkReading["NDArray[Any]"]):
         self._chunks, self._pool = contents.chunks, contents.pool(limits.chunk_bytes)
         self._positions: deque[list[int]] = deque()  # of scheduled samples, in order
         super().__init__(contents.source, batches, workers, Bounds(limits.chunk_bytes, limits.samples, limits.parts))
-        self._indexes = ShardIndexes(contents.chunks.parts, contents.source, contents.indexes, self._ahead.counts)
+        self._indexes = ShardIndexes(
+            contents.chunks.parts, contents.source, contents.chunks.indexes, self._ahead.counts
+        )
 
     def close(self) -> None:
         """Cancel reads in flight, and wake threads that wait for chunks."""
@@ -142,7 +144,7 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
     """
     chunks, indexes = (
         contents.chunks,
-        ShardIndexes(contents.chunks.parts, contents.source, contents.indexes, ReadCounts()),
+        ShardIndexes(contents.chunks.parts, contents.source, contents.chunks.indexes, ReadCounts()),
     )
     needed = _new(chain(_kept(contents), _used(contents, batches)))
     try:

@@ -284,7 +284,7 @@ def _read(
     """Yield, for each chunk in order: the number of its job, its elements along kept dimensions, and its moments."""
     chunks, source = contents.chunks, contents.source
     owners = np.searchsorted([chunks.bases[job.number] for job in jobs], wanted, side="right") - 1
-    indexes = ShardIndexes(chunks.parts, source, contents.indexes, ReadCounts())
+    indexes = ShardIndexes(chunks.parts, source, contents.chunks.indexes, ReadCounts())
     located: deque[tuple[int, int, Span | bytes | None]] = deque()
 
     def spans() -> Iterator[Span]:
