@@ -23,6 +23,8 @@ class ReadOperation(Protocol):
         error: The error, once complete; None if the read succeeded.
         attempts: Requests made for it, including retries; 0 if none was needed.
         retries: How many of these were retries.
+        version: Version of the object that the bytes are of, once complete: that of the span, else the one that the
+            answer named, or that the cache recorded. Empty if the store names none to which later reads can be pinned.
 
     """
 
@@ -30,14 +32,7 @@ class ReadOperation(Protocol):
     error: PenstockError | None
     attempts: int
     retries: int
-
-    @property
-    def version(self) -> str:
-        """Return the version of the object that the bytes are of; only once complete.
-
-        It is that of the span, else the one that the answer named, or that the cache recorded. Empty if the store names
-        none to which later reads can be pinned.
-        """
+    version: str
 
     @property
     def size_bytes(self) -> int:
