@@ -6,12 +6,14 @@ import gc
 import logging
 import multiprocessing
 import os
+import random
 import re
 import signal
 import threading
 from functools import partial
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 
@@ -84,7 +86,7 @@ def test_arguments_that_do_not_fit_are_refused_at_once(folder, wrong, says):
         ps.DataLoader(ps.MapDataset.from_prefix(folder), **wrong)
 
 
-@pytest.mark.parametrize("own", [{"shuffle": True}, {"shuffle": False}, {"seed": 0}, {"place": ps.Place()}])
+@pytest.mark.parametrize("own", [{"shuffle": True}, {"shuffle": ps.Lanes()}, {"seed": 1}, {"place": ps.Place()}])
 def test_an_iterable_dataset_has_its_own_order(folder, own):
     with pytest.raises(Unusable, match="has its own shuffle"):
         ps.DataLoader(ps.IterableDataset.from_prefix(folder), **own)
@@ -391,3 +393,239 @@ def test_the_wrapper_of_ray_train_is_refused(folder, workers):
         iter(_WrappedDataLoader(loader, torch.device("cpu"), auto_transfer=False))
     assert not hasattr(loader, "worker_init_fn")
     assert position(loader) == (0, 0)
+
+
+def drawn(sample: ps.Sample) -> tuple[int, float, float, float]:
+    return number(sample), torch.rand(()).item(), random.random(), np.random.rand()  # noqa: NPY002  global generators
+
+
+def seeded() -> None:
+    torch.manual_seed(7)
+    random.seed(7)
+    np.random.seed(7)  # noqa: NPY002  global generators
+
+
+def generators() -> tuple[float, float, float]:
+    return torch.rand(()).item(), random.random(), np.random.rand()  # noqa: NPY002  global generators
+
+
+class TestGlobalGenerators:
+    @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 3}])
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_no_part_of_a_loader_draws_from_them(self, folder, options, persistent):
+        seeded()
+        expected = generators()
+        if persistent and not options:
+            return
+        loader = load(folder, **options, **({"persistent_workers": True} if persistent else {}))
+        seeded()
+        assert next(iter(loader))
+        assert [*loader], [*loader]
+        loader.load_state_dict(loader.state_dict())
+        assert len(loader), loader.report()
+        assert generators() == expected
+
+    def test_workers_repeat_their_numbers_after_the_same_seed_and_differ_by_epoch_and_loader(self, folder):
+        found = []
+        for _ in range(2):
+            seeded()
+            loader, other = (load(folder, transform=drawn, num_workers=2) for _ in range(2))
+            pairs = [(first[0][1:], second[0][1:]) for first, second in zip(loader, other, strict=True)]
+            found.append((pairs, [batch[0][1:] for batch in loader]))
+        assert found[0] == found[1]
+        [pairs, later], _ = found
+        assert len({*pairs[0], later[0]}) == 3
+
+    def test_numbers_of_an_epoch_are_the_same_after_a_stop_in_the_epoch_before(self, folder):
+        def epochs(*, resumed):
+            seeded()
+            loader = load(folder, transform=drawn, num_workers=1)
+            for _ in islice(loader, 3):
+                state = loader.state_dict()
+            torch.rand(5)
+            loader = load(folder, transform=drawn, num_workers=1) if resumed else loader
+            loader.load_state_dict(state)
+            return [*loader], [*loader]
+
+        assert epochs(resumed=True) == epochs(resumed=False)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+class TestLooks:
+    """A look at the first batch before a loop, as programs take it."""
+
+    def test_an_iteration_begins_where_a_look_did(self, folder, options):
+        whole, loader = [*load(folder)], load(folder, **options)
+        looks = [next(iter(loader)) for _ in range(2)]
+        assert looks == [whole[0]] * 2
+        for batch in loader:
+            assert batch == whole[0]
+            break
+        assert position(loader) == (0, 8)
+        assert [*loader] == whole
+        assert position(loader) == (1, 0)
+
+    def test_a_look_after_a_resume_loses_nothing(self, folder, options):
+        loader = load(folder)
+        batches = [*loader, *loader]
+        loader = load(folder, **options)
+        loader.load_state_dict(load(folder).state_dict() | {"position": 24})
+        look = next(iter(loader))
+        assert look == batches[3]
+        assert [*loader, *loader] == batches[3:]
+
+    def test_set_epoch_holds_after_a_look(self, folder, options):
+        loader, plain = load(folder, **options), load(folder)
+        _, second = [*plain], [*plain]
+        next(iter(loader))
+        loader.set_epoch(1)
+        assert [*loader] == second
+        next(iter(loader))
+        loader.set_epoch(1)
+        assert [*loader] == second
+
+    def test_two_batches_are_an_epoch(self, folder, options):
+        loader, plain = load(folder, **options), load(folder)
+        _, second = [*plain], [*plain]
+        assert len([*islice(loader, 2)]) == 2
+        assert [*loader] == second
+
+    def test_a_loop_of_looks_gets_other_batches_and_a_warning(self, folder, options, caplog):
+        loader = load(folder, **options)
+        firsts = [next(iter(loader)) for _ in range(7)]
+        assert firsts[:4] == firsts[:1] * 4
+        assert len({str(each) for each in firsts[3:]}) == 4
+        assert [record.message for record in caplog.records if "keep the iterator" in record.message]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}])
+def test_a_look_from_within_an_epoch_leaves_its_state_and_the_next_epoch(folder, options):
+    whole, loader = [*load(folder)], load(folder, **options)
+    for at, batch in enumerate(loader):
+        assert batch == whole[at]
+        next(iter(loader))
+        assert position(loader) == (0, min(COUNT, 8 * (at + 1)))
+    assert position(loader) == (1, 0)
+
+
+def test_an_iteration_whose_persistent_workers_were_taken_over_ends_with_an_error(folder):
+    loader = load(folder, num_workers=1, persistent_workers=True)
+    first = iter(loader)
+    next(first)
+    assert len([*loader]) == 8
+    with pytest.raises(Unusable, match="a later one has taken over"):
+        next(first)
+
+
+def test_a_new_loader_begins_at_epoch_0_for_every_kind_of_dataset(folder, tmp_path, caplog):
+    np.arange(500, dtype="uint16").tofile(tmp_path / "tokens.bin")
+    listed = ps.MapDataset.from_prefix(folder, transform=number)
+    iterable = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=True)
+    plain = ps.IterableDataset.from_prefix(folder, transform=number)
+    tokens = ps.TokenDataset.from_shards(tmp_path / "tokens.bin", length=9, dtype="uint16")
+    own, shuffle = {}, {"shuffle": True}
+    made = [
+        (listed, shuffle),
+        (iterable, own),
+        (ps.concat(listed, listed), shuffle),
+        (ps.concat(plain, listed, shuffle=True), own),
+        (ps.Mix({"a": listed, "b": listed}), shuffle),
+        (torch.utils.data.Subset(listed, range(0, 60, 2)), shuffle),
+        (tokens, shuffle),
+    ]
+    for dataset, options in made:
+        caplog.clear()
+        first, second = (ps.DataLoader(dataset, 8, collate_fn=str, **options) for _ in range(2))
+        batches = [*first]
+        assert (position(first)[0], position(second)[0]) == (1, 0)
+        assert [*second] == batches
+        assert [*second] == [*first] != batches
+        assert caplog.text.count("begins at epoch 0 again") == 1
+
+
+def test_set_epoch_of_a_dataset_reaches_its_loaders(folder):
+    dataset = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=True)
+    before = ps.DataLoader(dataset, 8)
+    dataset.set_epoch(3)
+    after = ps.DataLoader(dataset, 8)
+    assert (position(before), position(after)) == ((3, 0), (3, 0))
+    assert len([*before]) == 8
+    assert (position(before), position(after)) == ((4, 0), (3, 0))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("batch_size", "dataset", "shuffle", "seed", "num_workers", "drop_last", "sampler", "batch_sampler", "device"),
+        *("prefetch_factor", "persistent_workers", "worker_init_fn", "generator", "pin_memory", "collate_fn"),
+    ],
+)
+def test_arguments_of_a_loader_that_exists_cannot_be_set(folder, name):
+    loader = load(folder)
+    with pytest.raises(ValueError, match=f"cannot set {name} of a loader that exists: make a new one"):
+        setattr(loader, name, 16)
+    loader.name = "train"
+    assert len([*loader]) == 8
+
+
+def test_arguments_that_are_those_of_the_dataset_are_accepted(folder):
+    plain = ps.IterableDataset.from_prefix(folder, transform=number)
+    assert len(ps.DataLoader(plain, 8, shuffle=False, seed=0)) == 8
+    shuffled = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=True, seed=3)
+    assert len(ps.DataLoader(shuffled, 8, shuffle=True, seed=3)) == 8
+    for dataset, other in ((plain, {"shuffle": True}), (shuffled, {"shuffle": False}), (shuffled, {"seed": 4})):
+        with pytest.raises(Unusable, match="has its own shuffle"):
+            ps.DataLoader(dataset, 8, **other)
+
+
+@pytest.mark.parametrize("name", ["num_replicas", "rank", "world_size"])
+def test_a_rank_in_torchs_words_names_place(folder, name):
+    with pytest.raises(Unusable, match=rf"{name} is not an argument of this loader: .*place=ps\.Place"):
+        load(folder, **{name: 1})
+
+
+def test_a_state_that_is_taken_at_any_time_belongs_to_a_whole_batch(folder):
+    loader, found, ended = load(folder, 1), [], threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            found.append(position(loader))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for _ in range(5):
+        assert len([*loader]) == COUNT
+    ended.set()
+    asking.join()
+    # A look may be taken back, but an epoch that has begun is never left out.
+    assert found == sorted(found)
+
+
+def test_a_refused_state_changes_nothing(folder):
+    def made(weights):
+        sources = {name: ps.MapDataset.from_prefix(folder, transform=number) for name in "ab"}
+        return ps.DataLoader(ps.Mix(sources, weights=weights), 8, shuffle=True, collate_fn=list)
+
+    state = made({"a": 3, "b": 1}).state_dict()
+    loader, plain = made({"a": 3, "b": 1}), made({"a": 3, "b": 1})
+    for wrong in (state | {"seed": 4}, state | {"global_batch": 16}, state | {"position": -1}):
+        with pytest.raises(StateMismatch):
+            loader.load_state_dict(wrong, new_weights={"a": 1, "b": 1})
+    assert loader.state_dict() == plain.state_dict()
+    loader.load_state_dict(state, new_weights=False)
+    assert [*loader] == [*plain]
+
+
+def test_a_sampler_takes_lanes_of_joined_datasets_and_tokens(folder, tmp_path):
+    np.arange(5000, dtype="uint16").tofile(tmp_path / "tokens.bin")
+    tokens = ps.TokenDataset.from_shards(tmp_path / "tokens.bin", length=9, dtype="uint16")
+    listed = ps.MapDataset.from_prefix(folder, transform=number)
+    for dataset in (tokens, ps.concat(listed, listed), ps.concat(tokens, tokens), listed):
+        for shuffle in (ps.Lanes(), ps.BlockShuffle(), ps.Lanes(5, 2), True):
+            sampler = ps.BatchSampler(dataset, 8, shuffle=shuffle)
+            loader = ps.DataLoader(dataset, 8, shuffle=shuffle)
+            planned = [[each.index for each in loader.inspect(batch)] for batch in range(3)]
+            assert [*islice(sampler, 3)] == planned
+            assert sorted(index for batch in ps.BatchSampler(dataset, 8, shuffle=shuffle) for index in batch) == [
+                *range(len(dataset))
+            ]

@@ -64,4 +64,4 @@ class DataFluxIterableDataset(Listed, IterableDataset):
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
         """Return a dataset of collated batches: see ``penstock.IterableDataset.batched``."""
-        return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)
+        return Batched(self, self._plan(batch_size, tail), self._iterations.apart(), collate_fn)

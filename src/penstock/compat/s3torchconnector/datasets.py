@@ -289,4 +289,4 @@ class S3IterableDataset(_Objects, IterableDataset):
             raise Unusable(
                 "cannot form batches: a range-based reader reads on demand in transform; use torch's DataLoader"
             )
-        return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)
+        return Batched(self, self._plan(batch_size, tail), self._iterations.apart(), collate_fn)

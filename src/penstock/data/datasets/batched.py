@@ -79,6 +79,8 @@ class Resumable:
         self.plan = plan
         self._catalog = catalog
         self._iterations = iterations
+        # Whether the ranks have compared where they begin.
+        self._compared = False
         self._check_ranks()
 
     def __len__(self) -> int:
@@ -90,7 +92,7 @@ class Resumable:
 
         Directly after ``load_state_dict``, setting the epoch of the state changes nothing.
         """
-        self._iterations.epochs.set(epoch)
+        self._iterations.set_epoch(epoch)
 
     def state_at(self, batches: int, *, epoch: int | None = None) -> dict[str, Any]:
         """Return the state after this rank's training loop has received ``batches`` batches of the latest iteration.
@@ -123,17 +125,22 @@ class Resumable:
             allow_rereads: Accept a number of ranks that cannot share the lanes.
             new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.Schedule``; True: those of the
                 mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
+                None or False: those of the state.
 
         Raises:
             StateMismatch: The state belongs to another catalog, order, version or global batch, has lanes that the
-                ranks cannot share, or is not a state; or another rank has a different catalog or order.
+                ranks cannot share, or is not a state; or another rank has a different catalog or order. Nothing has
+                changed then.
             Unusable: ``new_weights`` are invalid, or this is no mixture.
 
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
-        cursor = self._cursor(state, new_weights, **{name: switch(each, name) for name, each in allowed.items()})
-        if why := self.plan.rereads(cursor, self._iterations.rank().world):
+        allowed = {name: switch(each, name) for name, each in allowed.items()}
+        plan, cursor = self._resumed(state, None if new_weights is False else new_weights, **allowed)
+        if why := plan.rereads(cursor, self._iterations.rank().world):
             warnings.warn(why, stacklevel=2)
+        # Only now: what was refused changes nothing.
+        self.plan, self._compared = plan, False
         self._iterations.epochs.resume(cursor)
 
     def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
@@ -144,10 +151,26 @@ class Resumable:
         """Return the cursor at which the next iteration will begin."""
         return self._iterations.epochs.next()
 
-    def begin(self) -> tuple[Cursor, Place]:
-        """Begin the next iteration; return its cursor and its place, which in a loader's worker is the worker's."""
+    def rewind(self, cursor: Cursor) -> None:
+        """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since."""
+        self._iterations.epochs.rewind(cursor)
+
+    def check_position(self, cursor: Cursor) -> None:
+        """Compare ``cursor``, where an iteration began, with other ranks: the first time, and after a state was loaded.
+
+        Raises:
+            StateMismatch: Another rank is elsewhere, for example because it alone has loaded a state.
+
+        """
+        if not self._compared and grouped() and self._iterations.rank().world == torch.distributed.get_world_size():
+            where = {"epoch": int(cursor.epoch), "position": int(cursor.position)}
+            check_same_order(f"position {self._ordered()}", where, "load the same state on every rank")
+        self._compared = True
+
+    def begin(self, key: int | None = None) -> tuple[Cursor, Place]:
+        """Begin the next iteration; return its cursor and its place: see ``Iterations.begin``."""
         self._check_ranks()
-        cursor, place = self._iterations.begin()
+        cursor, place = self._iterations.begin(key)
         self.plan.check_lanes(cursor, place.world)
         return cursor, place
 
@@ -168,7 +191,7 @@ class Resumable:
             StateMismatch: See ``load_state_dict``.
 
         """
-        cursor = self._cursor(state)
+        self.plan, cursor = self._resumed(state)
         self._iterations.epochs.restart(cursor)
         return cursor, replace(self._iterations.place(), worker=0)
 
@@ -177,7 +200,10 @@ class Resumable:
         world = self._iterations.rank().world
         return self.plan.state(self.plan.after(cursor, batches, world), world, self._digest())
 
-    def _cursor(self, state: Mapping[str, Any], new_weights: object = None, **allowed: bool) -> Cursor:
+    def _resumed(
+        self, state: Mapping[str, Any], new_weights: object = None, **allowed: bool
+    ) -> tuple[SamplingPlan, Cursor]:
+        """Return the plan and the cursor that go on from ``state``; changes nothing."""
         digest, world = self._digest(), self._iterations.rank().world
         try:
             plan, given = self.plan.adopted(state, world, new_weights)
@@ -190,14 +216,13 @@ class Resumable:
                 "differs: save the catalog once (dataset.catalog.save(url)), and open it in every run "
                 "(MapDataset.from_catalog(url))"
             ) from None
-        self.plan = plan
-        self._check_ranks()
-        return cursor
+        self._check_ranks(plan)
+        return plan, cursor
 
     def _digest(self) -> str:
         return "" if self._catalog is None else self._catalog.digest
 
-    def _check_ranks(self) -> None:
+    def _check_ranks(self, plan: SamplingPlan | None = None) -> None:
         # Look up the rank only in a process group: ranks of Lightning make their loaders before the group exists, and
         # do not know their number then. A dataset for a single rank is not compared.
         if not grouped():
@@ -207,7 +232,7 @@ class Resumable:
             check_same_catalog(self._catalog)
         # Otherwise the ranks form several sets, whose orders may differ.
         if world == torch.distributed.get_world_size():
-            check_same_order(self._ordered(), self.plan.arguments())
+            check_same_order(self._ordered(), (plan or self.plan).arguments())
 
     def _ordered(self) -> str:
         """Return the identity of the data whose order the ranks compare."""
@@ -343,8 +368,8 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that the latest iteration of this object has delivered.
 
-        Pass the state to ``load_state_dict``. Another iteration over the dataset that began meanwhile in this process
-        (for example, to look at the first sample) does not change the state.
+        Pass the state to ``load_state_dict``. Iterations over the dataset itself, or over other batches of it, do not
+        change the state.
 
         After the last batch, the state is the start of the next epoch. Under torch's DataLoader with workers, this
         object does not know how many batches were received: use ``state_at(received)``. In a worker, the state is that
@@ -355,9 +380,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
         """
         begun, coming, latest = self._iterations.epochs.latest(), self.coming(), self._latest
-        # ``_iterations.begun`` belongs to an iteration over the dataset itself.
-        ours = latest is not None and begun in (latest.cursor, self._iterations.begun)
-        here = latest is not None and (ours or get_worker_info() is not None)
+        here = latest is not None and (begun == latest.cursor or get_worker_info() is not None)
         if latest is not None and here and begun != coming and not latest.ended:
             return self.state(latest.cursor, latest.batches)
         if here or begun == coming:
@@ -368,14 +391,14 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         )
 
     def deliveries(
-        self, on_error: OnError, collate: Callable[[list[Any]], Any] | None = None
+        self, on_error: OnError, collate: Callable[[list[Any]], Any] | None = None, key: int | None = None
     ) -> tuple[Iterator[Delivery], ReadCounts]:
         """Begin the next epoch immediately; return its batches for a loader, and the counts of their reads so far.
 
-        ``collate`` replaces ``collate_fn``.
+        ``collate`` replaces ``collate_fn``; ``key`` is for ``begin``.
         """
         collate = collate or self.collate_fn
-        cursor, place = self.begin()
+        cursor, place = self.begin(key)
         batches = batch_indices(self.plan, cursor, place)
         if on_error == "raise" and not self.dataset.skips:
             whole, counts = self.dataset.lists(batches, place.workers)
@@ -516,11 +539,19 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 f"{kind_of(data_source)} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
-        catalog = getattr(data_source, "catalog", None)
-        order = fitted_order(shuffle, catalog) if isinstance(catalog, Catalog) else order_of(shuffle)
+        if isinstance(data_source, BatchableDataset) and data_source.takes_order:
+            # As the dataset fits blocks to its shards, files or parts.
+            order = data_source.batched(batch_size, shuffle=shuffle).plan.order  # type: ignore[call-arg]
+        else:
+            catalog = getattr(data_source, "catalog", None)
+            order = fitted_order(shuffle, catalog) if isinstance(catalog, Catalog) else order_of(shuffle)
         plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order, seed=seed, tail=tail)
         super().__init__(plan, _contents(data_source), Iterations(place))
-        self.batch_size = plan.batch
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch and rank."""
+        return self.plan.batch
 
     @property
     def sampler(self) -> Self:
@@ -534,7 +565,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         """
         return StatefulIterator(self, partial(batch_indices, self.plan))
 
-    def begin(self) -> tuple[Cursor, Place]:
+    def begin(self, key: int | None = None) -> tuple[Cursor, Place]:  # noqa: ARG002  workers form no batches
         """Begin the next epoch.
 
         Returns:

@@ -232,7 +232,7 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
             epoch: Number of the epoch, from 0.
 
         """
-        self._iterations.epochs.set(epoch)
+        self._iterations.set_epoch(epoch)
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
@@ -245,8 +245,9 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
 
         """
-        dataset = self.ordered(self._order, self._iterations)
-        return Batched(dataset, self._plan(batch_size, tail), self._iterations, collate_fn)
+        iterations = self._iterations.apart()
+        dataset = self.ordered(self._order, iterations)
+        return Batched(dataset, self._plan(batch_size, tail), iterations, collate_fn)
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch immediately; reads begin with the first ``next``."""

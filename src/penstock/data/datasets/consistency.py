@@ -61,7 +61,10 @@ def check_same_catalog(catalog: Contents) -> None:
     _catalogs[catalog] = weakref.ref(store)
 
 
-def check_same_order(data: str, arguments: Mapping[str, object]) -> None:
+_SHARED = "the ranks of a process group share one order"
+
+
+def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _SHARED) -> None:
     """Compare the arguments of an order with those of the other ranks, once for each set of different arguments.
 
     The n-th set for some data is compared with the n-th set for the same data on other ranks, so every rank has to make
@@ -70,6 +73,7 @@ def check_same_order(data: str, arguments: Mapping[str, object]) -> None:
     Args:
         data: Identity of the ordered data, such as a catalog's digest.
         arguments: Names and values; JSON must be able to represent them.
+        remedy: Advice for the error, in words.
 
     Raises:
         StateMismatch: The arguments differ from those of the first rank; the text names those that differ.
@@ -89,7 +93,7 @@ def check_same_order(data: str, arguments: Mapping[str, object]) -> None:
     if different:
         mine, other = (", ".join(f"{name}={each.get(name)}" for name in different) for each in (arguments, first))
         raise StateMismatch(
-            f"rank {rank} has {mine}, rank {first['rank']} has {other}: the ranks of a process group share one order; "
+            f"rank {rank} has {mine}, rank {first['rank']} has {other}: {remedy}; "
             "a loader that one rank alone makes gets place=ps.Place()"
         )
     compared.append(arguments)

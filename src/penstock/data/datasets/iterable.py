@@ -250,11 +250,14 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it.
 
+        The loaders and ``batched`` batches of this dataset take it, too: those that exist, and those made later, which
+        otherwise begin at epoch 0.
+
         Args:
             epoch: Number of the epoch, from 0.
 
         """
-        self._iterations.epochs.set(epoch)
+        self._iterations.set_epoch(epoch)
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
@@ -276,8 +279,9 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
                 f"{type(self).__name__} overrides __iter__, which is not used for batches that Penstock forms: do it "
                 "in transform=, or iterate under torch's DataLoader(batch_size=…)"
             )
-        dataset = self.ordered(self._order, self._iterations)
-        return Batched(dataset, self._plan(batch_size, tail), self._iterations, collate_fn)
+        iterations = self._iterations.apart()
+        dataset = self.ordered(self._order, iterations)
+        return Batched(dataset, self._plan(batch_size, tail), iterations, collate_fn)
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch immediately; reads begin with the first ``next``."""
@@ -297,7 +301,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
 class ResumableSamples(Resumable):
     """Single samples that a loader batches in each worker: only the same number of workers may resume."""
 
-    def _check_ranks(self) -> None:
+    def _check_ranks(self, plan: SamplingPlan | None = None) -> None:
         """Do nothing: ranks need not read the same number of samples."""
 
     def restart(self, state: object) -> tuple[Cursor, Place]:

@@ -161,7 +161,6 @@ class Iterations:
 
     Attributes:
         epochs: Counter of the epochs, shared by the parent and its workers.
-        begun: Cursor of the latest iteration in this process itself, not in a worker; None before the first.
 
     """
 
@@ -172,7 +171,29 @@ class Iterations:
         # The process that spawned this one: its id and its place.
         self._found: tuple[int, Place] | None = None
         self.epochs = Epochs()
-        self.begun: Cursor | None = None
+        # What ``apart`` has made: the epoch it begins at, and the counters that are alive.
+        self._first = 0
+        self._apart: WeakSet[Epochs] = WeakSet()
+
+    def apart(self) -> Iterations:
+        """Return iterations of the same rank that count epochs by themselves, from 0 or what ``set_epoch`` has set.
+
+        In a loader's worker, return these iterations: what is made there counts for one iteration only.
+        """
+        if get_worker_info() is not None:
+            return self
+        made = Iterations(self._place)
+        made._found = self._found
+        made.set_epoch(self._first)
+        self._apart.add(made.epochs)
+        return made
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, also of all that ``apart`` has made."""
+        self.epochs.set(epoch)
+        self._first = epoch
+        for epochs in list(self._apart):
+            epochs.set(epoch)
 
     def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
         """Refuse ``place``, which is about to replace the place of ``data``, if ``data`` was given another one.
@@ -190,44 +211,46 @@ class Iterations:
             return self._found[1]
         return resolve(self._place)
 
-    def begin(self) -> tuple[Cursor, Place]:
-        """Begin an iteration; return its cursor and its place, which in a loader's worker is the worker's."""
+    def begin(self, key: int | None = None) -> tuple[Cursor, Place]:
+        """Begin an iteration; return its cursor and its place, which in a loader's worker is the worker's.
+
+        The workers of one iteration recognise each other by ``key``; without one, by the seed that their loader drew.
+        """
         info, place = get_worker_info(), self.place()
         check_sharding(place)
         if info is None:
-            self.begun = self.epochs.begin()
-            return self.begun, place
+            return self.epochs.begin(), place
         # torch seeds each worker with the sum of the loader's random number and the worker's number.
-        return self.epochs.join(info.id, info.num_workers, info.seed - info.id), place
+        return self.epochs.join(info.id, info.num_workers, info.seed - info.id if key is None else key), place
 
     def place(self) -> Place:
         """Return this process's place: its rank and, in a loader's worker, the number of the worker."""
         info = get_worker_info()
         return self.rank() if info is None else replace(self.rank(), worker=info.id, workers=info.num_workers)
 
-    def __getstate__(self) -> tuple[PlaceLike, tuple[int, Place] | None, Epochs]:
+    def __getstate__(self) -> tuple[PlaceLike, tuple[int, Place] | None, Epochs, int]:
         """Return the state to pickle, which includes this process's place if a process is being spawned.
 
         A spawned process uses this place if it is a loader's worker, since that has no process group. In all other
         cases (a spawned rank, a queue, Ray), the receiving process looks up its place, which may be a different one.
         """
         if get_spawning_popen() is None:
-            return self._place, None, self.epochs
+            return self._place, None, self.epochs, self._first
         place = self.rank()
         # The caller that starts a worker is not on the worker's stack.
         check_sharding(place)
         given = self._place if isinstance(self._place, Place | str | None) else place  # a mesh cannot be pickled
-        return given, (rank_pid(), place), self.epochs
+        return given, (rank_pid(), place), self.epochs, self._first
 
-    def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Epochs]) -> None:
+    def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Epochs, int]) -> None:
         """Restore the pickled state."""
-        self._place, self._found, self.epochs = state
-        self.begun = None
+        self._place, self._found, self.epochs, self._first = state
+        self._apart = WeakSet()
 
 
 # The next cursor, the latest cursor, and the number of noted iterations.
 _HEAD = struct.Struct("qqqqqqqqq")
-# An iteration: the loader's seed, the number of workers, its number in each worker; its cursor; a bit per worker in it.
+# An iteration: its key, the number of workers, its number in each worker; its cursor; a bit per worker in it.
 _NOTE = struct.Struct("qqqqqqq64s")
 _NOTES = 16
 _MOST_WORKERS = 512
@@ -240,10 +263,10 @@ class Epochs:
 
     Each iteration gets the start of the next epoch, or the cursor that was set. A DataLoader calls ``iter(dataset)``
     once in every worker and does not notify the parent's dataset. The workers of one iteration recognise each other by
-    the seed that their loader drew, by the number of workers, and by the number of iterations that each has begun: the
-    first worker takes the next cursor, and the others join it. A worker that has already joined an iteration begins
-    another, so torch may be seeded with the same value for each epoch. Persistent workers see a cursor that the parent
-    sets, because the memory is shared.
+    a key (of torch's loader: the seed that it drew), by the number of workers, and by the number of iterations that
+    each has begun: the first worker takes the next cursor, and the others join it. A worker that has already joined an
+    iteration begins another, so torch may be seeded with the same value for each epoch. Persistent workers see a cursor
+    that the parent sets, because the memory is shared.
 
     Only the workers of the process that owns the memory share it. Any other process that inherits the memory, or
     receives it while being spawned (a rank that is started after its dataset was made), owns a copy from its first use
@@ -289,6 +312,12 @@ class Epochs:
         with self._exclusive():
             self._write(_start(cursor.epoch + 1, cursor), cursor)
 
+    def rewind(self, cursor: Cursor) -> None:
+        """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since."""
+        with self._exclusive():
+            if self._read()[:2] == (_start(cursor.epoch + 1, cursor), cursor):
+                self._write(cursor, cursor)
+
     def next(self) -> Cursor:
         """Return the cursor at which the next iteration will begin."""
         with self._exclusive():
@@ -305,7 +334,7 @@ class Epochs:
             return self._begin()
 
     def join(self, worker: int, workers: int, seed: int) -> Cursor:
-        """Begin or join an iteration in one of ``workers`` whose loader drew ``seed``; return its cursor."""
+        """Begin or join the iteration of ``workers`` that have the key ``seed``; return its cursor."""
         if workers > _MOST_WORKERS:
             raise Unusable(f"workers of a dataset must be at most {_MOST_WORKERS}, got {workers}")
         with self._exclusive(worker=True):

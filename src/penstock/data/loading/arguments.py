@@ -10,6 +10,7 @@ import torch
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
+from penstock.data.order.orders import order_of
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, articled
 from penstock.options.table import meant
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Tail
 
 __all__ = [
+    "TORCHS_ARGUMENTS",
     "batches_of",
     "check_counts",
     "check_device",
@@ -32,7 +34,9 @@ __all__ = [
 
 _MOST_THREADS = 16  # more would mostly wait for the GIL
 _ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…, or give shuffle= an order"
-# Arguments of PyTorch: the default value, which is accepted, and the hint for any other value.
+_PLACED = ": a process finds its rank by itself; to give it, write place=ps.Place(rank=…, world=…)"
+_WEIGHTED = ": write shuffle=ps.WeightedShuffle(…)"
+# Arguments of PyTorch and of others: the default value, which is accepted, and the hint for any other value.
 _INSTEAD: dict[str, tuple[object, str]] = {
     "batch_sampler": (None, _ORDERED),
     "generator": (None, _ORDERED),
@@ -42,6 +46,16 @@ _INSTEAD: dict[str, tuple[object, str]] = {
     "prefetch_factor": (None, ": write prefetch={!r}"),
     "pin_memory_device": ("", ": write device={!r}"),
     "in_order": (True, ": batches always come in order"),
+    "num_replicas": (None, _PLACED),
+    "rank": (None, _PLACED),
+    "world_size": (None, _PLACED),
+    "num_shards": (None, _PLACED),
+    "weights": (None, _WEIGHTED),
+    "replacement": (None, _WEIGHTED),
+    "buffer_size": (None, ": shuffle=True permutes all samples without a buffer"),
+    "shuffle_buffer_size": (None, ": shuffle=True permutes all samples without a buffer"),
+    "snapshot_every_n_steps": (1, ": state_dict() is exact after any batch"),
+    "epoch": (None, ": call set_epoch({!r}) of the loader"),
 }
 _FOR_WORKERS: dict[str, object] = {
     "persistent_workers": False,
@@ -49,6 +63,7 @@ _FOR_WORKERS: dict[str, object] = {
     "multiprocessing_context": None,
     "timeout": 0,
 }
+TORCHS_ARGUMENTS = frozenset({*_INSTEAD, *_FOR_WORKERS})
 
 
 def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
@@ -134,12 +149,18 @@ def batches_of(
         raise _not_a_dataset(dataset)
     if dataset.takes_order:
         return dataset.batched(size, collate_fn, tail=tail, **order)
-    if order:
+    batches = dataset.batched(size, collate_fn, tail=tail)
+    given = order_of(order.get("shuffle", batches.plan.order))
+    same = given == batches.plan.order and order.get("seed", batches.plan.seed) == batches.plan.seed
+    if not same or "place" in order:
         ours = isinstance(dataset, IterableDataset)
         kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")
         article = "an" if kind[0] in "AEIO" else "a"
-        raise Unusable(f"{article} {kind} has its own shuffle, seed and place: write {kind}{made}shuffle=True, seed=…)")
-    return dataset.batched(size, collate_fn, tail=tail)
+        raise Unusable(
+            f"{article} {kind} has its own shuffle, seed and place, and this loader was given another "
+            f"{' and '.join(order)}: write {kind}{made}shuffle=True, seed=…)"
+        )
+    return batches
 
 
 def _not_a_dataset(dataset: object) -> Unusable:

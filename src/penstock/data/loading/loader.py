@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import os
 import sys
+import threading
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Never, TypeVar
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -19,6 +23,7 @@ from torch.utils.data import get_worker_info
 
 from penstock.data.datasets.map import without_subsets
 from penstock.data.loading.arguments import (
+    TORCHS_ARGUMENTS,
     batches_of,
     check_counts,
     check_device,
@@ -30,6 +35,7 @@ from penstock.data.loading.arguments import (
 from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
+from penstock.data.order.orders import CatalogOrder
 from penstock.data.region import Slot
 from penstock.display import counted
 from penstock.engine.node.live import Live
@@ -47,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.data.loading.summary import Prices
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.order.sampling import Cursor
+    from penstock.data.order.sampling import Cursor, SamplingPlan
     from penstock.data.order.weights import Weights
     from penstock.source import Source
     from penstock.values import Span
@@ -59,6 +65,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("penstock")
 _AHEAD = 2  # batches, as torch's prefetch_factor
 _REMEMBERED = 1000
+_MOST_LOOKS = 3
 
 
 class _Wrapped(Unusable, AttributeError):
@@ -72,6 +79,13 @@ class _Wrapped(Unusable, AttributeError):
             "cannot wrap a ps.DataLoader: it gives each rank its own samples, and a wrapper that reads ahead would "
             "lose a batch at a resume; leave out prepare_data_loader, and pass device= to ps.DataLoader"
         )
+
+
+class _Fixed(Unusable, AttributeError, ValueError):
+    """Refusal of another value for an argument; PyTorch's loader raises ``ValueError``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"cannot set {name} of a loader that exists: make a new one with {name}=…")
 
 
 class DataLoader:
@@ -160,7 +174,7 @@ class DataLoader:
         check_counts(num_workers, prefetch, decode_threads)
         check_words(on_error=on_error, pin_memory=pin_memory)
         tail = tail_of(tail, drop_last=drop_last)
-        dataset = without_subsets(dataset)
+        self._given, dataset = dataset, without_subsets(dataset)
         own = {"shuffle": shuffle, "seed": seed, "place": place}
         given = {name: value for name, value in own.items() if value is not None}
         self._batches = batches_of(dataset, batch_size, collate_fn, tail, given)
@@ -176,11 +190,25 @@ class DataLoader:
         self._prefetch = prefetch
         self._meter: Meter | None = None
         self._worker_batches = _WorkerBatches(self._batches, on_error)
-        names = inspect.signature(DataLoader).parameters if workers else ()
-        self._workers = self._processes(worker_options(workers, num_workers, names))
-        self._began: Cursor | None = None  # start of the current iteration
-        self._received = 0
+        self._workers = self._processes(worker_options(workers, num_workers, _SETTINGS - TORCHS_ARGUMENTS))
+        # Start of the current iteration and the batches received of it: one value, because any thread may ask for it.
+        self._at: tuple[Cursor, int] | None = None
+        self._open = 0  # iterations that have begun and not ended
+        self._latest = 0  # number of the latest of those
+        self._looks = 0  # iterations in a row that were given up after their first batch
         self._live: Live | None = None
+        self._fixed = _SETTINGS
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse another value for an argument, which would have no effect on a loader that exists.
+
+        Raises:
+            Unusable: ``name`` is an argument of the constructor, or of PyTorch's.
+
+        """
+        if name in vars(self).get("_fixed", ()):
+            raise _Fixed(name)
+        super().__setattr__(name, value)
 
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
         if not self.num_workers:
@@ -197,6 +225,8 @@ class DataLoader:
             prefetch_factor=self._prefetch,
             pin_memory=self.pin_memory,
             collate_fn=_itself,
+            # Otherwise each iteration would draw from torch's own, and what the training loop draws would depend on it.
+            generator=torch.Generator(),
             **options,
         )
 
@@ -252,8 +282,10 @@ class DataLoader:
 
     def _decoded(self) -> Iterator[Delivery]:
         row, batches = self._metering().counters.claim(0), self._batches
+        # First: another thread must not see the epoch after it.
+        self._at = batches.coming(), 0
         cursor, reading = batches.reading()
-        self._note(cursor, 0)
+        self._at = cursor, 0
         collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pinned)
         finish = _then(collate, pin) if self.pin_memory else collate
         options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish)
@@ -274,14 +306,23 @@ class DataLoader:
 
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         # Until a worker reports where the iteration began.
-        self._note(self._batches.coming(), 0)
+        self._at = self._batches.coming(), 0
         self._worker_batches.counters = self._metering().counters
         self._worker_batches.requests = self._metering().requests
         self._worker_batches.trace.write()
-        received = None
+        self._worker_batches.key = int.from_bytes(os.urandom(7))
+        received, mine = None, self._latest
         try:
-            received = iter(workers)
-            yield from received
+            with _turn() as turn:
+                workers.generator.manual_seed(self._workers_seed(turn))
+                received = iter(workers)
+                for delivery in received:
+                    yield delivery
+                    if workers.persistent_workers and mine != self._latest:
+                        raise Unusable(
+                            "cannot go on with this iteration: a later one has taken over the persistent workers; "
+                            "iterate one after the other, or pass persistent_workers=False"
+                        )
         except Exception as error:
             # Otherwise torch's frames would keep the workers alive as long as the error exists.
             clear_frames(error.__traceback__)
@@ -292,18 +333,66 @@ class DataLoader:
         finally:
             del received
 
+    def _workers_seed(self, turn: int) -> int:
+        """Return the seed from which torch seeds the workers: the same for the same program, epoch and position.
+
+        Draws nothing from torch's generator. ``turn`` tells iterations apart that run at the same time.
+        """
+        cursor = self._batches.coming()
+        numbers = (torch.initial_seed(), self._batches.plan.seed, cursor.epoch, cursor.position, turn)
+        return int.from_bytes(hashlib.sha256(f"penstock workers 1: {numbers}".encode()).digest()[:8])
+
     def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
         if self._live is None or self._live.inherited:
             # Through a strong reference, the loader would live as long as the process.
             this = ref(self)
             self._live = Live(lambda: {} if (own := this()) is None else own.report().values())
-        for number, delivery in enumerate(ranged(self._metering().metered(deliveries)), 1):
-            self._note(delivery.cursor, number)
-            for skipped in delivery.skipped:
-                self._leave_out(skipped)
-            self._live.note()
-            yield delivery.batch
-        self._began = None
+        before, self._open = self._at if self._open else None, self._open + 1
+        self._latest += 1
+        number = 0
+        try:
+            for number, delivery in enumerate(ranged(self._metering().metered(deliveries)), 1):
+                self._at = delivery.cursor, number
+                for skipped in delivery.skipped:
+                    self._leave_out(skipped)
+                self._live.note()
+                self._looks = self._looks if number == 1 else 0
+                yield delivery.batch
+                if number == 1:
+                    self._go_on(delivery.cursor)
+            self._at = None
+            if number and delivery.cursor[:2] == (0, 0):
+                _note_order(self._given, self._batches.plan)
+        except GeneratorExit:
+            if number == 1:
+                self._look(delivery.cursor, before)
+            raise
+        finally:
+            self._open -= 1
+
+    def _go_on(self, cursor: Cursor) -> None:
+        """Check where an iteration is whose second batch is asked for; looks at the first may differ between ranks."""
+        self._batches.check_position(cursor)
+        if cursor[:2] == (0, 0):
+            _check_order(self._given, self._batches.plan)
+
+    def _look(self, cursor: Cursor, before: tuple[Cursor, int] | None) -> None:
+        """Let the next iteration begin where this one did, which was given up after its first batch.
+
+        Programs look at a batch before they train, or while they do, ``before``. Where each step begins an iteration of
+        its own, every look would show the same batch: after a few in a row, each counts as an epoch.
+        """
+        self._looks += 1
+        if self._looks <= _MOST_LOOKS:
+            self._batches.rewind(cursor)
+        elif self._looks == _MOST_LOOKS + 1:
+            _LOG.warning(
+                "%d iterations in a row ended after their first batch: from here on each counts as an epoch; to take "
+                "one batch after the other, keep the iterator: batches = iter(loader), then next(batches)",
+                self._looks,
+            )
+        if before is not None:
+            self._at = before
 
     def _metering(self) -> Meter:
         """Return the meter of this process; a process that was forked later begins at zero."""
@@ -360,12 +449,9 @@ class DataLoader:
         meter, threads = self._metering(), self._threads
         single = scattered(self._batches.dataset)
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size, single)
-        begun, received = (self._batches.coming(), 0) if self._began is None else (self._began, self._received)
+        begun, received = self._where()
         found = report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
         return replace(found, sources=self._batches.sources(begun, received))
-
-    def _note(self, cursor: Cursor, received: int) -> None:
-        self._began, self._received = cursor, received
 
     def _leave_out(self, skipped: Skipped) -> None:
         self.skipped_count += 1
@@ -378,9 +464,15 @@ class DataLoader:
         Once an iteration has ended normally, the state is the start of the next epoch. After the last batch and before
         that, the state is the end of the epoch: an iteration that resumes there has no batch.
         """
-        if self._began is None:
-            return self._batches.state(self._batches.coming())
-        return self._batches.state(self._began, self._received)
+        return self._batches.state(*self._where())
+
+    def _where(self) -> tuple[Cursor, int]:
+        """Return the start of the current iteration, or else of the next one, and the batches received of it."""
+        if (at := self._at) is None:
+            coming = self._batches.coming()
+            # Another thread may have begun that one meanwhile.
+            at = self._at or (coming, 0)
+        return at
 
     def load_state_dict(
         self,
@@ -401,16 +493,17 @@ class DataLoader:
                 reports it.
             new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.Schedule``; True: those of the
                 mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
+                None or False: those of the state.
 
         Raises:
-            StateMismatch: See ``Batched.load_state_dict``.
+            StateMismatch: See ``Batched.load_state_dict``; nothing has changed then.
             Unusable: ``new_weights`` are invalid, or the dataset is no ``ps.Mix``.
 
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
         stage = self._batches.plan.stage
         self._batches.load_state_dict(state, new_weights=new_weights, **allowed)
-        self._began = None
+        self._at, self._looks = None, 0
         if stage != self._batches.plan.stage:
             # Persistent workers have the weights of before.
             self._renew_workers()
@@ -419,6 +512,9 @@ class DataLoader:
         """Let the next iteration start other workers, also where they are persistent."""
         if self._workers is not None:
             self._workers._iterator = None  # noqa: SLF001  torch has no public way to end them
+
+
+_SETTINGS = frozenset(inspect.signature(DataLoader).parameters) - {"workers"} | TORCHS_ARGUMENTS
 
 
 class _WorkerBatches(TorchIterableDataset[Any]):
@@ -431,6 +527,8 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         self.counters: Counters | None = None  # shared with the loader once that iterates
         self.requests: Requests | None = None  # the same
         self.trace = TraceSlot()
+        # Key of the iteration for which worker processes start: persistent ones keep the key of their first.
+        self.key: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a process that is not forked gets."""
@@ -445,12 +543,49 @@ class _WorkerBatches(TorchIterableDataset[Any]):
     def __iter__(self) -> Iterator[Delivery]:
         self.trace.enter()
         collate = Stopwatch(self.batches.collate_fn)
-        deliveries, counts = self.batches.deliveries(self.on_error, collate)
+        deliveries, counts = self.batches.deliveries(self.on_error, collate, self.key)
         worker = get_worker_info()
         if self.counters is None or self.requests is None or worker is None:
             return deliveries
         counted = self.counters.claim(worker.id).counted(deliveries, counts, collate)
         return self.requests.claim(worker.id).followed(counted)
+
+
+# Orders of the loaders that have ended epoch 0 of a dataset; None after a warning.
+_ended: WeakKeyDictionary[Any, set[str] | None] = WeakKeyDictionary()
+
+
+def _note_order(dataset: object, plan: SamplingPlan) -> None:
+    """Remember that a loader has ended epoch 0 of ``dataset`` in the order of ``plan``."""
+    if plan.order.identity != CatalogOrder.identity and (known := _ended.setdefault(dataset, set())) is not None:
+        known.add(str(plan.arguments()))
+
+
+def _check_order(dataset: object, plan: SamplingPlan) -> None:
+    """Warn, once for each dataset, if a loader takes the same order as one before it."""
+    known = _ended.get(dataset)
+    if known and str(plan.arguments()) in known:
+        _ended[dataset] = None
+        _LOG.warning(
+            "a new loader begins at epoch 0 again, with the order of a loader before it: for another order in each "
+            "epoch, iterate over one loader, or call set_epoch(epoch)"
+        )
+
+
+_turns: set[int] = set()  # numbers of this process's iterations in worker processes that have not ended
+_turns_lock = threading.Lock()
+
+
+@contextmanager
+def _turn() -> Iterator[int]:
+    """Give an iteration the smallest number, from 0, that no other one has."""
+    with _turns_lock:
+        number = next(each for each in count() if each not in _turns)
+        _turns.add(number)
+    try:
+        yield number
+    finally:
+        _turns.discard(number)
 
 
 def _itself(delivery: T) -> T:

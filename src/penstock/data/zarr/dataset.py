@@ -289,13 +289,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return True
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, also in persistent workers; later iterations count on from it.
+        """Set the epoch of the next iteration, also of loaders: see ``IterableDataset.set_epoch``.
 
         Args:
             epoch: Number of the epoch, from 0.
 
         """
-        self._iterations.epochs.set(epoch)
+        self._iterations.set_epoch(epoch)
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
@@ -309,12 +309,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         """
         plan = self._plan(batch_size, tail)
-        dataset = copy(self)
+        dataset, iterations = copy(self), self._iterations.apart()
+        dataset._iterations = iterations  # noqa: SLF001  itself
         dataset._limits = self._limited(plan.batch)  # noqa: SLF001  itself
         if collate_fn is None and self.transform is None:
             dataset._own = False  # noqa: SLF001  itself
             collate_fn = Stacking(MemoryPool(dataset._limits.batch_bytes), self._values)  # noqa: SLF001  itself
-        return Batched(dataset, plan, self._iterations, collate_fn)
+        return Batched(dataset, plan, iterations, collate_fn)
 
     def as_map(self) -> ZarrMap:
         """Return a map-style dataset, for random access: ``len(samples)``, ``samples[i]``, a loader with a sampler.
