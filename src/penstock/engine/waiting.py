@@ -18,7 +18,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["LOOK_S", "Awaited", "Inbox", "Turn", "Wakeup", "may_wait", "serve"]
+__all__ = ["LOOK_S", "Awaited", "Inbox", "Turn", "Wakeup", "carrying", "irrevocable", "may_wait", "serve"]
 
 # A signal that comes just before Python waits for a lock is handled only when that wait ends.
 LOOK_S = 1.0
@@ -128,6 +128,42 @@ class Inbox:
         awaited = self._awaited
         if awaited is item or awaited is _ANY:
             self._wakeup.set()
+
+
+class Revocable(Protocol):
+    """A running ``Work`` that may be called off until it takes effect."""
+
+    def begin(self) -> None:
+        """Begin to take effect; raise ``Cancelled`` if it was called off before."""
+
+    def end(self) -> None:
+        """End: the effect is there, or did not come."""
+
+
+def carrying(work: Revocable | None) -> None:
+    """Set the ``Work`` that this thread carries out, for ``irrevocable``."""
+    _here.work = work
+
+
+class irrevocable:  # noqa: N801  a context manager, lower case as in contextlib; not a generator, since every file uses one
+    """Context manager for the moment in which a ``Work`` takes effect: a rename, a deletion.
+
+    A ``Work`` that was called off before raises ``Cancelled`` here. A caller that calls it off within waits for it:
+    nothing takes effect after an interrupted call has returned.
+    """
+
+    __slots__ = ("_work",)
+
+    def __enter__(self) -> None:
+        """Begin; raise ``Cancelled`` if the work was called off."""
+        self._work: Revocable | None = getattr(_here, "work", None)
+        if self._work is not None:
+            self._work.begin()
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        if self._work is not None:
+            self._work.end()
 
 
 class Turn(RLock):  # type: ignore[misc]  # final in typeshed only; __exit__ must stay C code, which no signal interrupts

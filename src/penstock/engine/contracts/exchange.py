@@ -151,8 +151,11 @@ class Transport(Protocol):
     def concurrency(self) -> int:
         """Return how many operations may currently be in flight at once; further operations wait for a slot."""
 
-    def cancel(self, operations: Iterable[Operation]) -> None:
-        """End those of the operations that are not done; each soon gets ``done`` with a ``Cancelled`` fault."""
+    def cancel(self, operations: Iterable[Operation], *, sent: bool = True) -> None:
+        """End those of the operations that are not done; each soon gets ``done`` with a ``Cancelled`` fault.
+
+        Without ``sent``, all but those whose request was sent whole: it may take effect, and is answered.
+        """
 
     def close(self) -> None:
         """End all operations soon, with ``Cancelled``; release connections and threads; refuse later operations."""

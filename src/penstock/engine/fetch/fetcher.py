@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import chain, filterfalse
 from math import inf
 from operator import attrgetter, methodcaller
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from penstock.engine.buffer import Buffer
@@ -52,6 +52,8 @@ __all__ = ["Fetcher", "Pace"]
 T = TypeVar("T")
 
 _GRACE = 1 / 24  # of the patience; 5 s with the usual options
+# For the answer to a change that was called off, and between two looks for it.
+_SETTLE_S, _LOOK_S = 5.0, 0.001
 # From a server that ignores Range, little more than this is read.
 _PROBE_BYTES = 4 << 10
 
@@ -126,8 +128,11 @@ class Fetcher:
             if not operation.complete:
                 raise TimedOut(f"no answer within {limit_s:.1f} s", url=self.driver.url(operation.key))
             return operation.result()
-        finally:
-            self.call_off((operation,))
+        except BaseException as error:
+            if self.call_off((operation,)):
+                url = self.driver.url(operation.key)
+                error.add_note(f"the store did not answer the last request, and may still carry it out: {url}")
+            raise
 
     def operation(self, make: partial[Exchange[T]], inbox: Inbox) -> VerbOperation[T]:
         """Return an operation to send; ``make`` is the driver's verb with its arguments.
@@ -141,10 +146,29 @@ class Fetcher:
         self.driver.prepare()
         self._transport.submit(operations)
 
-    def call_off(self, operations: Iterable[VerbOperation[T]]) -> None:
-        """End operations with ``Cancelled``, before anything that is started after this; does not wait for it."""
-        if running := [each for each in operations if not each.complete]:
-            self._transport.cancel(running)
+    def call_off(self, operations: Iterable[VerbOperation[T]]) -> list[VerbOperation[T]]:
+        """End operations with ``Cancelled``, before anything that is started after this.
+
+        The answers to requests that change an object, and that the store has, are awaited for up to 5 s: after that,
+        none of the others takes effect. Returns the requests without an answer, if a server has them.
+        """
+        running = [each for each in operations if not each.complete]
+        changing = [each for each in running if each.changes]
+        if others := [each for each in running if not each.changes]:
+            self._transport.cancel(others)
+        if not changing:
+            return []
+        for each in changing:
+            each.called_off = True
+        self._transport.cancel(changing, sent=False)
+        until = monotonic() + min(_SETTLE_S, self.patience_s * _GRACE)
+        # Transports of blocking calls wait themselves.
+        if not isinstance(self._transport, Gated) or not may_wait():
+            return []
+        while (left := [each for each in changing if not each.complete]) and monotonic() < until:
+            sleep(_LOOK_S)
+        self._transport.cancel(left)
+        return left
 
     def concurrency(self) -> int:
         """Return how many requests the transport has in flight at present, at most."""

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 # Largest response that is parsed on the transport's thread, in passing: some milliseconds.
 _SMALL_BYTES = 256 << 10
+# Verbs by which an object appears or disappears.
+_CHANGING = frozenset(("put", "complete", "copy", "move", "delete"))
 
 
 def summed(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
@@ -35,6 +37,7 @@ class VerbOperation(Generic[T]):
     """An operation in progress that is not a read.
 
     Attributes:
+        called_off: Whether it must not be retried.
         inbox: Notified when the operation is complete.
         complete: Whether the verb has ended; set by the transport's thread.
         error: The error, once complete; None on success. Before that, the error of the last attempt.
@@ -51,6 +54,7 @@ class VerbOperation(Generic[T]):
         "_trace",
         "_unread",
         "_value",
+        "called_off",
         "complete",
         "error",
         "inbox",
@@ -67,6 +71,7 @@ class VerbOperation(Generic[T]):
         self._unread: partial[T] | None = None
         self._trace = RequestTrace(make.func.__name__, policy.driver.url(make.args[0])) if listening() else None
         self.inbox = inbox
+        self.called_off = False
         self.complete = False
         self.error: PenstockError | None = None
 
@@ -74,6 +79,11 @@ class VerbOperation(Generic[T]):
     def verb(self) -> str:
         """Name of the driver's verb."""
         return self._make.func.__name__
+
+    @property
+    def changes(self) -> bool:
+        """Whether an object appears or disappears by the verb."""
+        return getattr(getattr(self._make, "func", None), "__name__", "") in _CHANGING
 
     @property
     def key(self) -> str:
@@ -148,7 +158,7 @@ class VerbOperation(Generic[T]):
             self._trace.end(error)
         url = self._exchange.request.url if self._exchange is not None else ""
         error, wait_s = self._policy.failed(error, url, self._attempts, self._began)
-        if wait_s is None:
+        if wait_s is None or self.called_off:
             self._end(error)
         else:
             self.error = error  # until the next attempt: see look

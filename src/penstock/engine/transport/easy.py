@@ -66,7 +66,8 @@ _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19
 _HTTPGET, _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 80, 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
 _SHARE, _POSTFIELDSIZE_LARGE = 10100, 30120
-_RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
+_RESPONSE_CODE, _SIZE_UPLOAD_T, _SIZE_DOWNLOAD_T = 0x200002, 0x600007, 0x600008
+_PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x600035, 0x600036
 _TOTAL_TIME_T = 0x600032
 _CONNECT_TO, _FORBID_REUSE, _PRIMARY_IP, _QUICK_EXIT = 10243, 75, 0x100020, 322
 _OPENSOCKETFUNCTION, _OPENSOCKETDATA = 20163, 10164
@@ -474,9 +475,13 @@ class Easy:
         return self._status.value
 
     def _arrived(self) -> int:
-        arrived = ctypes.c_longlong()
-        getinfo(self.handle, _SIZE_DOWNLOAD_T, ctypes.byref(arrived))
-        return arrived.value
+        return self._number(_SIZE_DOWNLOAD_T)
+
+    def sent(self) -> bool:
+        """Return whether the whole request was sent, so that the server may carry it out."""
+        request = self.request
+        size = 0 if request is None or request.body is None else memoryview(request.body).nbytes
+        return self._number(_PRETRANSFER_TIME_T) > 0 and self._number(_SIZE_UPLOAD_T) >= size
 
     def _most_bytes(self, request: Request, status: int) -> int:
         """Return how much of a response with this status is collected; of an error's text, only the beginning."""
@@ -583,23 +588,24 @@ class Easy:
 
     def first_byte_s(self) -> float:
         """Return the seconds from the request, on an open connection, to the first byte of its response."""
-        return (self._time_us(_STARTTRANSFER_TIME_T) - self._time_us(_PRETRANSFER_TIME_T)) / 1e6
+        return (self._number(_STARTTRANSFER_TIME_T) - self._number(_PRETRANSFER_TIME_T)) / 1e6
 
     def body_s(self) -> float:
         """Return the seconds from the first byte of the response to its last."""
-        return (self._time_us(_TOTAL_TIME_T) - self._time_us(_STARTTRANSFER_TIME_T)) / 1e6
+        return (self._number(_TOTAL_TIME_T) - self._number(_STARTTRANSFER_TIME_T)) / 1e6
 
-    def _time_us(self, info: int) -> int:
-        time = ctypes.c_longlong()
-        getinfo(self.handle, info, ctypes.byref(time))
-        return time.value
+    def _number(self, info: int) -> int:
+        """Return a fact of the transfer; times are in microseconds."""
+        number = ctypes.c_longlong()
+        getinfo(self.handle, info, ctypes.byref(number))
+        return number.value
 
     def progress(self) -> tuple[float, float, int]:
         """Return (seconds until sent, seconds until the first byte, body bytes received) of the request in flight.
 
         Each time is 0.0 while its event has not happened yet.
         """
-        sent_us, answered_us = self._time_us(_PRETRANSFER_TIME_T), self._time_us(_STARTTRANSFER_TIME_T)
+        sent_us, answered_us = self._number(_PRETRANSFER_TIME_T), self._number(_STARTTRANSFER_TIME_T)
         return sent_us / 1e6, answered_us / 1e6, self._arrived()
 
     def address(self) -> str:

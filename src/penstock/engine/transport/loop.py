@@ -291,8 +291,10 @@ class _Loop:
         """Take submitted operations, those whose delay is over and, now and then, this process's share of the node."""
         while self.mailbox.told:
             session, operations, what = self.mailbox.told.popleft()
-            if what == "cancel":
+            if what in ("cancel", "withdraw"):
                 ids = {id(operation) for operation in operations}
+                if what == "withdraw":
+                    ids -= {id(each.operation) for each in self._busy.values() if each.easy.sent()}
                 self._call_off(lambda _session, operation, ids=ids: id(operation) in ids, "cancelled")  # type: ignore[misc]
             elif what == "close":
                 self._call_off(lambda its, _call, closed=session: its is closed, "its store was closed")  # type: ignore[misc]

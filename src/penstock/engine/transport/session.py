@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "Connections", "Handles", "Limit", "Mailbox", "Sampling", "Session", "Transfer", "What"]
 
-What = Literal["submit", "cancel", "close"]
+What = Literal["submit", "cancel", "withdraw", "close"]
 
 _INWARD = (
     "cannot follow a redirect of a public server: the host stands for an address of this machine or of a private "
@@ -146,9 +146,9 @@ class Session:
         """Queue operations; return at once."""
         self._mailbox.tell(self, operations, "submit")
 
-    def cancel(self, operations: Iterable[Operation]) -> None:
-        """End the operations that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
-        self._mailbox.tell(self, operations, "cancel")
+    def cancel(self, operations: Iterable[Operation], *, sent: bool = True) -> None:
+        """End the operations that are not done, each with ``Cancelled``; without ``sent``, unless the server has it."""
+        self._mailbox.tell(self, operations, "cancel" if sent else "withdraw")
 
     def close(self) -> None:
         """End all operations with ``Cancelled``, soon, and close the connections; later operations are refused."""

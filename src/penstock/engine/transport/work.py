@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from penstock.engine.contracts.exchange import Response, Work
 from penstock.engine.transport.codes import deliver, ours
-from penstock.engine.waiting import Wakeup, serve
+from penstock.engine.waiting import Wakeup, carrying, may_wait, serve
 from penstock.errors import Bug, Cancelled, Unusable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["Threads"]
 
 # For reads one after another: a waiting thread takes over in 20 µs, a new one in 80 µs.
 _LINGER_S: Final = 0.05
-_LOOK_S: Final = 0.001  # at the interpreter's end
+_LOOK_S: Final = 0.001  # at the interpreter's end, and while a cancelled function takes effect
 # A cancelled function may never return: NFS and foreign filesystems wait for their servers without a limit.
 _CLOSE_S: Final = 5.0
 # Factor by which the number of threads may grow while operations wait on some of them for another attempt.
@@ -36,16 +36,27 @@ _all: WeakSet[Threads] = WeakSet()
 class _Job:
     """An operation in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
 
-    __slots__ = ("cancelled", "off", "operation")
+    __slots__ = ("cancelled", "off", "operation", "takes_effect")
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
         self.cancelled = False
+        self.takes_effect = False
         self.off = Wakeup()
 
     def cancel(self) -> None:
         self.cancelled = True
         self.off.set()
+
+    def begin(self) -> None:
+        # In this order: ``Threads.cancel`` looks in the other.
+        self.takes_effect = True
+        if self.cancelled:
+            self.takes_effect = False
+            raise Cancelled("cancelled")
+
+    def end(self) -> None:
+        self.takes_effect = False
 
 
 class Threads:
@@ -85,11 +96,18 @@ class Threads:
         """Return the number of threads."""
         return self._threads
 
-    def cancel(self, operations: Iterable[Operation]) -> None:
-        """End the operations that have not begun or wait for another attempt; let a running function finish."""
-        for job in [self._jobs.get(id(operation)) for operation in operations]:
-            if job is not None:
-                job.cancel()
+    def cancel(self, operations: Iterable[Operation], *, sent: bool = True) -> None:  # noqa: ARG002  nothing is sent
+        """End the operations that have not begun or wait for another attempt; let a running function finish.
+
+        One that takes effect (``irrevocable``) is awaited, up to 5 s; another ends with ``Cancelled`` before it does.
+        """
+        found = [self._jobs.get(id(operation)) for operation in operations]
+        jobs = [job for job in found if job is not None]
+        for job in jobs:
+            job.cancel()
+        until = time.monotonic() + _CLOSE_S
+        while may_wait() and any(job.takes_effect for job in jobs) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
 
     def close(self) -> None:
         """Cancel operations that have not begun. Running operations are left to finish, then the threads end."""
@@ -177,7 +195,7 @@ class Threads:
                 self._hire()
             off = _called_off(job, delay_s)
             self._waiting.discard(job)
-            delay_s = deliver(job.operation, Response(fault=Cancelled("cancelled")) if off else _attempt(job.operation))
+            delay_s = deliver(job.operation, Response(fault=Cancelled("cancelled")) if off else _attempt(job))
         if self._jobs.get(id(job.operation)) is job:
             del self._jobs[id(job.operation)]
 
@@ -199,14 +217,17 @@ def _called_off(job: _Job, delay_s: float) -> bool:
     return True
 
 
-def _attempt(operation: Operation) -> Response:
+def _attempt(job: _Job) -> Response:
+    carrying(job)
     try:
-        request = operation.request()
+        request = job.operation.request()
         if not isinstance(request, Work):
             raise Bug("an HTTP request was given to the transport of blocking calls")
         return Response(body=request.run())
     except BaseException as error:  # noqa: BLE001  every error is reported to the caller
         return Response(fault=ours(error))
+    finally:
+        carrying(None)
 
 
 @atexit.register

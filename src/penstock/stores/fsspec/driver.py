@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Conditions
+from penstock.engine.waiting import irrevocable
 from penstock.errors import (
     AlreadyExists,
     Changed,
@@ -205,7 +206,7 @@ class FsspecDriver:
         """Delete one file; a missing file is not an error, and directories stay."""
 
         def run() -> None:
-            with self._using("delete", key) as (fs, path), suppress(FileNotFoundError):
+            with self._using("delete", key) as (fs, path), suppress(FileNotFoundError), irrevocable():
                 fs.rm_file(path)
 
         return direct(run)
@@ -291,7 +292,8 @@ class FsspecDriver:
         if aside != path:
             if fs.isdir(path):
                 raise Unusable("this is a directory, and files are written")
-            _rename(fs, aside, path)
+            with irrevocable():
+                _rename(fs, aside, path)
         return self._look(fs, path, "").etag
 
     @contextmanager
@@ -299,7 +301,8 @@ class FsspecDriver:
         """Yield a filesystem, the path of a key, and the path to write to, which is removed after a failure."""
         with self._using("write", key) as (fs, path):
             if self._atomic:
-                yield fs, path, path
+                with irrevocable():
+                    yield fs, path, path
                 return
             folder = path.rpartition("/")[0]
             fs.makedirs(folder, exist_ok=True)

@@ -17,6 +17,7 @@ from sys import maxsize
 from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import UNFINISHED
+from penstock.engine.waiting import irrevocable
 from penstock.errors import AlreadyExists, NotFound, PreconditionFailed, Transient, Unusable
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.repla
         rename: Moves the first path to the second.
 
     """
-    rename(aside, path)
+    with irrevocable():
+        rename(aside, path)
     flush(os.path.dirname(path))
 
 

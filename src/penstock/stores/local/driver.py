@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Ending
+from penstock.engine.waiting import irrevocable
 from penstock.errors import (
     Changed,
     Damaged,
@@ -179,7 +180,8 @@ class LocalDriver:
         def run() -> None:
             with self._errors(key), suppress(FileNotFoundError):
                 try:
-                    os.unlink(self._path(key))
+                    with irrevocable():
+                        os.unlink(self._path(key))
                 except IsADirectoryError as error:
                     raise Unusable(
                         "this is a directory, and delete removes files only: penstock rm -r removes those in it",
@@ -527,7 +529,8 @@ class _Aside:
         self._let_go()
 
     def publish(self) -> None:
-        self.file.rename(self._path, self.file.path)
+        with irrevocable():
+            self.file.rename(self._path, self.file.path)
         self._path = ""
 
     def close(self) -> None:

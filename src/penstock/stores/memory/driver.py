@@ -11,6 +11,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
+from penstock.engine.waiting import irrevocable
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
 from penstock.stores.direct import direct, page_of, too_large, versioned
 from penstock.stores.store import Opening, Store
@@ -134,7 +135,7 @@ class MemoryDriver:
         """Delete one object; a missing object is not an error."""
 
         def run() -> None:
-            with _lock:
+            with irrevocable(), _lock:
                 self._objects.pop(key, None)
 
         return direct(run)
@@ -235,7 +236,7 @@ class MemoryDriver:
     def _store(self, key: str, data: bytes, attributes: Attributes) -> str:
         metadata, kind = dict(attributes.metadata), attributes.content_type
         meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=metadata, content_type=kind)
-        with _lock:
+        with irrevocable(), _lock:
             there = self._objects.get(key)
             if attributes.create_only and there:
                 raise AlreadyExists("the object exists already", url=self.url(key))
