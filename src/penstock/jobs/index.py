@@ -16,6 +16,7 @@ from penstock.data.catalog.discovery.scan import Listing, absent, listed
 from penstock.data.catalog.discovery.shards import find_shards, indexed
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import is_catalog
+from penstock.engine.listing.names import Leftovers
 from penstock.engine.listing.select import globs
 from penstock.errors import AlreadyExists, ConfigError, PenstockError, Unusable
 from penstock.progress import tally, totals
@@ -131,11 +132,14 @@ def _objects(
     about = {"url": source.url(prefix), "store": _identity(source), "include": [*include], "exclude": [*exclude]}
     with journal(target.partial, about, restart=target.restart) as kept:
         with tally(f"listing {source.url(prefix)}", shown=target.progress) as count:
-            found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=kept))
+            left = Leftovers(prefix, include)
+            what = Listing(include, exclude, progress=totals(count), known=kept, leftovers=left)
+            found = listed(source, prefix, what)
         catalog = Catalog(source.root, *found)
         if not len(catalog):
             kept.remove()
-            raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude))
+            instead = str(left) if len(left) else ""
+            raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=instead)
         yield (catalog if labels is None else catalog.with_labels(labels)), kept
 
 

@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, takewhile
-from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from penstock.data.catalog.discovery.links import left_out as below
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.jobs.plan import Destination, Origin
@@ -177,34 +177,8 @@ def left_out(selected: Selection, holds: Callable[[str], bool] = lambda _name: T
 
     ``holds`` chooses among names in the tree; that of a directory ends in ``/``.
     """
-    if selected.origin.kind != "tree" or not local(selected.source):
-        return
-    base = f"/{selected.origin.prefix}"
-    pending = [base]
-    while pending:
-        entries = _entries(pending.pop())
-        for entry in entries:
-            kind, name = _kind(entry), entry.path[len(base) :]
-            if kind == "link" and not os.path.isfile(entry.path) and holds(name):
-                yield entry.path, "a link to a directory" if os.path.isdir(entry.path) else "a link to no file"
-            elif not kind and holds(name):
-                yield entry.path, "neither a file nor a directory"
-        folders = [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
-        pending += [path for path in folders if holds(f"{path[len(base) :]}/")]
-
-
-def _kind(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:
-    """Return the kind of an entry; empty for other kinds, or if the file system cannot report it."""
-    with suppress(OSError):
-        return "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file" if entry.is_file() else ""
-    return ""
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, sorted by name; a folder that cannot be read is reported by the listing."""
-    with suppress(OSError), os.scandir(folder) as found:
-        return sorted(found, key=attrgetter("name"))
-    return []
+    if selected.origin.kind == "tree" and local(selected.source):
+        yield from below(f"/{selected.origin.prefix}", holds)
 
 
 def elsewhere(url: str) -> str:

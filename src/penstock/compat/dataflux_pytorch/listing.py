@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.catalog import Catalog, Entry, scan_all
 from penstock.engine.contracts.credentials import BearerToken
 from penstock.errors import MissingExtra, Unusable
 from penstock.options import RetryOptions
@@ -177,7 +177,7 @@ def listed(bucket_name: str, config: Config, storage_client: object) -> tuple[Ca
     composed = () if "/" in prefix else f"{_COMPOSED}**"
     store = store_options(storage_client, config.list_retry_config)
     url = f"{parse(f'gs://{bucket_name}/').root}{prefix}"
-    catalog = Catalog.scan(url, exclude=composed, allow_empty=True, store=store)
+    catalog = scan_all(url, store, exclude=composed)
     return catalog, store_options(storage_client, config.download_retry_config)
 
 

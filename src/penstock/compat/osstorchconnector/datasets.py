@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.compat.arguments import WrongArgument
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, scan_all
 from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.datasets.dataset import listed
 from penstock.data.datasets.iterable import IterableDataset
@@ -501,7 +501,7 @@ def _drawn(generator: torch.Generator | None) -> int:
 
 def of_prefix(uri: str, access: Access) -> Catalog:
     """List the objects below a prefix. Raise ``NotFound`` if none exist."""
-    catalog = Catalog.scan(access.url(uri), allow_empty=True, store=access.store)
+    catalog = scan_all(access.url(uri), access.store)
     return _full(catalog, "no object's key begins with this prefix", uri)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.compat.s3torchconnector.s3reader import SampleReader, reader_kind
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, scan_all
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.dataset import listed
 from penstock.data.datasets.iterable import IterableDataset
@@ -48,7 +48,7 @@ class _OfSample:
 
 
 def _below(s3_uri: str, store: S3Options) -> Catalog:
-    return Catalog.scan(s3_uri, allow_empty=True, store=store)
+    return scan_all(s3_uri, store)
 
 
 def _named(object_uris: Sequence[str], _store: S3Options) -> Catalog:

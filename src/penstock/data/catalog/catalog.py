@@ -14,8 +14,9 @@ from penstock.data.catalog.columns.column import checked, encode
 from penstock.data.catalog.contents import Contents
 from penstock.data.catalog.discovery.inventory import listed as inventoried
 from penstock.data.catalog.discovery.journal import Beyond
-from penstock.data.catalog.discovery.scan import Listing, absent, listed, scan
+from penstock.data.catalog.discovery.scan import Listing, absent, listed
 from penstock.data.catalog.discovery.shards import added_shards, find_shards, indexed
+from penstock.data.catalog.discovery.splits import first_names, warn_of_splits
 from penstock.data.catalog.groups import Named, Part, addable, check_grouping, grouped, joined
 from penstock.data.catalog.labels import check_rule, classified, names
 from penstock.data.catalog.relocation import check_home, relocated
@@ -33,6 +34,7 @@ from penstock.data.catalog.rows import (
     united,
 )
 from penstock.data.catalog.saved import Saved, load, save
+from penstock.engine.listing.names import Leftovers
 from penstock.engine.listing.select import globs
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
 
-__all__ = ["Catalog", "Entry"]
+__all__ = ["Catalog", "Entry", "scan_all"]
 
 JoinRule: TypeAlias = "str | Callable[[str], str | None] | Sequence[str]"
 
@@ -100,7 +102,9 @@ class Catalog(Contents):
     ) -> Catalog:
         """List every object whose key begins with the URL's: one request per 1,000 objects, in parallel where possible.
 
-        Directory markers are left out.
+        Directory markers are left out, and so are leftovers of other tools, which the log names once: names that begin
+        with ``.``, ``_SUCCESS``, ``_temporary/``, ``__MACOSX/``, ``Thumbs.db``, ``*.tmp``, ``*.part`` and the like. A
+        glob of ``include`` with such a name reads them: ``include="_SUCCESS"``.
 
         Args:
             url: The bucket or prefix.
@@ -120,7 +124,7 @@ class Catalog(Contents):
 
         Raises:
             NotFound: No object or sample was found, and ``allow_empty`` is False. At most two more requests look
-                for similar names to suggest.
+                for similar names to suggest. Or a link in a local folder leads to no file.
             ConfigError: A glob is invalid.
             Unusable: An object has no label, or a group lacks a field.
 
@@ -137,11 +141,14 @@ class Catalog(Contents):
         include, exclude = globs(include), globs(exclude)
         source, prefix = open_source(url, store)
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
-            found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
-        catalog = cls(source.root, *found)
+            left = Leftovers(prefix, include)
+            how = Listing(include, exclude, progress=totals(count), leftovers=left)
+            catalog = cls(source.root, *listed(source, prefix, how))
         otherwise = "pass allow_empty=True to allow this"
         if not (switch(allow_empty, "allow_empty") or len(catalog)):
+            otherwise = f"{left}, or {otherwise}" if len(left) else otherwise
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
+        warn_of_splits(source, catalog.base, first_names(catalog._table.keys, catalog.base))
         if group is not None:
             catalog = catalog.with_groups(group, fields=fields, missing=missing)
             if not (switch(allow_empty, "allow_empty") or len(catalog)):
@@ -367,7 +374,8 @@ class Catalog(Contents):
             return self + Catalog(self.root, added.base, indexed(added, labels, progress=progress, allow_empty=True))
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             known = Beyond(keys[-1] if keys else b"")
-            found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=known))
+            how = Listing(include, exclude, progress=totals(count), known=known, leftovers=Leftovers(prefix, include))
+            found = listed(source, prefix, how)
         new = Catalog(source.root, *found)
         return self + (new if labels is None else new.with_labels(labels)) if len(new) else self
 
@@ -621,3 +629,12 @@ class Catalog(Contents):
 
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
         return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
+
+
+def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:
+    """Return the catalog of all objects below ``url``, as other libraries list them: also of leftovers of other tools.
+
+    The catalog may be empty.
+    """
+    source, prefix = open_source(url, store)
+    return Catalog(source.root, *listed(source, prefix, Listing(exclude=exclude)))

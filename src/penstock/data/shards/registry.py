@@ -52,6 +52,8 @@ _REFUSED = {
         'this compression is not read: write the shards with compression="zstd", or without',
     ),
 }
+# Ends of names that are shards only where the format is named, since other files have them, too.
+_NAMED = {"jsonl.gz": (".json.gz", ".json.zst")}
 # Formats of plain files whose compressed ones are a format of their own.
 _PLAIN = ("tar", "jsonl", "tfrecord")
 
@@ -89,7 +91,8 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
     if form is None:
         return lower.endswith(tuple(suffixes()))
     packed = _COMPRESSED.get(form.name)
-    return lower.endswith(form.suffixes if packed is None else (*form.suffixes, *_class(packed).suffixes))
+    others = _NAMED.get(form.name, ()) if packed is None else _class(packed).suffixes
+    return lower.endswith((*form.suffixes, *others))
 
 
 def _unnumbered(key: str) -> str:

@@ -14,6 +14,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from itertools import compress, islice, pairwise
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
@@ -22,6 +23,7 @@ import numpy as np
 from penstock.data.catalog.columns.column import encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.manifest import columns as parquet_columns
+from penstock.engine.listing.names import Leftovers
 from penstock.engine.listing.select import selector
 from penstock.errors import ChecksumMismatch, ManifestError, NotFound, Unusable
 from penstock.source import object_at
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inventory", "Part", "described", "listed", "records"]
 
+_LOG = getLogger("penstock")
 _MANIFEST = "/manifest.json"
 _MANIFEST_BYTES = 16 << 20  # enough to name 100,000 files
 
@@ -52,9 +55,9 @@ def listed(
 ) -> Table:
     """Return the objects below ``place`` that the inventory at ``manifest`` lists, in UTF-8 byte order of keys.
 
-    ``globs`` are include and exclude, relative to the prefix up to its last ``/``; directory markers are left out.
-    Every file is read whole. If the manifest has sizes, MD5 sums or the total number of rows, they are verified.
-    Needs memory for the largest file and for the table.
+    ``globs`` are include and exclude, relative to the prefix up to its last ``/``; directory markers and leftovers of
+    other tools are left out, as by ``scan``. Every file is read whole. If the manifest has sizes, MD5
+    sums or the total number of rows, they are verified. Needs memory for the largest file and for the table.
 
     Raises:
         Unusable: The inventory lists another bucket, or its format is not supported (ORC).
@@ -74,17 +77,20 @@ def listed(
         raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} lies in another bucket", url=name)
     growing, base = TableBuilder(), place.key[: place.key.rfind("/") + 1]
     chosen, rows = selector(*globs), 0
+    left = Leftovers(place.key, globs[0])
     for part in inventory.parts:
         url, found = _file(source, key, part)
         for keys, sizes, versions, count in records(found, inventory, url):
             rows += count
             wanted = [
-                each.startswith(place.key) and chosen(each[len(base) :], size)
+                each.startswith(place.key) and chosen(name := each[len(base) :], size) and left.wanted(name)
                 for each, size in zip(keys, sizes, strict=True)
             ]
             columns = ([*compress(each, wanted)] for each in ([*map(encode, keys)], sizes, versions))
             growing.add_all(*columns)  # type: ignore[arg-type]  # a column of each kind
             progress(len(growing))
+    if len(left):
+        _LOG.warning("left out below %s: %s", place.url, left)
     # Google's files have no checksums, and a truncated file cannot be told from a complete one.
     if rows < inventory.rows:
         message = f"the inventory has {rows} rows, where the manifest says {inventory.rows}: a file was cut off"

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from heapq import heapify, heapreplace
 from itertools import compress
+from logging import getLogger
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.data.catalog.columns.column import decode, encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.journal import Stretch, gaps, overlapping
+from penstock.data.catalog.discovery.links import check_links
 from penstock.engine.listing.keyspace import Keyspace, Part
 from penstock.engine.listing.listing import columns
 from penstock.engine.listing.select import globs, selector
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from penstock.data.catalog.columns.table import Table
+    from penstock.engine.listing.names import Leftovers
     from penstock.values import Page
 
 
 __all__ = ["KeyRange", "Listable", "Listing", "absent", "listed", "scan"]
 
+_LOG = getLogger("penstock")
 # Pages listed before bounds are guessed: a short listing costs no further request.
 _PLAIN = 3
 _WORTH = 1.5  # least pages of a part
@@ -130,23 +134,36 @@ def scan(
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Options of a listing: see ``scan``. Stretches in ``known`` are not listed again, and ``known`` records pages."""
+    """Options of a listing: see ``scan``.
+
+    Stretches in ``known`` are not listed again, and ``known`` records pages. ``leftovers`` of other tools are left out;
+    None: globs alone choose, also among links.
+    """
 
     include: str | Iterable[str] = ()
     exclude: str | Iterable[str] = ()
     workers: int = 32
     progress: Callable[[int], None] | None = None
     known: Known | None = None
+    leftovers: Leftovers | None = None
 
 
 def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
-    """List as ``scan`` does, with the options ``how``."""
+    """List as ``scan`` does, with the options ``how``.
+
+    Raises:
+        NotFound: With ``leftovers``: a local link leads to no file: see ``check_links``.
+
+    """
     if how.workers < 1:
         raise ConfigError(f"workers must be at least 1, got {how.workers}")
     base = prefix[: prefix.rfind("/") + 1]
     include, exclude = globs(how.include), globs(how.exclude)
     chosen = selector(include, exclude)
     keep = (lambda key, size: chosen(key[len(base) :], size)) if include or exclude else None
+    if (left := how.leftovers) is not None:
+        start, wanted = len(base), left.wanted
+        keep = lambda key, size: chosen(key[start:], size) and wanted(key[start:])  # noqa: E731  one for each key
     for plainly in (False, True):
         with source.pager() as pages:
             work = _Scan(pages, prefix, keep, how, seeks=pages.seeks and not plainly)
@@ -159,6 +176,12 @@ def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
             except Damaged as error:
                 error.url = error.url or source.url(prefix)
                 raise
+        if left is not None:
+            left.clear()
+    if left is not None:
+        check_links(source.url(""), prefix, lambda name: chosen(name, 1), left)
+        if len(left):
+            _LOG.warning("left out below %s: %s", source.url(prefix), left)
     return base, work.rows().freeze()
 
 

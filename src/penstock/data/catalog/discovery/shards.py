@@ -7,7 +7,9 @@ import re
 import struct
 import zlib
 from collections import deque
+from contextlib import suppress
 from itertools import product
+from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -16,7 +18,9 @@ from penstock.data.catalog.columns.column import Strings, encode
 from penstock.data.catalog.columns.table import Table, gathered, ranges_of
 from penstock.data.catalog.columns.units import units_of
 from penstock.data.catalog.discovery.journal import Beyond, Walked
+from penstock.data.catalog.discovery.links import check_links
 from penstock.data.catalog.discovery.scan import Listing, absent, listed
+from penstock.data.catalog.discovery.splits import warn_of_splits
 from penstock.data.catalog.discovery.stated import (
     INDEX,
     check_strays,
@@ -32,8 +36,9 @@ from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
+from penstock.engine.listing.names import Leftovers, split_of
 from penstock.engine.listing.select import fixed_part, selector
-from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
+from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
@@ -66,6 +71,7 @@ __all__ = [
     "walked",
 ]
 
+_LOG = getLogger("penstock")
 _MOST_URLS = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
@@ -251,6 +257,8 @@ def find_shards(
         if _WILD.search(key) or not is_shard(key, form):
             base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
             keys = [each.key for each in found]
+            if not split_of(key[len(base) :])[0]:
+                warn_of_splits(source, base, [each[len(base) :] for each in keys])
             form = form or format_by(None, keys, arguments)
             return _indexed(Shards(source, base, found, form), key)
     if form is not None and form.name in _LITDATA:
@@ -403,18 +411,32 @@ def _chosen(
     prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
     base, table = listed(source, prefix, Listing(known=None if after is None else Beyond(after)))
     chosen = selector(key[len(base) :]) if wild else None
+    left = Leftovers(prefix, [key[len(base) :]] if wild else (), shards=True)
     found, rows, log = [], 0, ""
+
+    def takes(below: str) -> bool:
+        name = base + below
+        # A glob, and the whole name of an object, choose by themselves; of a prefix only shards are taken.
+        exact = chosen is not None or (name == key and not isinstance(form, TokenFile))
+        return (chosen is None or chosen(below, 1)) and (is_shard(name, form) or (exact and form is not None))
+
     for row in range(table.rows):
         name = table.keys.text(row)
         if chosen is None and not log and _TABLE_LOG.search(name, max(len(base) - 1, 0)):
             log = name
-        if chosen is not None and not chosen(name[len(base) :], 1):
-            continue
-        rows += 1
-        # A glob, and the whole name of an object, choose by themselves; of a prefix only shards are taken.
-        exact = chosen is not None or (name == key and not isinstance(form, TokenFile))
-        if is_shard(name, form) or (exact and form is not None):
+        below = name[len(base) :]
+        rows += chosen is None or chosen(below, 1)
+        if left.mark(below):
+            with suppress(Unsupported):
+                # Counted if it would be a shard by another name.
+                _ = takes(below) and left.wanted(below)
+        elif takes(below):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
+    check_links(source.root, prefix, takes, left)
+    if len(left):
+        _LOG.warning("left out below %s: %s", source.url(prefix), left)
+    if len(left) and not found and after is None:
+        raise NotFound(f"there is no shard, only leftovers: {left}", url=source.url(key))
     if log and any(each.key.lower().endswith(".parquet") for each in found):
         raise Unusable(
             "this is the log of a table, which says which files count, and others beside them hold rows that were "

@@ -1,0 +1,102 @@
+"""Entries of local folders that a listing leaves out, since they are no files: links to folders, links to nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from logging import getLogger
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import NotFound
+from penstock.stores.urls import LOCAL_ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.engine.listing.names import Leftovers
+
+__all__ = ["BROKEN", "FOLDER", "check_links", "left_out"]
+
+_LOG = getLogger("penstock")
+BROKEN, FOLDER = "a link to no file", "a link to a directory"
+_SHOWN = 3
+
+
+def left_out(base: str, holds: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Yield path and kind of each entry below a local folder that is neither a file nor a folder of its own.
+
+    Args:
+        base: Path of the folder, with a slash at its end.
+        holds: Chooses among names below it; that of a folder ends in ``/``.
+
+    """
+    pending = [base]
+    while pending:
+        entries = _entries(pending.pop())
+        for entry in entries:
+            kind, name = _kind(entry), entry.path[len(base) :]
+            if kind == "link" and not Path(entry.path).is_file() and holds(name):
+                yield entry.path, FOLDER if Path(entry.path).is_dir() else BROKEN
+            elif not kind and holds(name):
+                yield entry.path, "neither a file nor a directory"
+        folders = [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
+        pending += [path for path in folders if holds(f"{path[len(base) :]}/")]
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:
+    """Return the kind of an entry; empty for other kinds, or if the file system cannot report it."""
+    with suppress(OSError):
+        return "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file" if entry.is_file() else ""
+    return ""
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, sorted by name; a folder that cannot be read is reported by the listing."""
+    with suppress(OSError), os.scandir(folder) as found:
+        return sorted(found, key=attrgetter("name"))
+    return []
+
+
+def check_links(root: str, prefix: str, chosen: Callable[[str], bool], leftovers: Leftovers) -> None:
+    """Compare a listing of local data with the links below its prefix, which it has left out.
+
+    Links to folders are named in the log: they are not followed, so that a cycle ends.
+
+    Args:
+        root: URL of the store; nothing is done for others than this machine's.
+        prefix: Prefix of the listing.
+        chosen: Returns whether the data include a name below the folder of the prefix.
+        leftovers: Names that are left out anyway.
+
+    Raises:
+        NotFound: A link leads to no file.
+
+    """
+    if root != LOCAL_ROOT:
+        return
+    at = prefix.rfind("/") + 1
+    base, typed = f"/{prefix[:at]}", prefix[at:]
+
+    def holds(name: str) -> bool:
+        known = name.startswith(typed) or (name.endswith("/") and typed.startswith(name))
+        return known and not leftovers.mark(name)
+
+    broken, folders = [], []
+    for path, kind in left_out(base, holds):
+        if kind == FOLDER and not leftovers.mark(f"{path[len(base) :]}/"):
+            folders.append(path)
+        elif kind == BROKEN and chosen(path[len(base) :]):
+            broken.append(path)
+    if broken:
+        more = f", and {len(broken) - 1:,} more" if len(broken) > 1 else ""
+        target = str(Path(broken[0]).readlink())
+        raise NotFound(
+            f"the link leads to {target!r}, which is not there{more}: fetch the data (git annex get, "
+            "dvc pull, or download again), or exclude the name",
+            url=broken[0],
+        )
+    if folders:
+        named = ", ".join(folders[:_SHOWN]) + (", …" if len(folders) > _SHOWN else "")
+        _LOG.warning("%d links to folders are not followed: pass where they lead, or copies: %s", len(folders), named)
