@@ -106,22 +106,33 @@ def test_units_of_an_index_are_where_the_builder_wrote_them(dtype, modes):
     assert place(MegatronIndex("tokens"), idx) == ([0], [len(data)], found.schema)
 
 
-def test_long_index_is_read_by_its_ends_for_windows_of_files():
+def test_long_index_is_read_in_pieces_for_windows_of_files(monkeypatch):
+    monkeypatch.setattr("penstock.data.shards.tokens._PIECE", 30_000)
     data, idx = megatron([[[at]] for at in range(40_000)])
     found, asks = walked(MegatronIndex(), idx)
-    assert [ask.stop - ask.start for ask in asks] == [34, 4, 8]
+    assert [ask.stop - ask.start for ask in asks] == [34, 120_000, 240_000, 40_000, 80_000]
     assert found.sizes.tolist() == [len(data)]
+    lost = index([1] * 39_999, [*range(0, 70_000, 2), *range(70_002, 80_000, 2)], [0, 39_999])
+    with pytest.raises(Damaged, match="sequence 35000 begins at byte 70002"):
+        walked(MegatronIndex(), lost)
     _, asks = walked(MegatronIndex("documents"), idx)
     assert [ask.stop - ask.start for ask in asks] == [34, len(idx) - 34]
 
 
 @pytest.mark.parametrize(
     ("borders", "documents"),
-    [([0, 1, 3], [1, 2]), ([0, 1], [1, 2]), ([1, 3], [1, 2]), ([0], [3]), ([], [3]), ([0, 0, 3, 3], [0, 3, 0])],
+    [([0, 1, 3], [1, 2]), ([0, 0, 3, 3], [0, 3, 0])],
 )
-def test_list_of_documents_may_lack_its_ends(borders, documents):
+def test_documents_are_those_of_the_list(borders, documents):
     idx = index([1, 1, 1], [0, 2, 4], borders)
     assert (walked(MegatronIndex("documents"), idx)[0].sizes // 2).tolist() == documents
+
+
+@pytest.mark.parametrize("borders", [[0, 1], [1, 3], [0], [], [3], [2]])
+def test_list_of_documents_that_is_not_of_all_sequences_is_refused(borders):
+    with pytest.raises(Damaged, match="the list of documents leads from sequence"):
+        walked(MegatronIndex("documents"), index([1, 1, 1], [0, 2, 4], borders))
+    assert walked(MegatronIndex("sequences"), index([1, 1, 1], [0, 2, 4], borders))[0].sizes.tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("units", ["tokens", "sequences", "documents"])
@@ -160,6 +171,25 @@ def test_hostile_index_is_refused(data, error, says):
 def test_hostile_last_sequence_is_refused_for_windows_of_files(pointer):
     with pytest.raises(Damaged, match="begins at byte"):
         walked(MegatronIndex(), index([3, 1], [0, pointer], [0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "pointers"),
+    [([2, 2], [0, 8]), ([2, 2, 2], [4, 0, 8]), ([2, 2, 2, 2], [0, 4, 4, 8])],
+    ids=["filtered", "reordered", "repeated"],
+)
+@pytest.mark.parametrize("units", ["tokens", "sequences", "documents"])
+def test_index_that_chooses_or_reorders_sequences_is_refused(lengths, pointers, units):
+    with pytest.raises(Damaged, match="an index that chooses or reorders sequences is not read"):
+        walked(MegatronIndex(units), index(lengths, pointers, [0, len(lengths)]))
+
+
+@pytest.mark.parametrize("magic", [b"LITPKDS", b"MMIDIDX\0\0", b"TNTIDX\0\0", b"\x1f\x8b\x08", b"PK\3\4", b"PAR1"])
+def test_file_of_another_format_is_not_taken_for_tokens(magic):
+    data = magic + bytes(64 - len(magic))
+    with pytest.raises(Unsupported, match="pass format='raw' if these are tokens"):
+        walked(TokenFile("<u2"), data)
+    assert walked(TokenFile("<u2", "raw"), data)[0].sizes.tolist() == [64]
 
 
 @given(st.binary(max_size=120), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 255))

@@ -39,7 +39,20 @@ _LLMC = {20240520: ("<u2", 1), 20240801: ("<u4", 7)}
 _MAGIC, _OLD_MAGIC = b"MMIDIDX\0\0", b"TNTIDX\0\0"
 _HEADER = struct.Struct("<9sQBQQ")
 _CODES = {1: "|u1", 2: "|i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+# First bytes of other files that end in .bin.
+_FOREIGN = {
+    b"LITPKDS": "a packed file of LitGPT",
+    _MAGIC: "an index of Megatron",
+    _OLD_MAGIC: "an older index of Megatron",
+    b"\x1f\x8b\x08": "a file that gzip has compressed",
+    b"\x28\xb5\x2f\xfd": "a file that zstd has compressed",
+    b"PK\3\4": "a zip file, such as .npz or a checkpoint of PyTorch",
+    b"PAR1": "a Parquet file",
+    b"ARROW1\0\0": "an Arrow file",
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+}
 _AT_ONCE = 256 << 10  # an index up to this size is read in one request
+_PIECE = 1 << 20  # sequences whose lengths and places are compared at once: 12 MiB
 _MOST_BYTES = 1 << 62  # of the tokens of a file: arithmetic with them fits 64 bits
 
 
@@ -107,6 +120,8 @@ class TokenFile(ShardFormat):
 def _kind_of(head: bytes) -> str:
     if head.startswith(_NPY):
         return "npy"
+    if foreign := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), ""):
+        raise Unsupported(f"the file begins as {foreign}, not with tokens: pass format='raw' if these are tokens")
     return "llmc" if len(head) >= 8 and struct.unpack_from("<2i", head) in _signatures() else "raw"  # noqa: PLR2004
 
 
@@ -152,8 +167,7 @@ class MegatronIndex(ShardFormat):
     """Index files of Megatron: their samples are units of the ``.bin`` beside them, the schema is the tokens' type.
 
     Attributes:
-        units: ``"tokens"``: all tokens are a single unit, and three small requests suffice; ``"sequences"``; or
-            ``"documents"``, consecutive sequences.
+        units: ``"tokens"``: all tokens are a single unit; ``"sequences"``; or ``"documents"``, consecutive sequences.
 
     """
 
@@ -163,7 +177,7 @@ class MegatronIndex(ShardFormat):
     units: Units = "tokens"
 
     def walk(self, size: int) -> Walk:
-        """Read the index; as tokens, only its header and its last sequence."""
+        """Read the index; as tokens, in pieces, which show that its sequences are all of the file, in its order."""
         base = _HEADER.size
         if size < base:
             raise Damaged(f"an index of Megatron has at least {base} bytes, not {size}")
@@ -171,17 +185,15 @@ class MegatronIndex(ShardFormat):
         dtype, sequences, documents = _header(head, size)
         pointers = base + 4 * sequences
         if self.units == "tokens":
-            if not sequences:
-                return Extents(np.array([0]), np.array([0]), (), dtype)
-            last = []
-            for at, width in ((pointers - 4, 4), (pointers + 8 * (sequences - 1), 8)):
-                piece = head[at : at + width] if len(head) == size else (yield Ask(at, at + width))
-                last.append(int.from_bytes(piece, "little", signed=True))
-            length, pointer = last
-            item = np.dtype(dtype).itemsize
-            if length < 0 or not 0 <= pointer <= _MOST_BYTES or pointer % item:
-                raise Damaged(f"the last sequence has {length} tokens and begins at byte {pointer}")
-            return Extents(np.array([0]), np.array([pointer + length * item]), (), dtype)
+            end = 0
+            for first in range(0, sequences, _PIECE):
+                count, pieces = min(_PIECE, sequences - first), []
+                for at, width in ((base, 4), (pointers, 8)):
+                    start, stop = at + width * first, at + width * (first + count)
+                    pieces.append(head[start:stop] if len(head) == size else (yield Ask(start, stop)))
+                lengths, begins = np.frombuffer(pieces[0], "<i4"), np.frombuffer(pieces[1], "<i8")
+                end = int(_starts(lengths, begins, np.dtype(dtype).itemsize, first, end)[-1])
+            return Extents(np.array([0]), np.array([end]), (), dtype)
         rest = head[base:] if len(head) == size else (yield Ask(base, size))
         lengths = np.frombuffer(rest, "<i4", sequences)
         begins = np.frombuffer(rest, "<i8", sequences, 4 * sequences)
@@ -241,29 +253,43 @@ def _header(head: memoryview, size: int) -> tuple[str, int, int]:
     return dtype, sequences, documents
 
 
-def _starts(lengths: NDArray[np.int32], pointers: NDArray[np.int64], item: int) -> NDArray[np.int64]:
-    """Return the first byte of each sequence, and the end of the last one."""
+def _starts(
+    lengths: NDArray[np.int32], pointers: NDArray[np.int64], item: int, first: int = 0, begin: int = 0
+) -> NDArray[np.int64]:
+    """Return the first byte of each sequence, and the end of the last; number ``first`` begins at byte ``begin``."""
     if (wrong := np.flatnonzero(lengths < 0)).size:
-        raise Damaged(f"sequence {wrong[0]} has {lengths[wrong[0]]} tokens")
-    if int(lengths.sum(dtype=np.int64)) > _MOST_BYTES // item:
+        raise Damaged(f"sequence {first + wrong[0]} has {lengths[wrong[0]]} tokens")
+    if begin // item + int(lengths.sum(dtype=np.int64)) > _MOST_BYTES // item:
         raise Damaged("the sequences of the index have more than 2^62 bytes")
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     starts *= item
+    starts += begin
     if (wrong := np.flatnonzero(starts[:-1] != pointers)).size:
         at = wrong[0]
         raise Damaged(
-            f"sequence {at} begins at byte {pointers[at]} of the .bin, not at {starts[at]}, where the sequence before "
-            "it ends: Megatron writes sequences one after the other"
+            f"sequence {first + at} begins at byte {pointers[at]} of the .bin, not at {starts[at]}, where the sequence "
+            "before it ends: an index that chooses or reorders sequences is not read; to read the .bin without it pass "
+            "format='raw'"
         )
     return starts
 
 
 def _borders(documents: NDArray[np.int64], sequences: int) -> NDArray[np.int64]:
-    """Return the first sequence of each document, and the number of sequences; the list may lack the 0 or the end."""
+    """Return the first sequence of each document, and the number of sequences.
+
+    Raises:
+        Damaged: The list contradicts the sequences, as that of merged files where only the first one's was kept.
+
+    """
     if documents.size and (int(documents.min()) < 0 or int(documents.max()) > sequences):
         raise Damaged(f"the list of documents leads outside the {sequences} sequences")
     if (np.diff(documents) < 0).any():
         raise Damaged("the list of documents is not in order")
-    borders = documents if documents.size and documents[0] == 0 else np.append(0, documents)
-    return borders if borders[-1] == sequences else np.append(borders, sequences)
+    borders = documents if documents.size else np.zeros(1, np.int64)
+    if borders[0] or borders[-1] != sequences:
+        raise Damaged(
+            f"the list of documents leads from sequence {borders[0]} to {borders[-1]}, and there are {sequences}: write "
+            "the index anew, or read sequences or windows without documents"
+        )
+    return borders
