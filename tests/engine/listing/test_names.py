@@ -1,4 +1,4 @@
-"""Leftovers of other tools are told by their names, and so are splits."""
+"""Leftovers of other tools are recognised by their names, and so are splits."""
 
 import pytest
 
@@ -32,7 +32,7 @@ from penstock.engine.listing.names import Leftovers, leftover, split_of, splits_
         ("a.txt~", "*~"),
     ],
 )
-def test_leftover_of_another_tool_is_told_by_a_component(name, mark):
+def test_leftover_of_another_tool_is_named_by_a_component(name, mark):
     assert leftover(name) == leftover(name, shards=True) == mark
 
 

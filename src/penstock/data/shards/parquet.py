@@ -6,6 +6,7 @@ it can be decoded without anything else. pyarrow reads from these ranges as from
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from penstock.data.parquet import libraries, most_unpacked, pages_of, row_groups
+from penstock.data.shards.extensions import extension_of, extension_value, plain_array, plain_type
 from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, field_names
 from penstock.data.shards.pages import byte_views
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from penstock.data.parquet import Page, RowGroup
+    from penstock.data.shards.extensions import Extension
     from penstock.data.shards.format import Piece, Walk
 
     Get = Callable[[int], Any]
@@ -40,6 +43,7 @@ _MEAN_BYTES = 1 << 10  # of byte arrays that are cut one by one: pyarrow is fast
 _KEPT_FOOTERS, _KEPT_FOOTER_BYTES = 64, 1 << 20
 _KEPT_LONG, _KEPT_LONG_BYTES = 8, 8 << 20
 _NOTHING = memoryview(b"")
+_ELEMENT = re.compile(r"list<\w+: ")
 _IMAGE = {"bytes", "path"}  # fields of a struct that Hugging Face writes for images and audio
 
 
@@ -57,7 +61,9 @@ class ParquetFormat(UnitFormat):
     """Parquet files whose rows are samples: ``sample["label"]``.
 
     Bytes and Hugging Face's images and audio (a struct of ``bytes`` and ``path``) are bytes, lists of numbers are numpy
-    arrays, other values are Python's.
+    arrays, other values are Python's. Extension types of Arrow: tensors (Arrow's, Hugging Face's ``ArrayXD``, Ray's)
+    are arrays of their shape, UUIDs are ``uuid.UUID``, bools of 8 bits are bools, JSON is text; others are refused,
+    unless ``fields`` names the column: then values are those of its storage.
 
     A row group is fetched, the wanted columns of it, and decoded as a whole; it stays in memory until its last row was
     delivered. A window of row groups of 256 MB takes that much times the groups of the window, and as much again ahead:
@@ -180,25 +186,48 @@ class ParquetFormat(UnitFormat):
         for name in self.wanted:
             if name not in known:
                 raise Unusable(f"there is no column {name!r}, only {', '.join(known)}")
-        columns = [(name, _named(schema.field(name).type)) for name in self.wanted or known]
-        if isinstance(self.fields, str) and not _single(schema.field(self.fields).type):
+        columns = [(name, self._described(schema.field(name))) for name in self.wanted or known]
+        if isinstance(self.fields, str) and not _single(schema.field(self.fields)):
             raise Unusable(
                 f"the column {self.fields!r} is of the type {columns[0][1]}, neither bytes nor texts: pass "
                 f"fields=({self.fields!r},), and take sample[{self.fields!r}]"
             )
         return columns
 
+    def _described(self, field: Any) -> str:  # noqa: ANN401  pyarrow's
+        """Return the type of a column, which is the same whatever extension types are registered.
 
-def _single(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
-    """Return whether values of a type can be a sample of one field."""
+        Raises:
+            Unsupported: It is an extension type whose values cannot be made, and ``fields`` does not name the column.
+
+        """
+        extension, stored = extension_of(field), _named(plain_type(field.type))
+        if extension is None:
+            return stored
+        if not extension.known and field.name not in self.wanted:
+            raise Unsupported(
+                f"the column {field.name!r} is of the extension type {extension}, which is not read: pass fields= with "
+                f"the columns to take; if it names this one, values are those of its storage, {stored}"
+            )
+        return f"{stored} as {extension}"
+
+
+def _single(field: Any) -> bool:  # noqa: ANN401  pyarrow's
+    """Return whether values of a column can be a sample of one field."""
     pa, _ = libraries("the file")
+    extension, kind = extension_of(field), plain_type(field.type)
+    if extension is not None and extension_value(extension, None, "") is not None:
+        return False
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return _named(kind) == "string" or _is_bytes(kind) or _is_image(kind)
 
 
 def _named(kind: Any) -> str:  # noqa: ANN401  pyarrow's
-    """Return the name of a type without the width of its offsets. Views, which Polars writes, have the plain name."""
-    return str(kind).replace("large_", "").replace("_view", "")
+    """Return the name of a type without the width of its offsets, and without the names that writers give to elements.
+
+    Views, which Polars writes, have the plain name.
+    """
+    return _ELEMENT.sub("list<item: ", str(kind).replace("large_", "").replace("_view", ""))
 
 
 def _is_bytes(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
@@ -299,6 +328,7 @@ class _Footer(NamedTuple):
         groups: The row groups.
         firsts: The number of the row group that begins with a row; only those with rows.
         leaves: Columns of bytes or images that are not lists, by name.
+        extensions: Extension types by column.
 
     """
 
@@ -306,6 +336,7 @@ class _Footer(NamedTuple):
     groups: list[RowGroup]
     firsts: dict[int, int]
     leaves: dict[str, _Leaf]
+    extensions: dict[str, Extension]
 
 
 def _parsed(footer: bytes) -> _Footer:
@@ -327,7 +358,10 @@ def _parse(footer: bytes) -> _Footer:
             first += group.rows
     schema, leaves = meta.schema.to_arrow_schema(), dict[str, _Leaf]()
     wanted: dict[tuple[str, ...], str] = {}
+    extensions = {field.name: found for field in schema if (found := extension_of(field)) is not None}
     for field in schema:
+        if field.name in extensions:
+            continue
         if _is_image(field.type):
             wanted[field.name, "bytes"] = field.name
         elif _is_bytes(field.type):
@@ -336,7 +370,7 @@ def _parse(footer: bytes) -> _Footer:
         leaf, name = meta.schema.column(number), wanted.get(chunk.path)
         if name is not None and leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level:
             leaves[name] = _Leaf(number, leaf.max_definition_level)
-    return _Footer(meta, groups, firsts, leaves)
+    return _Footer(meta, groups, firsts, leaves, extensions)
 
 
 _kept_short, _kept_long = lru_cache(_KEPT_FOOTERS)(_parse), lru_cache(_KEPT_LONG)(_parse)
@@ -379,8 +413,15 @@ class _Sparse:
 class _Rows:
     """The rows of a row group: columns as views of its bytes, and others in batches as pyarrow has decoded them."""
 
-    def __init__(self, first: int, names: Sequence[str], views: dict[str, list[memoryview]]) -> None:
+    def __init__(
+        self,
+        first: int,
+        names: Sequence[str],
+        views: dict[str, list[memoryview]],
+        extensions: dict[str, Extension],
+    ) -> None:
         self.first = first
+        self._extensions = extensions
         self._names = names
         self._views = views
         self._starts: list[int] = []
@@ -393,11 +434,19 @@ class _Rows:
             [
                 self._views[name][self.count :].__getitem__
                 if name in self._views
-                else _getter(batch.column(name), name, self.first + self.count)
+                else self._getter(batch.column(name), name)
                 for name in self._names
             ]
         )
         self.count += batch.num_rows
+
+    def _getter(self, array: Any, name: str) -> Get:  # noqa: ANN401  pyarrow's
+        extension = self._extensions.get(name)
+        if extension is None:
+            return _getter(array, name, self.first + self.count)
+        stored = plain_array(array)
+        found = extension_value(extension, stored, f"the column {name!r}")
+        return _getter(stored, name, self.first + self.count) if found is None else found
 
     def finish(self, count: int) -> None:
         """Take all rows from the views, if pyarrow has nothing to decode."""
@@ -441,7 +490,7 @@ def _read(
         cut = byte_views(data[chunk.start], pages[chunk.start], chunk.codec, leaf.levels, count)
         if cut is not None:
             views[name] = cut
-    rows, held, others = _Rows(first, names, views), 0, [name for name in names if name not in views]
+    rows, held, others = _Rows(first, names, views, parsed.extensions), 0, [name for name in names if name not in views]
     if others:
         size = count if count * largest <= most else min(count, max(1, _BATCH_BYTES // max(largest, 1)))
         file = pa.PythonFile(_Sparse(chunks, footer), mode="r")

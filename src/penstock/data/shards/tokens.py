@@ -289,7 +289,7 @@ def _borders(documents: NDArray[np.int64], sequences: int) -> NDArray[np.int64]:
     borders = documents if documents.size else np.zeros(1, np.int64)
     if borders[0] or borders[-1] != sequences:
         raise Damaged(
-            f"the list of documents leads from sequence {borders[0]} to {borders[-1]}, and there are {sequences}: write "
-            "the index anew, or read sequences or windows without documents"
+            f"the list of documents leads from sequence {borders[0]} to {borders[-1]}, and there are {sequences}: "
+            "write the index anew, or read sequences or windows without documents"
         )
     return borders
