@@ -6,7 +6,7 @@ import zarr
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ChecksumMismatch, StateMismatch, Unusable
-from penstock.interop.zarr import Store, copy, parts, rechunk
+from penstock.interop.zarr import Store, copy, parts, rechunk, regions
 
 SHAPE, FORM = (24, 8), {"chunks": {"time": 1}, "shards": {"time": 2}}
 
@@ -15,7 +15,7 @@ SHAPE, FORM = (24, 8), {"chunks": {"time": 1}, "shards": {"time": 2}}
 def source(tmp_path, monkeypatch):
     """Return a group of two arrays whose copy has 14 regions, in parts of three."""
     monkeypatch.setattr(parts, "_PART_REGIONS", 3)
-    monkeypatch.setattr(rechunk, "_WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(regions, "_WORTHWHILE_BYTES", 0)
     url = f"{tmp_path}/from.zarr"
     group = zarr.open_group(Store(url), mode="w", attributes={"title": "x"})
     for name, size in (("a", 24), ("b", 4)):
@@ -67,9 +67,29 @@ def test_a_region_that_fails_is_copied_again_with_its_part_only(source, tmp_path
 def test_a_source_that_changes_after_the_plan_is_refused(source, tmp_path):
     copy(source, tmp_path / "to.zarr", job=tmp_path / "job", part="1/2", **FORM)
     zarr.open_group(Store(source), mode="a").attrs["title"] = "other"
-    parts._run.cache_clear()
-    with pytest.raises(StateMismatch, match="the documents of the source have changed"):
+    with pytest.raises(StateMismatch, match="the source was written since"):
         copy(source, tmp_path / "to.zarr", job=tmp_path / "job", **FORM)
+
+
+def test_values_that_are_written_anew_between_the_parts_are_refused(source, tmp_path):
+    copy(source, tmp_path / "to.zarr", job=tmp_path / "job", part="1/2", **FORM)
+    zarr.open_group(Store(source), mode="a")["a"][:] = 7
+    with pytest.raises(StateMismatch, match="the source was written since"):
+        copy(source, tmp_path / "to.zarr", job=tmp_path / "job", **FORM)
+    assert not [path for path in files(tmp_path / "to.zarr") if path.name == "zarr.json"]
+
+
+def test_values_that_are_written_during_the_last_part_are_refused(source, tmp_path, monkeypatch):
+    copied = rechunk._copy
+
+    def rewrite(*given):
+        zarr.open_group(Store(source), mode="a")["a"][:2] = given[2].number
+        copied(*given)
+
+    monkeypatch.setattr(rechunk, "_copy", rewrite)
+    with pytest.raises(StateMismatch, match="the source was written since"):
+        copy(source, tmp_path / "to.zarr", job=tmp_path / "job", **FORM)
+    assert not [path for path in files(tmp_path / "to.zarr") if path.name == "zarr.json"]
 
 
 def test_a_second_planner_takes_the_plan_of_the_first_that_writes_already(source, tmp_path, monkeypatch):

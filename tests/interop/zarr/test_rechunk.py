@@ -14,9 +14,19 @@ import zarr
 from zarr.storage import MemoryStore
 
 import penstock as ps
-from penstock.errors import AlreadyExists, ChecksumMismatch, Damaged, InvalidURL, NotFound, StateMismatch, Unusable
+from penstock.errors import (
+    AlreadyExists,
+    ChecksumMismatch,
+    Damaged,
+    DatasetChanged,
+    InvalidURL,
+    NotFound,
+    StateMismatch,
+    Unusable,
+)
 from penstock.interop.zarr import Store, copy
 from penstock.interop.zarr import rechunk as running
+from penstock.interop.zarr import regions as spaces
 from penstock.interop.zarr.rechunk import CopyOptions, Run
 from penstock.source import Source, open_source
 from penstock.testing.faults import FaultServer
@@ -228,6 +238,46 @@ def test_a_kill_between_the_last_steps_leaves_a_complete_copy(folder, monkeypatc
     again = copy(f"{folder}/a", f"{folder}/b", resume=True)
     assert (again.complete, again.size_bytes) == (True, 0)
     assert not [each for each in ps.list(f"{folder}/b/") if ".zarr-copy" in each.key]
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["url", "array"])
+def test_copy_of_values_written_anew_is_not_continued_nor_complete(tmp_path, monkeypatch, opened):
+    monkeypatch.setattr(spaces, "_WORTHWHILE_BYTES", 0)
+    array = fill(f"{tmp_path}/a")
+    source = zarr.open_array(f"{tmp_path}/a", mode="r") if opened else f"{tmp_path}/a"
+    copied, count = running._copy, itertools.count()
+
+    def stop(*given):
+        if next(count) == 2:
+            raise ChecksumMismatch("stopped")
+        copied(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_copy", stop)
+        with pytest.raises(ChecksumMismatch):
+            copy(source, f"{tmp_path}/b", chunks=(1, 5, 12))
+    array[:] = values_of("f4", seed=1)
+    with pytest.raises(StateMismatch, match="the source was written since the unfinished copy"):
+        copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), resume=True)
+    assert copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), overwrite=True).complete
+    assert np.array_equal(zarr.open_array(f"{tmp_path}/b", mode="r")[:], values_of("f4", seed=1))
+    assert copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), resume=True).complete
+    array[:] = values_of("f4", seed=2)
+    with pytest.raises(StateMismatch, match="the source was written after the copy there was complete"):
+        copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), resume=True)
+
+
+def test_values_that_are_written_while_they_are_copied_are_an_error(tmp_path, monkeypatch):
+    array, copied = fill(f"{tmp_path}/a"), running._copy
+
+    def rewrite(*given):
+        copied(*given)
+        array[:] = 9
+
+    monkeypatch.setattr(running, "_copy", rewrite)
+    with pytest.raises(DatasetChanged, match="was written while it was copied"):
+        copy(f"{tmp_path}/a", f"{tmp_path}/b")
+    assert not (tmp_path / "b" / "zarr.json").exists()
 
 
 def test_failed_rechunk_keeps_finished_regions_and_resume_copies_the_rest(folder, monkeypatch):

@@ -7,11 +7,12 @@ import uuid
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from zarr.storage import MemoryStore
 
 from penstock.errors import Damaged, NotFound, Unusable
-from penstock.interop.zarr import Store
+from penstock.interop.zarr import Store, copy
 from penstock.interop.zarr.documents import copying, opened
 from penstock.source import open_source
 
@@ -66,6 +67,58 @@ def test_format_2_becomes_format_3_as_xarray_means_it():
     assert json.loads(found.objects["count/zarr.json"])["attributes"]["_FillValue"] == -1
     with pytest.raises(Unusable, match="to format 2"):
         copying(group(3, consolidated=False), None, None, None, 2)
+
+
+FILLS = {
+    "f2": np.inf,
+    ">f8": -0.0,
+    "c8": complex(np.nan, 1),
+    ">c16": complex(-np.inf, -0.0),
+    "S5": b"a\0b\xff",
+    "U3": "é",
+    "V3": np.void(b"\1\2\3"),
+    "?": True,
+    "u8": 2**64 - 1,
+    "M8[ns]": np.datetime64("2020-01-01", "ns"),
+    "M8[s]": np.datetime64("NaT"),
+    "m8[h]": np.timedelta64(5, "h"),
+    "i4,S2": np.array((1, b"x"), "i4,S2")[()],
+    "f4,f8": np.array((1, np.nan), "f4,f8")[()],
+}
+
+
+@pytest.mark.parametrize("dims", [{}, {"_ARRAY_DIMENSIONS": ["x"]}], ids=["zarr", "xarray"])
+@pytest.mark.parametrize("dtype", [*FILLS, "S3 null", "c8 null", "f4,S1 null"])
+@pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification")
+def test_fill_values_of_every_type_become_those_of_format_3(tmp_path, dtype, dims):
+    name, _, null = dtype.partition(" ")
+    made = {"shape": 4, "chunks": 2, "dtype": np.dtype(name), "zarr_format": 2, "attributes": dims}
+    source = zarr.create_array(str(tmp_path / "2"), fill_value=None if null else FILLS[name], **made)
+    source[:2] = np.zeros(2, name)
+    copy(str(tmp_path / "2"), tmp_path / "3", zarr_format=3)
+    found = zarr.open_array(str(tmp_path / "3"), mode="r")
+    assert np.asarray(found[:]).tobytes() == np.asarray(source[:]).astype(found.dtype).tobytes()
+    json.loads((tmp_path / "3" / "zarr.json").read_text(), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.array([1 + 1j, 2, 3]), np.array([b"ab", b"", b"c"]), np.array(["a", "é", ""]), np.float16([1, 2, 3])],
+    ids=lambda values: values.dtype.str,
+)
+@pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification")
+@pytest.mark.filterwarnings("ignore:Object at .zarr-copy")  # the empty folder, which local stores keep
+def test_xarray_opens_the_copy_in_format_3_with_the_same_values(tmp_path, values):
+    fill = values[1].item()
+    written = xr.Dataset({"v": ("x", values)})
+    written.to_zarr(tmp_path / "2", zarr_format=2, encoding={"v": {"_FillValue": fill}}, consolidated=False)
+    copy(str(tmp_path / "2"), tmp_path / "3", zarr_format=3)
+    masked = xr.open_zarr(tmp_path / "2", consolidated=False).v.values
+    found = xr.open_zarr(tmp_path / "3", consolidated=False).v.values
+    # xarray reads no fill value of texts in format 3.
+    wanted = values if values.dtype.kind in "SU" else masked
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_opening_a_missing_or_damaged_hierarchy_raises_an_error():

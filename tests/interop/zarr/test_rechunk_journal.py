@@ -26,21 +26,21 @@ def test_ranges_of_numbers():
 def test_journal_merges_finished_regions_of_several_runs(place):
     first, second = Journal(*place), Journal(*place)
     assert first.plan() is None
-    first.begin("digest", {"a": (1, 2)})
+    first.begin("digest", "versions", {"a": (1, 2)})
     first.add({0, 1, 2})
     first.add({0, 1, 2, 5})
     second.add({7})
     again = Journal(*place)
     plan = again.plan()
-    again.check(plan, "digest")
+    again.check(plan, "digest", "versions")
     assert plan["boxes"] == {"a": [1, 2]}
     assert again.done() == {0, 1, 2, 5, 7}
     with pytest.raises(StateMismatch, match="--overwrite"):
-        again.check(plan, "other")
+        again.check(plan, "other", "versions")
     with pytest.raises(AlreadyExists, match="unfinished copy is there: --resume"):
         again.check_empty()
     with pytest.raises(AlreadyExists):
-        again.begin("digest", {})
+        again.begin("digest", "versions", {})
     again.end()
     again.check_empty()
     assert next(iter(place[0].pages(place[1]))).entries == ()

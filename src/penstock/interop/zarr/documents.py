@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from struct import pack
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat
 
 import numpy as np
 import zarr
@@ -434,8 +434,8 @@ def copying(
     arrays = {path: node for path, node in sorted(nodes.items()) if isinstance(node, zarr.Array)}
     documents: dict[str, Document] = {}
     for path, array in arrays.items():
-        document = _document(array, zarr_format)
         try:
+            document = _document(array, zarr_format)
             documents[path] = rewritten(document, path, asked, codec, array.dtype.itemsize)
             zarr.Array.from_dict(StorePath(MemoryStore(), path), documents[path])
         except PenstockError:
@@ -464,8 +464,8 @@ def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
         raise Unusable("cannot convert format 3 to format 2: shards, names of dimensions and data types would be lost")
     attributes = dict(document["attributes"])
     dims = attributes.pop(_DIMENSIONS, None)
-    if dims is not None and array.metadata.fill_value is not None:
-        attributes.setdefault("_FillValue", _fill_attribute(array))
+    if dims is not None and (missing := _fill_attribute(array)) is not None:
+        attributes.setdefault("_FillValue", missing)
     made = zarr.create_array(
         MemoryStore(),
         shape=array.shape,
@@ -480,11 +480,20 @@ def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
 
 
 def _fill_attribute(array: zarr.Array[Any]) -> object:
-    """Return ``_FillValue`` as xarray writes it in format 3; in format 2 xarray uses zarr's fill value instead."""
-    value = array.metadata.fill_value
-    if array.dtype.kind == "f":
-        return standard_b64encode(pack("<d", float(value))).decode()  # type: ignore[arg-type]  # a float array's
-    return getattr(value, "item", lambda: value)()
+    """Return ``_FillValue`` as xarray writes it in format 3; in format 2 xarray uses zarr's fill value instead.
+
+    None without a fill value, and for types of which xarray reads no attribute: texts, bytes, times and records.
+    """
+    value: Any = array.metadata.fill_value
+    if value is None or array.dtype.kind not in "biufc":
+        return None
+    if array.dtype.kind == "c":
+        return [_float_attribute(value.real), _float_attribute(value.imag)]
+    return _float_attribute(value) if array.dtype.kind == "f" else np.asarray(value).item()
+
+
+def _float_attribute(value: SupportsFloat) -> str:
+    return standard_b64encode(pack("<d", float(value))).decode()
 
 
 def _plain(array: zarr.Array[Any]) -> Document:

@@ -68,7 +68,8 @@ def copy(  # noqa: PLR0913  see design/0103
     metadata is written once all parts are done. ``memory_bytes`` is for each process, and belongs to the job.
 
     Requests: one for each read of a source object (``ArrayCopy.reads``), two per object of the destination, and one per
-    second for the journal, or three for each part.
+    second for the journal, or three for each part. The versions of the source's objects are listed at the beginning and
+    at the end, except in stores that list nothing, and those of zarr's that Penstock does not know.
 
     Args:
         source: A URL; without ``job`` also an open zarr array or group, of any store.
@@ -87,8 +88,9 @@ def copy(  # noqa: PLR0913  see design/0103
     Raises:
         NotFound: No array or group exists at the source.
         AlreadyExists: The destination is not empty, and neither ``resume`` nor ``overwrite`` was given.
-        StateMismatch: With ``resume``: the unfinished copy at the destination is a different one. With ``job``: the
-            source is another one than that of the plan.
+        StateMismatch: With ``resume``: the unfinished copy at the destination is a different one, or the source was
+            written since. With ``job``: the source is another one than that of the plan, or was written since.
+        DatasetChanged: The source was written while it was copied.
         Unusable: Invalid chunks, shards or codec; source and destination contain one another; too little memory; or
             ``job`` is given for an open array, or with ``dry_run``, ``resume`` or ``overwrite``.
         ChecksumMismatch: The values read back differ.
@@ -131,6 +133,7 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:  # noqa: 
 
 def _in_parts(operation: _ZarrCopy, job: str | os.PathLike[str], how: How) -> Copied:
     check_apart(Records(job, operation.store), operation.store, f"{operation.source}/", f"{operation.dest}/")
+    _run.cache_clear()
     work = Job(operation, job, how)
     sums = work.work()
     planned = operation.run().result
@@ -186,6 +189,8 @@ class _ZarrCopy(Operation):
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: ARG002  parts keep nothing
         """Write the documents."""
+        # Planned again: the source may have been written since the parts of this process began.
+        _run.cache_clear()
         run = _run(self, plan.parts[0][0]) if plan.parts else self.run()
         run.publish()
 
@@ -195,8 +200,8 @@ def _run(operation: _ZarrCopy, digest: str) -> Run:
     run = operation.run()
     if _digest(run) != digest:
         raise StateMismatch(
-            "cannot copy by this plan: the documents of the source have changed since, or this is another version of "
-            "Penstock; delete the records (penstock jobs rm) and what is at the destination, and begin anew",
+            "cannot copy by this plan: the source was written since, or this is another version of Penstock; delete "
+            "the records (penstock jobs rm) and what is at the destination, and begin anew",
             url=run.url,
         )
     return run
@@ -204,4 +209,4 @@ def _run(operation: _ZarrCopy, digest: str) -> Run:
 
 def _digest(run: Run) -> str:
     boxes = [(each.path, *each.regions.box) for each in run.result.arrays]
-    return sha256(f"{run.digest()} {boxes}".encode()).hexdigest()[:32]
+    return sha256(f"{run.digest()} {run.versions()} {boxes}".encode()).hexdigest()[:32]

@@ -2,7 +2,6 @@
 
 ``Run`` plans, copies region after region, and publishes the documents last. ``Journal`` records finished regions, so
 that an interrupted copy can resume; a copy in parts (``parts``) has records in a folder of its own instead.
-``regions`` divides an array into boxes that are read, written and verified as units; it computes only.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import accumulate, product
-from math import ceil, lcm, prod
+from itertools import accumulate
+from math import ceil, inf, prod
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
+from zarr.storage import LocalStore
 
 from penstock.engine.contracts.driver import Delete, List, Put
 from penstock.errors import (
@@ -26,6 +26,7 @@ from penstock.errors import (
     Cancelled,
     ChecksumMismatch,
     Damaged,
+    DatasetChanged,
     NotFound,
     PenstockError,
     StateMismatch,
@@ -33,6 +34,7 @@ from penstock.errors import (
     public_url,
 )
 from penstock.interop.zarr.documents import DOCUMENTS, Form, copying, form, opened
+from penstock.interop.zarr.regions import Grids, Regions, memory_bytes, object_reads, regions
 from penstock.interop.zarr.store import Store
 from penstock.jobs.pool import run_jobs
 from penstock.jobs.steps import blocking
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.interop.zarr.documents import Node
     from penstock.options import StoreOptions
     from penstock.source import Source
+    from penstock.values import ObjectMeta
 
 
 __all__ = [
@@ -57,15 +60,10 @@ __all__ = [
     "Copied",
     "CopyKeywords",
     "CopyOptions",
-    "Grids",
     "Journal",
     "Region",
-    "Regions",
     "Run",
-    "memory_bytes",
-    "object_reads",
     "ranges",
-    "regions",
 ]
 
 # Least number of parallel regions, unless one object of the destination needs more memory than their equal share.
@@ -208,6 +206,8 @@ class Run:
         self._target, key = open_source(dest, store)
         self._base = as_folder(key.rstrip("/"))
         self._where = source if isinstance(source, str) else str(source.store_path)
+        self._origin = _origin(source, store)
+        self._versions = ""
         if isinstance(source, str):
             self._check_apart(source, store)
         root = opened(source, store) if isinstance(source, str) else source
@@ -240,6 +240,11 @@ class Run:
         finally:
             if len(new) > recorded:
                 self._journal.add(new)
+        if self.versions() != self._versions:
+            raise DatasetChanged(
+                "the source was written while it was copied: begin anew with --overwrite (overwrite=True)",
+                url=public_url(self._where),
+            )
         self.publish()
         self._journal.end()
         self.result.complete = True
@@ -247,6 +252,18 @@ class Run:
     def publish(self) -> None:
         """Write the documents of arrays and groups, which make them visible."""
         self._journal.write(self._copying.objects)
+
+    def versions(self) -> str:
+        """Return a digest of the versions of the source's chunks: a listing; empty if the store lists none."""
+        found = sha256()
+        for each in self._chunks():
+            found.update(f"{each.key}\n{each.etag or (each.size, each.modified)}\n".encode())
+        return found.hexdigest()
+
+    def _chunks(self) -> Iterator[ObjectMeta]:
+        if self._origin is not None and self._origin[0].supports(List):
+            for page in self._origin[0].pages(self._origin[1]):
+                yield from (each for each in page.entries if each.key.rpartition("/")[2] not in DOCUMENTS)
 
     def check_empty(self) -> None:
         """Raise ``AlreadyExists`` if anything is at the destination."""
@@ -263,7 +280,8 @@ class Run:
         """Return the plan for each array, and the journal's plan of a resumed copy, whose regions are kept."""
         plan = self._journal.plan() if self.options.resume else None
         if plan is not None:
-            self._journal.check(plan, self.digest())
+            self._versions = self.versions()
+            self._journal.check(plan, self.digest(), self._versions)
         boxes = {} if plan is None else plan["boxes"]
         return tuple(self._array(path, boxes.get(path)) for path in self._copying.arrays), plan
 
@@ -293,9 +311,17 @@ class Run:
             )
 
     def _is_complete(self) -> bool:
-        """Return whether an earlier run has completed this copy; if so, delete the rest of its journal."""
+        """Return whether an earlier run has completed this copy; if so, delete the rest of its journal.
+
+        Raise ``StateMismatch`` if a chunk of the source is newer than the copy.
+        """
         if not self.options.resume or self._pinned is not None or not self._journal.holds(self._copying.objects):
             return False
+        if max((each.modified or 0 for each in self._chunks()), default=0) > self._journal.completed(
+            self._copying.objects
+        ):
+            message = "the source was written after the copy there was complete: begin anew with --overwrite"
+            raise StateMismatch(message, url=self.url)
         self._journal.end()
         self.result.resumed, self.result.complete = self.result.regions, True
         return True
@@ -308,7 +334,9 @@ class Run:
             self._journal.clear()
         else:
             self._journal.check_empty()
-        self._journal.begin(self.digest(), {each.path: each.regions.box for each in self.result.arrays})
+        self._versions = self.versions()
+        boxes = {each.path: each.regions.box for each in self.result.arrays}
+        self._journal.begin(self.digest(), self._versions, boxes)
         return set()
 
     # -- regions -----------------------------------------------------------------------------------------------------
@@ -341,6 +369,20 @@ class Run:
                 if isinstance(result, PenstockError):
                     raise result
                 yield region
+
+
+def _origin(source: str | Node, store: StoreOptions | str | None) -> tuple[Source, str] | None:
+    """Return the store and folder of the source; None for an open array of a store that Penstock cannot list."""
+    if isinstance(source, str):
+        origin, key = open_source(source, store)
+        return origin, as_folder(key.rstrip("/"))
+    place, path = source.store_path.store, source.store_path.path
+    if isinstance(place, Store):
+        return place.source, as_folder(f"{as_folder(parse(place.url).key)}{path}".rstrip("/"))
+    if isinstance(place, LocalStore):
+        origin, key = open_source(place.root)
+        return origin, as_folder(f"{as_folder(key)}{path}".rstrip("/"))
+    return None
 
 
 def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], region: Region, stop: Event) -> None:
@@ -414,17 +456,20 @@ class Journal:
             raise Damaged("the plan of an unfinished copy cannot be read: begin anew with --overwrite", url=self.url)
         return plan
 
-    def begin(self, digest: str, boxes: dict[str, tuple[int, ...]]) -> None:
+    def begin(self, digest: str, versions: str, boxes: dict[str, tuple[int, ...]]) -> None:
         """Write the plan: one request; raise ``AlreadyExists`` if another copy was begun in the meantime."""
-        text = json.dumps({"version": _VERSION, "digest": digest, "boxes": boxes})
+        text = json.dumps({"version": _VERSION, "digest": digest, "versions": versions, "boxes": boxes})
         with self._source.open_write(f"{self._folder}plan.json", create_only=True) as file:
             file.write(text.encode())
 
-    def check(self, plan: dict[str, Any], digest: str) -> None:
-        """Raise ``StateMismatch`` if the plan is of a different copy."""
+    def check(self, plan: dict[str, Any], digest: str, versions: str) -> None:
+        """Raise ``StateMismatch`` if the plan is of a different copy, or of a source that was written since."""
         if plan.get("version") != _VERSION or plan.get("digest") != digest:
             message = "the unfinished copy there is of another source, or of other chunks, shards or codecs"
             raise StateMismatch(f"{message}: repeat it as it was begun, or begin anew with --overwrite", url=self.url)
+        if plan.get("versions") != versions:
+            message = "the source was written since the unfinished copy there was begun: begin anew with --overwrite"
+            raise StateMismatch(message, url=self.url)
 
     def done(self) -> set[int]:
         """Return the numbers of the regions that are written and verified: one request per earlier run."""
@@ -468,6 +513,11 @@ class Journal:
         """Return whether all of these objects exist with this content: at most one request each."""
         return all(self._read_bytes(self._base + key) == data for key, data in objects.items())
 
+    def completed(self, objects: dict[str, bytes]) -> float:
+        """Return when the last of these objects was written: one request; infinity if the store does not report it."""
+        written = self._source.head(self._base + [*objects][-1]).modified
+        return inf if written is None else written
+
     def write(self, objects: dict[str, bytes]) -> None:
         """Write metadata objects, in order: one request each."""
         for key, data in objects.items():
@@ -505,159 +555,3 @@ def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         stop = number + 1
     if stop > start:
         yield start, stop
-
-
-# Objects of one region that zarr reads or writes in parallel: its "async.concurrency".
-_AT_ONCE = 10
-# Regions are not enlarged beyond this size if that saves no read.
-_WORTHWHILE_BYTES = 32 << 20
-# Regions of more memory are chosen if all others need more than 1.1 times as many reads.
-_DEAR = 1.1
-# WriteOptions.buffer_bytes and part_bytes, for objects of several parts.
-_WRITER_BYTES, _PART_BYTES = 64 << 20, 16 << 20
-
-
-class Grids(NamedTuple):
-    """Shapes of an array and of its part in one object: a shard, or a chunk of an array without shards.
-
-    Attributes:
-        shape: Shape of the array.
-        source: Shape of one object at the source.
-        dest: Shape of one object at the destination.
-        item_bytes: Bytes of one element, decoded.
-
-    """
-
-    shape: tuple[int, ...]
-    source: tuple[int, ...]
-    dest: tuple[int, ...]
-    item_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Regions:
-    """An array divided into boxes of one shape, each of whole objects of the destination; the last are clipped.
-
-    Attributes:
-        shape: Shape of the array.
-        box: Shape of one region.
-
-    """
-
-    shape: tuple[int, ...]
-    box: tuple[int, ...]
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Number of regions along each dimension."""
-        return tuple(ceil(size / step) for size, step in zip(self.shape, self.box, strict=True))
-
-    def __len__(self) -> int:
-        """Return the number of regions: 0 for an array without elements, 1 for an array without dimensions."""
-        return prod(self.grid)
-
-    def __getitem__(self, number: int) -> tuple[slice, ...]:
-        """Return a region by its number, row-major, as slices of the array."""
-        slices: list[slice] = []
-        for count, step, size in reversed([*zip(self.grid, self.box, self.shape, strict=True)]):
-            number, at = divmod(number, count)
-            slices.append(slice(at * step, min((at + 1) * step, size)))
-        return tuple(reversed(slices))
-
-
-def object_reads(grids: Grids, box: tuple[int, ...]) -> int:
-    """Return the total number of reads of source objects: the product, over dimensions, of the sums over regions.
-
-    An object that lies in several regions is read once for each of them. The minimum is the number of objects.
-    """
-    return prod(map(_reads, grids.shape, grids.source, box))
-
-
-def _reads(size: int, source: int, step: int) -> int:
-    starts = np.arange(0, size, step, dtype=np.int64)
-    stops = np.minimum(starts + step, size)
-    return int((-(-stops // source) - starts // source).sum())
-
-
-def memory_bytes(grids: Grids, box: tuple[int, ...]) -> int:
-    """Return the most memory that one region takes, in bytes.
-
-    The sum of twice the region (the values read, and the values read back) and the larger of two amounts: the source
-    objects that zarr decodes in parallel (ten at most), encoded and decoded; or the destination objects that it encodes
-    in parallel (ten at most), three times each (ordered, encoded, joined), with a writer's 64 MiB for each object
-    that is uploaded in parts.
-    """
-    clipped = [min(step, size) for step, size in zip(box, grids.shape, strict=True)]
-    read = prod(map(_touched, clipped, grids.source))
-    written = prod(ceil(step / each) for step, each in zip(clipped, grids.dest, strict=True))
-    one_read, one_written = (prod(each) * grids.item_bytes for each in (grids.source, grids.dest))
-    writer = _WRITER_BYTES if one_written > _PART_BYTES else 0
-    reading = 2 * min(read, _AT_ONCE) * one_read
-    writing = min(written, _AT_ONCE) * (3 * one_written + writer)
-    return 2 * prod(clipped) * grids.item_bytes + max(reading, writing)
-
-
-def _touched(step: int, source: int) -> int:
-    """Return the most source objects that a region touches along one dimension."""
-    return ceil(step / source) + bool(step % source and source % step)
-
-
-def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:
-    """Return the regions with the fewest reads of source objects, each within ``limit_bytes`` of memory.
-
-    Among regions with equal reads, the largest up to 32 MiB is chosen. Regions of up to ``most_bytes``, of which fewer
-    run in parallel, are chosen if they save a tenth of the reads, or if no smaller region can be written.
-
-    Raises:
-        Unusable: The smallest region needs more than ``most_bytes``; the message names the need and the remedies.
-
-    """
-    least = tuple(grids.dest)
-    needed = memory_bytes(grids, least)
-    if needed > most_bytes:
-        raise Unusable(
-            f"an object of {'x'.join(map(str, least))} elements needs {_mib(needed)} of memory to be copied, but "
-            f"{_mib(most_bytes)} are allowed: choose smaller shards or chunks, or allow more (--memory, memory_bytes=)"
-        )
-    best, alone = (_best(grids, max(size_bytes, needed)) for size_bytes in (limit_bytes, most_bytes))
-    if object_reads(grids, best) > _DEAR * object_reads(grids, alone):
-        return Regions(grids.shape, alone)
-    return Regions(grids.shape, _grown(grids, best, limit_bytes))
-
-
-def _best(grids: Grids, limit_bytes: int) -> tuple[int, ...]:
-    boxes = (each for each in _candidates(grids) if memory_bytes(grids, each) <= limit_bytes)
-    return min(boxes, key=lambda box: (object_reads(grids, box), prod(box)))
-
-
-def _candidates(grids: Grids) -> Iterator[tuple[int, ...]]:
-    """Yield boxes of whole objects of the destination; along each dimension only sizes that save reads."""
-    options = []
-    for size, source, dest in zip(grids.shape, grids.source, grids.dest, strict=True):
-        full = max(ceil(size / dest), 1) * dest
-        steps = {dest, full, min(lcm(source, dest), full), min(ceil(source / dest) * dest, full)}
-        steps |= {min(dest << power, full) for power in range(max(full // dest, 1).bit_length())}
-        kept, fewest = [], None
-        for step in sorted(steps):
-            count = _reads(size, source, step)
-            if fewest is None or count < fewest:
-                kept.append(step)
-                fewest = count
-        options.append(kept)
-    yield from product(*options)
-
-
-def _grown(grids: Grids, box: tuple[int, ...], limit_bytes: int) -> tuple[int, ...]:
-    """Return ``box``, doubled along its dimensions, last first, while it stays small and needs no more reads."""
-    for axis in reversed(range(len(box))):
-        while box[axis] < grids.shape[axis]:
-            larger = (*box[:axis], 2 * box[axis], *box[axis + 1 :])
-            small = prod(larger) * grids.item_bytes <= _WORTHWHILE_BYTES and memory_bytes(grids, larger) <= limit_bytes
-            if not small or object_reads(grids, larger) > object_reads(grids, box):
-                break
-            box = larger
-    return box
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{ceil(size_bytes / (1 << 20)):,} MiB"

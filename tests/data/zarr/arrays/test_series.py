@@ -186,6 +186,29 @@ def test_wildcards_give_stores_in_natural_order_and_groups_keep_static_fields(tm
         dataset(f"{tmp_path}/**.zarr")
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("consolidated", [False, True])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_wildcards_match_the_members_of_a_group_and_none_of_its_documents(tmp_path, zarr_format, consolidated):
+    group = zarr.open_group(tmp_path / "g", mode="w", zarr_format=zarr_format, attributes={"x": 1})
+    for member in range(3):
+        named = ["time", "y", "x"]
+        dims = {"dimension_names": named} if zarr_format == 3 else {"attributes": {"_ARRAY_DIMENSIONS": named}}
+        array = group.create_array(f"m{member}/t", shape=(4, 3, 4), chunks=(4, 3, 4), dtype="f4", **dims)
+        array[:] = member
+    if consolidated:
+        zarr.consolidate_metadata(str(tmp_path / "g"), zarr_format=zarr_format)
+    (tmp_path / "g" / "statistics.txt").write_text("beside")
+    (tmp_path / "g" / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "g" / ".ipynb_checkpoints" / "x.ipynb").write_text("hidden")
+    for pattern in ("*", "m*", "[lm]*"):
+        made = ps.ZarrDataset(tmp_path / "g" / pattern, along="member", dims=("member", "time"))
+        assert [float(each["t"].max()) for each in made] == [0] * 4 + [1] * 4 + [2] * 4
+    for pattern in ("*/t", "m*/*", "*/*"):
+        made = ps.ZarrDataset({"t": tmp_path / "g" / pattern}, along="member", dims=("member", "time"))
+        assert [float(each["t"].max()) for each in made] == [0] * 4 + [1] * 4 + [2] * 4
+
+
 def elements(part):
     """Return the days that the samples of a part have, by their values, and the samples."""
     found = [np.asarray(each["t2m"]) for each in part]

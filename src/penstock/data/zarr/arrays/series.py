@@ -19,7 +19,7 @@ from penstock.errors import NotFound, Unusable
 from penstock.source import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.format.layout import Layout
@@ -68,23 +68,34 @@ def _natural(numbered: tuple[int, str]) -> int | str:
 
 
 def _matches(source: Source, key: str) -> list[str]:
-    paths = [""]
-    for part in key.strip("/").split("/"):
+    paths, parts = [""], key.strip("/").split("/")
+    for number, part in enumerate(parts, 1):
         literal, rest = fixed_part(part)
         if not rest:
             paths = [f"{path}{literal}/" for path in paths]
             continue
-        chosen = selector(part, markers=True)
-        paths = [f"{path}{name}/" for path in paths for name in _names(source, path, literal) if chosen(name, 1)]
+        is_last = number == len(parts)
+        paths = [f"{path}{name}/" for path in paths for name in _names(source, path, part, below=not is_last)]
     return [path.rstrip("/") for path in paths]
 
 
-def _names(source: Source, folder: str, start: str) -> Iterator[str]:
-    """Yield the names in a folder that begin with a text."""
-    for page in source.pages(folder + start, delimiter="/"):
-        for path in [*page.prefixes, *(entry.key for entry in page.entries)]:
-            if name := path[len(folder) :].rstrip("/"):
-                yield name
+def _names(source: Source, folder: str, part: str, *, below: bool) -> list[str]:
+    """Return the names in a folder that match a part of a pattern: of folders, and of objects that may be stores.
+
+    Those are documents of references, and all objects where no folder matches, of which the error names one. The
+    documents of the folder itself, where it is a group, and hidden names are left out as by a shell. With ``below``,
+    the names of folders alone.
+    """
+    literal, _ = fixed_part(part)
+    chosen, folders, objects = selector(part, markers=True), list[str](), list[str]()
+    for page in source.pages(folder + literal, delimiter="/"):
+        for names, paths in ((folders, page.prefixes), (objects, [each.key for each in page.entries])):
+            found = (path[len(folder) :].rstrip("/") for path in paths)
+            names += [name for name in found if name and chosen(name, 1) and (part[0] == "." or name[0] != ".")]
+    objects = [name for name in objects if name != "zarr.json"]
+    if below or not folders:
+        return folders if below else objects
+    return [*folders, *(name for name in objects if name.endswith(".json"))]
 
 
 def joined_along(

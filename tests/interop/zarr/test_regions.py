@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.rechunk import Grids, Regions, memory_bytes, object_reads, regions
+from penstock.interop.zarr.regions import Grids, Regions, memory_bytes, object_reads, regions
 
 MIB = 1 << 20
 _sizes = st.integers(1, 30)
