@@ -58,11 +58,16 @@ def test_rows_without_a_tensor_are_none_and_elements_without_a_value_are_damage(
         read(tmp_path, pa.table({"x": pa.ExtensionArray.from_storage(kind, storage)})[2:])
 
 
-@pytest.mark.parametrize("name", ["arrow.variable_shape_tensor", "ray.data.arrow_variable_shaped_tensor"])
-def test_tensors_of_varying_shapes(tmp_path, name):
-    kind = pa.struct([("data", pa.list_(pa.float32())), ("shape", pa.list_(pa.int32(), 2))])
+@pytest.mark.parametrize(
+    ("name", "about", "data", "shape"),
+    [
+        ("arrow.variable_shape_tensor", b"{}", pa.list_(pa.float32()), pa.list_(pa.int32(), 2)),
+        ("ray.data.arrow_variable_shaped_tensor", b"2", pa.large_list(pa.float32()), pa.list_(pa.int64())),
+    ],
+)
+def test_tensors_of_varying_shapes(tmp_path, name, about, data, shape):
+    kind = pa.struct([("data", data), ("shape", shape)])
     rows = [{"data": [1, 2, 3, 4, 5, 6], "shape": [2, 3]}, {"data": [7], "shape": [1, 1]}, None]
-    about = b"{}" if name.startswith("arrow") else b"2"
     found = read(tmp_path, named(name, pa.array(rows, kind), about))
     assert [None if each is None else each.tolist() for each in found] == [[[1, 2, 3], [4, 5, 6]], [[7]], None]
     with pytest.raises(Damaged, match=r"6 elements in a tensor of the shape \[2, 2\]"):
