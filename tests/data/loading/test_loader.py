@@ -9,6 +9,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 from functools import partial
 from itertools import islice
@@ -629,3 +631,10 @@ def test_a_sampler_takes_lanes_of_joined_datasets_and_tokens(folder, tmp_path):
             assert sorted(index for batch in ps.BatchSampler(dataset, 8, shuffle=shuffle) for index in batch) == [
                 *range(len(dataset))
             ]
+
+
+def test_a_look_that_is_kept_to_the_end_of_a_program_ends_without_noise(folder):
+    loader = f"ps.DataLoader(ps.MapDataset.from_prefix({folder!r}), 8)"
+    program = f"import penstock as ps; batches = iter({loader}); next(batches)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

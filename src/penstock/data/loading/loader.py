@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from traceback import clear_frames
@@ -359,6 +359,7 @@ class DataLoader:
                 self._looks = self._looks if number == 1 else 0
                 yield delivery.batch
                 if number == 1:
+                    self._looks = 0
                     self._go_on(delivery.cursor)
             self._at = None
             if number and delivery.cursor[:2] == (0, 0):
@@ -384,7 +385,9 @@ class DataLoader:
         """
         self._looks += 1
         if self._looks <= _MOST_LOOKS:
-            self._batches.rewind(cursor)
+            # At the interpreter's end, the memory of the epochs is closed already.
+            with suppress(OSError):
+                self._batches.rewind(cursor)
         elif self._looks == _MOST_LOOKS + 1:
             _LOG.warning(
                 "%d iterations in a row ended after their first batch: from here on each counts as an epoch; to take "
