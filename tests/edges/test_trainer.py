@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.errors import ChecksumMismatch
+from penstock.errors import ChecksumMismatch, Unusable
 from tests.edges.launch import program
 
 transformers = pytest.importorskip("transformers")
+accelerate = pytest.importorskip("accelerate")
 
 from tests.edges.hugging import STEPS, Sending, resumed, trainer  # noqa: E402  it needs transformers
 
@@ -101,3 +102,11 @@ def test_accelerate_resumes_model_optimizer_and_data_from_one_checkpoint(bucket)
     assert stopped.send("save") == whole[2]  # it saved after the second step
     stopped.close()
     assert losses + list(_accelerated(bucket, run)) == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_is_not_rebuilt_to_skip_batches_but_refused_with_what_to_do(tmp_path, workers):
+    (tmp_path / "a.txt").write_text("a")
+    loader = ps.DataLoader(ps.MapDataset.from_prefix(tmp_path), num_workers=workers)
+    with pytest.raises(Unusable, match=r"load_state_dict\(\); a Trainer takes ignore_data_skip=True"):
+        accelerate.skip_first_batches(loader, 1)

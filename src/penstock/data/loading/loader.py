@@ -236,6 +236,14 @@ class DataLoader:
         raise _Wrapped
 
     @property
+    def pin_memory_device(self) -> Never:
+        """Refuse to be rebuilt: ``skip_first_batches`` of Accelerate, which a Trainer calls, reads this."""
+        raise Unusable(
+            "cannot skip the first batches of a ps.DataLoader by rebuilding it: save loader.state_dict() with the "
+            "checkpoint and pass it to loader.load_state_dict(); a Trainer takes ignore_data_skip=True then"
+        )
+
+    @property
     def sampler(self) -> Batched:
         """The object that has ``set_epoch``, under the name where Lightning and others look for it."""
         return self._batches
