@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("endpoint", "buffer", "budget", "waiting", "modes", "contracts", "support", "blocks", "node"),
         *("transport", "cache", "listing", ("fetch", "read", "write")),
     ),
-    "data": (("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "tokens", "loading"),
+    "data": ("unpacking", ("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "tokens", "loading"),
     "checkpoint": (
         *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
     ),
@@ -73,7 +73,7 @@ HOMES = {
     "obspec": ("interop",),
     "opentelemetry": ("observe",),
     "prometheus_client": ("observe",),
-    "pyarrow": ("data.parquet", "data.shards.parquet", "interop", "ray.data"),
+    "pyarrow": ("data.parquet", "data.shards.parquet", "data.unpacking", "interop", "ray.data"),
     "pycurl": ("engine.transport.libcurl",),
     "pytest": ("testing",),
     "ray": ("ray", "jobs.carriers"),
@@ -97,6 +97,7 @@ HOMES = {
     "xxhash": ("engine.cache", "checkpoint", "data.shards.mds_index"),
     "yaml": ("stores.profiles.files", "compat.multistorageclient"),
     "zarr": ("data.zarr", "interop", "compat"),
+    "zstandard": ("data.unpacking",),
 }
 ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's
 ARITHMETIC = {"numpy", "xxhash"}  # what pure files may use

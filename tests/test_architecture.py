@@ -184,8 +184,8 @@ FAULTS = {
         ),
     ),
     "library-without-a-home": (
-        {"penstock.engine.cache": "from penstock.errors import MissingExtra\ndef f():\n    import zstandard"},
-        "penstock.engine.cache:3: rule 6: zstandard has no home: give it one in HOMES",
+        {"penstock.engine.cache": "from penstock.errors import MissingExtra\ndef f():\n    import lz4"},
+        "penstock.engine.cache:3: rule 6: lz4 has no home: give it one in HOMES",
     ),
     "optional-at-once": (
         {"penstock.checkpoint.run.torch": "import torch"},

@@ -11,6 +11,7 @@ from pyarrow import parquet
 from pyarrow.parquet import encryption
 
 from penstock.data.parquet import coded_columns, open_parquet, row_groups
+from penstock.data.unpacking import UNPACKED_VARIABLE
 from penstock.errors import Damaged, ManifestError
 
 URL = "s3://bucket/refs.0.parq"
@@ -22,8 +23,8 @@ def file_of(columns, **options):
     return sink.getvalue()
 
 
-def read(data, most_bytes=1 << 20):
-    return coded_columns(data, URL, ("path", "raw"), ("offset", "size"), most_bytes=most_bytes)
+def read(data):
+    return coded_columns(data, URL, ("path", "raw"), ("offset", "size"))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
@@ -70,18 +71,24 @@ def test_invalid_parquet_file_raises_damaged():
             read(data)
 
 
-def test_more_than_such_a_file_unpacks_to_is_refused():
+def test_more_bytes_than_may_be_held_are_refused(monkeypatch):
     data = file_of({"raw": [b"%d" % n * 1000 for n in range(2000)]}, compression="zstd")
-    with pytest.raises(Damaged, match="too many for its size"):
-        read(data)
-    assert len(read(data, 1 << 30)[0]["raw"].values) == 2000
-    with pytest.raises(Damaged, match="too many for its size"):
-        read(file_of({"offset": np.zeros(1 << 22, dtype="i8")}, compression="zstd"))
+    zeros = file_of({"offset": np.zeros(1 << 22, dtype="i8")}, compression="zstd")
+    assert len(read(data)[0]["raw"].values) == 2000
+    assert len(read(zeros)[1]["offset"]) == 1 << 22
+    monkeypatch.setenv(UNPACKED_VARIABLE, "1MiB")
+    for each in (data, zeros):
+        with pytest.raises(Damaged, match="must take at most 1048576 bytes once unpacked"):
+            read(each)
+
+
+def test_name_that_occurs_twice_is_refused():
     with pytest.raises(ManifestError, match="a column occurs twice"):
         open_parquet(file_of(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["path", "path"])), URL)
 
 
-def test_a_value_of_many_rows_is_held_once():
+def test_a_value_of_many_rows_is_held_once(monkeypatch):
+    monkeypatch.setenv(UNPACKED_VARIABLE, "16MiB")
     raw = pa.DictionaryArray.from_arrays(pa.array(np.zeros(500_000, dtype="i4")), pa.array([b"x" * 100_000]))
     texts, _, rows = read(file_of({"raw": raw}, compression="zstd"))
     assert (rows, len(texts["raw"].values)) == (500_000, 1)  # 50 GB otherwise

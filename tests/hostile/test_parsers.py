@@ -325,7 +325,7 @@ def _of_header(text):
 
 
 def _columns(data):
-    coded_columns(data, "s3://b/k", ["key", "label"], ["size"], most_bytes=64 << 20)
+    coded_columns(data, "s3://b/k", ["key", "label"], ["size"])
 
 
 def _described(data):

@@ -1,6 +1,6 @@
-"""Untrusted Parquet files: the size that a file may unpack to is bounded, whatever its footer declares.
+"""Untrusted Parquet files: the bytes that a file may take once unpacked are bounded, whatever its footer declares.
 
-The bounds are checked against the headers of the pages, since pyarrow allocates by these. Texts that many rows share
+The bound is checked against the headers of the pages, since pyarrow allocates by these. Texts that many rows share
 are read as dictionaries, and counted before they are copied for each row.
 """
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.unpacking import check_unpacked
 from penstock.errors import Damaged, ManifestError, MissingExtra
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ __all__ = [
     "coded_columns",
     "decoded",
     "libraries",
-    "most_unpacked",
     "open_parquet",
     "pages_of",
     "read_varint",
@@ -32,10 +32,7 @@ __all__ = [
     "text_bytes",
 ]
 
-_ROWS_PER_BYTE = 1  # different keys take more than a byte each
-_BYTES_PER_BYTE = 200  # of well compressed text
-_FREE = 1 << 20  # rows, and 64 times the bytes, that any file may have
-_VALUES_PER_BYTE = 8  # of lists: embeddings of small numbers, say
+_VALUE_BYTES = 8  # of a number, or of the code of a text
 _FIXED_BYTES = 16 << 10  # limit for a text of fixed length
 _MOST_NESTED = 8  # nested structures of Thrift; a page's header has three
 
@@ -122,14 +119,12 @@ def libraries(name: str) -> tuple[Any, Any]:
     return pa, parquet
 
 
-def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, most_bytes: int = 0) -> Any:  # noqa: ANN401  pyarrow's
+def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None) -> Any:  # noqa: ANN401  pyarrow's
     """Return pyarrow's ``ParquetFile`` of a file's bytes; ``coded`` columns are read as dictionaries, by default all.
 
-    ``most_bytes`` limits the bytes that the file may unpack to; 0: a limit in proportion to its size.
-
     Raises:
-        ManifestError: A column name occurs twice, a column is encrypted or in another file, or the file would unpack to
-            more rows, values or bytes than is plausible for its size.
+        ManifestError: A column name occurs twice, a column is encrypted or in another file, or the file would take more
+            bytes than may be held.
         MissingExtra: pyarrow is not installed.
         Exception: An error of pyarrow: the file is not Parquet.
 
@@ -141,7 +136,7 @@ def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, mos
         if refused := [chunk for chunk in group.chunks if chunk.refused]:
             column, reason = refused[0].column, refused[0].refused
             raise ManifestError(f"{name}: the column {column!r} cannot be read: {reason}", url=name)
-    _bounded(file, data, name, most_bytes)
+    _bounded(file, data, name)
     if coded is None:
         leaves = [file.schema.column(number) for number in range(len(file.schema))]
         found = [each.path for each in leaves if each.physical_type == "BYTE_ARRAY"]
@@ -150,11 +145,6 @@ def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, mos
     if found:
         file = parquet.ParquetFile(pa.BufferReader(data), read_dictionary=found, metadata=file.metadata)
     return file
-
-
-def most_unpacked(size_bytes: int) -> int:
-    """Return the number of bytes that a file of this size may unpack to."""
-    return 64 * _FREE + _BYTES_PER_BYTE * size_bytes
 
 
 def text_bytes(column: Any) -> int:  # noqa: ANN401  pyarrow's
@@ -171,7 +161,7 @@ def text_bytes(column: Any) -> int:  # noqa: ANN401  pyarrow's
         return compute.sum(lengths.cast(pa.int64())).as_py() or 0
     if pa.types.is_struct(kind):
         return sum(text_bytes(column.field(number)) for number in range(kind.num_fields))
-    return text_bytes(column.values) if pa.types.is_nested(kind) and not pa.types.is_union(kind) else 0
+    return text_bytes(column.flatten()) if pa.types.is_nested(kind) and not pa.types.is_union(kind) else 0
 
 
 def decoded(column: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
@@ -182,20 +172,20 @@ def decoded(column: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
 
 
 def coded_columns(
-    data: bytes, url: str, texts: Sequence[str], numbers: Sequence[str], *, most_bytes: int
+    data: bytes, url: str, texts: Sequence[str], numbers: Sequence[str]
 ) -> tuple[dict[str, Coded], dict[str, NDArray[np.int64]], int]:
     """Return columns of texts or bytes, columns of integers (0 for a row without a value), and the number of rows.
 
     A value that many rows share is held once. Requested columns that the file lacks are left out, and other columns are
-    not read. ``most_bytes`` limits the bytes that the file may unpack to.
+    not read.
 
     Raises:
-        Damaged: The file is not Parquet, a column has another type, or there are more rows or bytes than plausible.
+        Damaged: The file is not Parquet, a column has another type, or it would take more bytes than may be held.
         MissingExtra: pyarrow is not installed.
 
     """
     try:
-        file = open_parquet(data, url, texts, most_bytes)
+        file = open_parquet(data, url, texts)
         names = file.schema_arrow.names
         table = file.read(columns=[each for each in (*texts, *numbers) if each in names], use_threads=False)
         found = {name: _coded(table.column(name), name) for name in texts if name in names}
@@ -209,20 +199,14 @@ def coded_columns(
     return found, counted, table.num_rows
 
 
-def _bounded(file: Any, data: bytes, name: str, most_bytes: int) -> None:  # noqa: ANN401  pyarrow's
-    """Raise ``ManifestError`` for implausible compression, and for repeated column names, which a dict would lose."""
-    size_bytes = len(data)
+def _bounded(file: Any, data: bytes, name: str) -> None:  # noqa: ANN401  pyarrow's
+    """Raise ``ManifestError`` for more bytes than may be held, and for repeated names, which a dict would lose."""
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         raise ManifestError(f"{name}: a column occurs twice", url=name)
-    meta = file.metadata
     unpacked, values = _paged(file, data)
-    most_bytes = most_bytes or most_unpacked(size_bytes)
-    if values > _VALUES_PER_BYTE * (_FREE + size_bytes):
-        raise ManifestError(f"{name}: {size_bytes} bytes that unpack to {values} values in lists, too many", url=name)
-    if meta.num_rows > _FREE + _ROWS_PER_BYTE * size_bytes or unpacked > most_bytes:
-        what = f"{size_bytes} bytes that unpack to {meta.num_rows} rows of {unpacked} bytes"
-        raise ManifestError(f"{name}: {what}, too many for its size", url=name)
+    held = unpacked + _VALUE_BYTES * (values + file.metadata.num_rows * file.metadata.num_columns)
+    check_unpacked(held, f"{name}: a file of {len(data)} bytes", kind=ManifestError)
 
 
 def _paged(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow's
@@ -256,8 +240,10 @@ def _paged(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow'
 
 def _chunk(data: bytes, at: int, stop: int) -> tuple[int, int]:
     """Return the bytes and values that the pages between two offsets unpack to."""
-    pages = [*pages_of(data, at, stop)]
-    return sum(each.unpacked for each in pages), sum(each.values for each in pages)
+    unpacked = values = 0
+    for each in pages_of(data, at, stop):
+        unpacked, values = unpacked + each.unpacked, values + each.values
+    return unpacked, values
 
 
 def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[Page]:

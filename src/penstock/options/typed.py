@@ -42,6 +42,7 @@ __all__ = [
     "read_secret",
     "typed",
     "typed_store",
+    "whole",
     "with_cache",
 ]
 
@@ -208,7 +209,7 @@ def _as(kind: str, value: object, field: Field[Any]) -> object:
     if kind in ("int", "float"):
         if truth:
             return MISSING
-        return _number(value) if kind == "float" else _whole(value, sized=field.name.endswith("_bytes"))
+        return _number(value) if kind == "float" else whole(value, sized=field.name.endswith("_bytes"))
     if kind.startswith("Literal["):
         return value if value in _LITERAL.findall(kind) else MISSING
     return _several(kind, value)
@@ -227,7 +228,8 @@ def _truth(value: object) -> object:
     return True if word in _TRUE else False if word in _FALSE else MISSING
 
 
-def _whole(value: object, *, sized: bool) -> object:
+def whole(value: object, *, sized: bool) -> object:
+    """Return a whole number, or with ``sized`` also a size such as ``8GiB``; ``MISSING`` for any other value."""
     if isinstance(value, int):
         return value
     text = value.strip() if isinstance(value, str) else ""

@@ -92,13 +92,6 @@ def test_damage_is_an_error_of_ours_or_other_lines(kind, seed):
             assert error.message  # noqa: PT017  any error of ours will do
 
 
-@pytest.mark.parametrize("kind", COMPRESS)
-def test_bombs_are_bounded(kind):
-    data = COMPRESS[kind](b" " * (200 << 20))
-    with pytest.raises(Damaged, match="inflate to more than"):
-        walked(CompressedJsonlFormat(), data)
-
-
 def test_other_files_are_refused():
     with pytest.raises(Unsupported, match="neither with gzip nor with zstd"):
         walked(CompressedJsonlFormat(), b'{"a": 1}\n')
@@ -161,11 +154,11 @@ def test_damaged_archives_are_errors_of_ours_or_other_samples(form, kind, seed):
 
 
 @pytest.mark.parametrize("form", [CompressedTarFormat(), CompressedTFRecordFormat()], ids=lambda form: form.name)
-def test_bombs_of_archives_are_bounded(form):
-    with pytest.raises(Damaged, match="inflate to more than"):
-        walked(form, gzip.compress(bytes(200 << 20)))
+def test_files_of_more_bytes_than_may_be_held_or_none_are_refused(form):
     with pytest.raises(Unsupported, match="decompress it once"):
         next(form.walk(3 << 30))
+    with pytest.raises(Damaged, match="has 0 bytes"):
+        walked(form, b"")
 
 
 @pytest.mark.parametrize("end", ["tar.gz", "tgz", "tar.zst"])

@@ -17,6 +17,7 @@ import penstock as ps
 from penstock.data.shards import parquet as module
 from penstock.data.shards.format import Piece
 from penstock.data.shards.parquet import ParquetFormat
+from penstock.data.unpacking import UNPACKED_VARIABLE
 from penstock.errors import Damaged, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.shards.archives import walked
@@ -337,27 +338,47 @@ def test_damage_anywhere_is_an_error_of_ours_or_other_values(seed):
     assert refused
 
 
-def test_text_that_every_row_repeats_is_bounded():
+def test_text_that_every_row_repeats_is_bounded(monkeypatch):
+    monkeypatch.setenv(UNPACKED_VARIABLE, "64MiB")
     # 16 MB that a dictionary repeats 100,000 times: 1.6 TB as plain values.
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array([b"x" * (16 << 20)]))
     data = written({"a": column}, compression="zstd", dictionary_pagesize_limit=64 << 20)
     assert len(data) < 10_000
     form, [(first, _, pieces)] = units(ParquetFormat(), data)
-    with pytest.raises(Damaged, match="unpack to more than"):
+    with pytest.raises(Damaged, match="at most 67108864 bytes once unpacked"):
         form.decode(pieces, first)
 
 
-def test_page_of_zeros_is_bounded():
+def test_page_of_zeros_is_bounded(monkeypatch):
     data = written({"a": [bytes(80 << 20)]}, compression="zstd", use_dictionary=False)
-    with pytest.raises(Damaged, match="bytes of columns unpack to"):
+    [row] = rows(ParquetFormat(), data)
+    assert len(row["a"]) == 80 << 20
+    monkeypatch.setenv(UNPACKED_VARIABLE, "64MiB")
+    with pytest.raises(Damaged, match=r"a row group of .* bytes must take at most 67108864 bytes"):
         rows(ParquetFormat(), data)
 
 
-def test_more_rows_than_a_file_can_have_are_refused():
+def test_more_rows_than_an_index_may_hold_are_refused(monkeypatch):
     data = written({"a": pa.nulls(3_000_000, pa.int8())}, compression="zstd")
     assert len(data) < 10_000
-    with pytest.raises(Damaged, match="cannot have 2097152 rows"):
+    assert len(walked(ParquetFormat(), data)[0].offsets) == 3_000_000
+    monkeypatch.setenv(UNPACKED_VARIABLE, "64MiB")
+    with pytest.raises(Damaged, match="the index of 3000000 rows"):
         walked(ParquetFormat(), data)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
+def test_texts_in_lists_stay_in_their_dictionary_and_are_counted(monkeypatch, kind):
+    words = [f"{number}" * 50 for number in range(300)]
+    values = [words[at % 300 : at % 300 + 9] for at in range(4000)]
+    data = written({"a": pa.array(values, pa.list_(kind)), "b": [*range(4000)]}, row_group_size=4000)
+    expected = [[each if kind == pa.string() else each.encode() for each in row] for row in values]
+    assert [[*row["a"]] for row in rows(ParquetFormat(), data)] == expected
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["x" * (1 << 20)], kind))
+    data = written({"a": pa.ListArray.from_arrays(pa.array([0, 5000]), long)}, dictionary_pagesize_limit=64 << 20)
+    monkeypatch.setenv(UNPACKED_VARIABLE, "64MiB")
+    with pytest.raises(Damaged, match="once unpacked"):
+        rows(ParquetFormat(), data)
 
 
 def test_arguments_from_a_hostile_catalog_are_refused():

@@ -146,7 +146,15 @@ def test_second_archive_behind_the_end_is_refused():
     with pytest.raises(Damaged, match="concatenated"):
         walked(TarFormat(), one + tar([("b.txt", b"t")]))
     with pytest.raises(Damaged, match="concatenated"):
-        walked(TarFormat(), one + bytes(2 << 20))
+        walked(TarFormat(), one + bytes(9 << 20) + one)
+
+
+def test_zeros_of_a_large_record_are_read_to_the_end():
+    """As of ``tar -b 8192``, whose records have 4 MiB, and of tapes."""
+    for size in (4 << 20, 20 << 20):
+        data = tar([("a.txt", b"t")])
+        found, asks = walked(TarFormat(), data + bytes(size - len(data)))
+        assert (found.keys, max(ask.stop - ask.start for ask in asks)) == (["a"], min(size - (128 << 10), 8 << 20))
 
 
 def test_header_with_a_wrong_sum_is_refused():
@@ -284,7 +292,7 @@ class TestKeys:
         assert len(samples(TarFormat(key=lambda name: tuple(name.split(".")) if "." in name else None), data)) == 2
 
     def test_members_apart_and_fields_twice_are_refused_with_their_places(self):
-        with pytest.raises(Damaged, match=r"'a' are not all neighbours: .*'a.txt' at byte"):
+        with pytest.raises(Unsupported, match=r"'a' are not all neighbours: .*'a.txt' at byte"):
             walked(TarFormat(), tar([PAIRS[0], PAIRS[2], ("a.txt", b"")]))
         with pytest.raises(Damaged, match=r"'a' has the field 'jpg' twice, at bytes 0 and 1024"):
             walked(TarFormat(), tar([("a.jpg", b"1"), ("a.JPG", b"2")]))
@@ -295,3 +303,55 @@ class TestKeys:
     def test_wrong_arguments_are_refused(self, arguments):
         with pytest.raises(Unusable):
             TarFormat(**arguments)
+
+
+def pax(records, size=1, name=b"0.jpg"):
+    """Return a tar file of one member with a pax header of these records."""
+
+    def header(title, length, kind):
+        found = bytearray(512)
+        found[: len(title)] = title
+        found[124:136], found[156:157], found[257:265] = b"%011o\0" % length, kind, b"ustar\x0000"
+        found[148:156] = b" " * 8
+        found[148:156] = b"%06o\0 " % sum(found)
+        return bytes(found)
+
+    block = records + bytes(-len(records) % 512)
+    return header(b"pax", len(records), b"x") + block + header(name, size, b"0") + b"x" * size + bytes(1535 - size)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b"10 a=bcde\n" + bytes(30),
+        b"10 a=bcde\n0 a=b\n",
+        b"10 a=bcde\n00",
+        b"10 a=bcde\n1 ",
+        b"10 a=bcde\n99 a=b\n",
+        b"10 abcdef\n",
+        b"9" * 30 + b" a=b\n",
+    ],
+)
+def test_pax_records_that_are_invalid_are_refused(records):
+    with pytest.raises(Damaged, match="invalid record"):
+        walked(TarFormat(), pax(records))
+
+
+def test_sizes_and_names_that_contradict_each_other_are_refused():
+    assert samples(TarFormat(), pax(b"9 size=1\n")) == [("0", {"jpg": b"x"})]
+    with pytest.raises(Damaged, match="1 bytes by its header and 0 by its pax records"):
+        walked(TarFormat(), pax(b"9 size=0\n"))
+    twice = pax(b"14 path=a.txt\n")[:1024] + pax(b"14 path=b.txt\n")
+    with pytest.raises(Damaged, match=r"name it 'a\.txt' and 'b\.txt'"):
+        walked(TarFormat(), twice)
+
+
+def test_many_extensions_before_a_member_are_refused():
+    with pytest.raises(Damaged, match="more than 16 extensions"):
+        walked(TarFormat(), pax(b"9 size=1\n")[:1024] * 5000 + pax(b"9 size=1\n"))
+
+
+def test_empty_file_is_refused_and_an_empty_archive_is_not():
+    with pytest.raises(Damaged, match="has 0 bytes"):
+        walked(TarFormat(), b"")
+    assert len(walked(TarFormat(), bytes(10240))[0].offsets) == 0

@@ -204,3 +204,12 @@ def test_any_bytes_are_units_within_the_file_or_an_error(rest, sequences, docume
         assert len(found.offsets) <= len(data)
         assert (found.sizes >= 0).all()
     assert set(CODES.values()) == set(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 900, "'shape': (1,", "'shape': (1;2)", "'shape': (9999999999999999999,)", "\t\n x"]
+)
+def test_npy_header_of_any_text_is_refused(text):
+    data = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode()
+    with pytest.raises(Damaged, match="cannot read the header"):
+        walked(TokenFile(), data)

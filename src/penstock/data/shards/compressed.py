@@ -1,40 +1,31 @@
 """Lines, tar members and records in compressed files, in gzip or zstd: a sample has no bytes of its own there.
 
-So the file is inflated as a whole, and its samples are those of the plain format in what it inflates to.
-
-The first bytes of a file tell its compression, as its name may not. Both formats may hold several streams, one behind
-the other. gzip is read by the standard library, zstd by pyarrow.
+So the file is inflated as a whole (``penstock.data.unpacking``), and its samples are those of the plain format in what
+it inflates to.
 """
 
 from __future__ import annotations
 
-import zlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.parquet import libraries
 from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names, walked
 from penstock.data.shards.jsonl import JsonlFormat
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.tar import TarFormat
 from penstock.data.shards.tfrecord import TFRecordFormat
-from penstock.errors import Damaged, Unsupported
+from penstock.data.unpacking import UNPACKED_VARIABLE, inflated, most_unpacked
+from penstock.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from penstock.data.shards.format import Fields, Piece, ShardFormat, Walk
 
-__all__ = ["CompressedJsonlFormat", "CompressedTFRecordFormat", "CompressedTarFormat", "inflated"]
-
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_BLOCK_BYTES = 8 << 20  # inflated at a time, before they are counted
-_MOST_BYTES = 2 << 30  # limit of a file once inflated
-# Text compresses to a tenth; beyond this, and a free amount, the file is a bomb.
-_RATIO, _FREE_BYTES = 200, 64 << 20
+__all__ = ["CompressedJsonlFormat", "CompressedTFRecordFormat", "CompressedTarFormat", "whole_file"]
 
 
 class _Inflated(NamedTuple):
@@ -57,13 +48,7 @@ class _CompressedFormat(UnitFormat):
 
     def walk(self, size: int) -> Walk:
         """Find the samples of a file of ``size`` bytes: see ``ShardFormat.walk``."""
-        if size > _MOST_BYTES:
-            raise Unsupported(
-                f"the compressed file has {size} bytes, and at most {_MOST_BYTES} are inflated in memory: decompress "
-                "it once, and its samples have places"
-            )
-        data = (yield Ask(0, size)) if size else memoryview(b"")
-        raw = inflated(data)
+        raw = inflated((yield from whole_file(size)))
         found = walked(self._plain().walk(len(raw)), raw)
         count = len(found.offsets)
         one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
@@ -81,12 +66,27 @@ class _CompressedFormat(UnitFormat):
         return cast("_Inflated", unit).plain.sample(unit.data[unit.starts[number] : unit.stops[number]])
 
 
+def whole_file(size: int) -> Generator[Ask, memoryview, memoryview]:
+    """Ask for a compressed file of ``size`` bytes, and return it.
+
+    Raises:
+        Unsupported: The file is larger than what may be held once inflated.
+
+    """
+    if size > (most := most_unpacked()):
+        raise Unsupported(
+            f"the compressed file has {size} bytes, and at most {most} are inflated in memory ({UNPACKED_VARIABLE}): "
+            "decompress it once, and its samples have places"
+        )
+    return (yield Ask(0, size)) if size else memoryview(b"")
+
+
 @dataclass(frozen=True, slots=True)
 class CompressedJsonlFormat(_CompressedFormat):
     """JSON lines in files that are compressed with gzip or zstd: samples are those of ``JsonlFormat``.
 
-    A file is read and inflated as a whole, to at most 2 GiB and 200 times its bytes, and kept until its last line was
-    delivered. While files are indexed, four are inflated at once. zstd needs ``penstock[parquet]``.
+    A file is read and inflated as a whole, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its last line
+    was delivered. While files are indexed, four are inflated at once. zstd needs ``penstock[parquet]``.
 
     Args:
         fields: As for ``JsonlFormat``.
@@ -160,57 +160,3 @@ class CompressedTFRecordFormat(_CompressedFormat):
 
     def _plain(self) -> ShardFormat:
         return TFRecordFormat()
-
-
-def inflated(data: memoryview, most: int | None = None) -> memoryview:
-    """Return the inflated bytes of a file, which must not have more than ``most``.
-
-    Raises:
-        Damaged: The file is cut off, damaged, or inflates to more than is plausible.
-        Unsupported: The file is neither gzip nor zstd.
-
-    """
-    magic = bytes(data[:4])
-    if magic[:2] == _GZIP:
-        blocks = _gzip(data)
-    elif magic == _ZSTD:
-        blocks = _zstd(data)
-    elif not data:
-        return data
-    else:
-        raise Unsupported("the file is compressed neither with gzip nor with zstd")
-    plausible = min(_MOST_BYTES, _FREE_BYTES + _RATIO * len(data))
-    most = plausible if most is None else min(most, plausible)
-    found = bytearray()
-    for block in blocks:
-        found += block
-        if len(found) > most:
-            raise Damaged(f"{len(data)} compressed bytes inflate to more than {most}: too many")
-    return memoryview(found).toreadonly()
-
-
-def _gzip(data: memoryview) -> Iterator[bytes]:
-    rest: memoryview | bytes = data
-    try:
-        while rest:
-            stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            while not stream.eof:
-                block = stream.decompress(rest, _BLOCK_BYTES)
-                rest = stream.unconsumed_tail
-                if not block and not rest and not stream.eof:
-                    raise Damaged("the gzip file is cut off")
-                yield block
-            # Zeros may fill up a block of a tape.
-            rest = stream.unused_data.lstrip(b"\0")
-    except zlib.error as error:
-        raise Damaged(f"the gzip file is damaged: {error}") from error
-
-
-def _zstd(data: memoryview) -> Iterator[bytes]:
-    pa, _ = libraries("a file compressed with zstd")
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), "zstd") as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                yield block
-    except OSError as error:
-        raise Damaged(f"the zstd file is cut off or damaged: {error}") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of, field_names
 from penstock.engine.listing.select import globs, selector
-from penstock.errors import Damaged, PenstockError, Unusable
+from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,7 +198,8 @@ class Grouping:
         """Add a member, which lies in [start, stop) with its headers.
 
         Raises:
-            Damaged: A sample has a field twice, lacks one, or has members that are not neighbours.
+            Damaged: A sample has a field twice, or lacks one.
+            Unsupported: A sample has members that are not neighbours.
 
         """
         found = self.format.split(name, start)
@@ -208,9 +209,11 @@ class Grouping:
         if key != self._key:
             self._close()
             if key in self._seen:
-                raise Damaged(
+                raise Unsupported(
                     f"the members of the sample {key!r} are not all neighbours: another sample lies before {name!r} at "
-                    f"byte {start}; sort the members by name, or pass another key="
+                    f"byte {start}; write the archive with its members in the order of their names (find … -type f | "
+                    "LC_ALL=C sort, into zip -@ or tar --no-recursion -T -), or copy the samples with ps.pack; or pass "
+                    "another key="
                 )
             self._seen.add(key)
             self._key, self._fields, self._span = key, {}, (start, start)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from penstock.data.shards.compressed import inflated
+from penstock.data.shards.compressed import whole_file
 from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, extents_of, walked
 from penstock.data.shards.litdata_columns import decoder
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
+from penstock.data.unpacking import inflated
 from penstock.errors import Damaged, Unsupported, Unusable, articled
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["CompressedLitDataFormat", "LitDataFormat", "Named", "described_chunks"]
 
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most chunks
-_MOST_PACKED = 2 << 30
 _MOST_NAME = 1 << 12
 _FRAMED = struct.Struct("<8sHHIII")  # magic, version, flags, samples, samples of a frame, frames
 _MAGIC = b"LDFZ01\0\0"
@@ -113,8 +113,8 @@ class LitDataFormat(_LitDataChunks):
 class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
     """Chunks of LitData that zstd compresses as a whole, or in frames of several samples: those of ``LitDataFormat``.
 
-    A chunk or frame is read and inflated at once, to at most 2 GiB and 200 times its bytes, and kept until its last
-    sample was delivered. Needs ``penstock[parquet]``.
+    A chunk or frame is read and inflated at once, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its
+    last sample was delivered. Needs ``penstock[parquet]``.
 
     Args:
         fields: As for ``LitDataFormat``.
@@ -139,9 +139,7 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
         """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
         if self.packed == "batch":
             return (yield from _framed(size))
-        if size > _MOST_PACKED:
-            raise Unsupported(f"the compressed chunk has {size} bytes: write it again without compression")
-        raw = inflated((yield Ask(0, size)) if size else memoryview(b""))
+        raw = inflated((yield from whole_file(size)))
         places = _places(raw)
         count = len(places) - 1
         one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
@@ -305,7 +303,7 @@ def _summed(data: memoryview, leaves: int) -> Iterator[int]:
     """Yield the first byte of each sample of an inflated frame, whose leaves' sizes say its end; and the last end."""
     heads, at = struct.Struct(f"<{leaves}I"), 0
     yield at
-    while at < len(data):
+    while leaves and at < len(data):
         at += heads.size + sum(heads.unpack_from(data, at))
         yield at
     if at != len(data):

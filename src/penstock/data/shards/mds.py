@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from penstock.data.shards.compressed import inflated
+from penstock.data.shards.compressed import whole_file
 from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names, walked
 from penstock.data.shards.mds_columns import (
     Column,
@@ -27,6 +27,7 @@ from penstock.data.shards.mds_columns import (
     stored,
 )
 from penstock.data.shards.mds_index import check_hashes, columns_of
+from penstock.data.unpacking import inflated
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 from penstock.values import switch
 
@@ -40,7 +41,6 @@ __all__ = ["ColumnFormat", "CompressedMdsFormat", "MdsFormat"]
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most shards
 _CONFIG_BYTES = 4 << 10  # that most descriptions of columns have at most
 _MOST_CONFIG = 16 << 20
-_MOST_PACKED = 2 << 30
 _STALE = "index.json does not fit the shard, which {}: write the index again, or pass the URLs of the shards"
 
 
@@ -177,8 +177,8 @@ class MdsFormat(_MdsShards):
 class CompressedMdsFormat(_MdsShards, UnitFormat):
     """MDS files that are compressed with zstd or gzip: samples are those of ``MdsFormat``.
 
-    A shard is read and inflated as a whole, to at most 2 GiB and 200 times its bytes, and kept until its last sample
-    was delivered. While shards are indexed, four are inflated at once, and their hashes compared. zstd needs
+    A shard is read and inflated as a whole, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its last
+    sample was delivered. While shards are indexed, four are inflated at once, and their hashes compared. zstd needs
     ``penstock[parquet]``.
 
     Args:
@@ -199,9 +199,7 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
 
     def stated_walk(self, size: int, stated: Stated | None) -> Walk:
         """Find the samples of a shard, whose hashes are compared with those that an index.json states."""
-        if size > _MOST_PACKED:
-            raise Unsupported(f"the compressed shard has {size} bytes: write it again without compression")
-        data = (yield Ask(0, size)) if size else memoryview(b"")
+        data = yield from whole_file(size)
         if stated is not None and stated.packed is not None:
             check_hashes(data, stated.packed)
         raw = inflated(data, None if stated is None else stated.raw.size)

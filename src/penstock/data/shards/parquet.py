@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from penstock.data.parquet import libraries, most_unpacked, pages_of, row_groups
+from penstock.data.parquet import libraries, pages_of, row_groups, text_bytes
 from penstock.data.shards.extensions import extension_of, extension_value, plain_array, plain_type
 from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, field_names
 from penstock.data.shards.pages import byte_views
+from penstock.data.unpacking import check_unpacked, most_unpacked
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
@@ -34,9 +35,14 @@ __all__ = ["ParquetFormat"]
 
 _TAIL_BYTES = 64 << 10  # of the first request, which has most footers as a whole
 _MOST_FOOTER_BYTES = 64 << 20
-_FREE_ROWS = 1 << 20  # that any file may have, and one more for each byte
-_MOST_DECODED_BYTES = 16 << 30  # limit of a row group, whatever its size
+_ROW_BYTES = 32  # of memory for the place of a row, while a file is indexed
+_FETCHED = 8  # times the bytes of a row group that was fetched may be held in any case: large groups of plain columns
+_PAGE_BYTES = 512  # of memory for the header of a page
 _BATCH_BYTES = 256 << 20  # of rows that are decoded before they are counted, at most
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}  # of values once decoded
+_DECIMAL_BYTES = 32
+_LEVEL_BYTES = 4  # that the place of a value in lists takes besides
+_COPIED = {0, 2, 8}  # encodings whose texts pyarrow can leave in their dictionary: plain, and two of dictionaries
 _MEAN_BYTES = 1 << 10  # of byte arrays that are cut one by one: pyarrow is faster at shorter ones
 # Parsed footers of the files that are read at a time; those of many row groups take seconds to parse, and 3 times the
 # memory of their bytes.
@@ -120,7 +126,7 @@ class ParquetFormat(UnitFormat):
         tail = tail[-(size - footer) :]
         columns = self._columns(_metadata(tail))
         try:
-            groups = [*_groups(tail, {name for name, _ in columns}, footer, size)]
+            groups = [*_groups(tail, {name for name, _ in columns}, footer)]
         except ValueError as error:
             raise Damaged(f"the footer of the Parquet file is invalid: {error}") from error
         return _extents(groups, footer, size)._replace(schema=columns)
@@ -268,7 +274,7 @@ def _metadata(footer: memoryview) -> Any:  # noqa: ANN401  pyarrow's
         raise Damaged(f"cannot read the footer of the Parquet file ({error})") from error
 
 
-def _groups(footer: memoryview, names: Collection[str], start: int, size: int) -> Iterator[_Group]:
+def _groups(footer: memoryview, names: Collection[str], start: int) -> Iterator[_Group]:
     """Yield the row groups with rows, given the footer, which begins at byte ``start`` of the file.
 
     Raises:
@@ -278,8 +284,9 @@ def _groups(footer: memoryview, names: Collection[str], start: int, size: int) -
     """
     first = 0
     for number, group in enumerate(row_groups(footer)):
-        if group.rows < 0 or first + group.rows > _FREE_ROWS + size:
-            raise Damaged(f"a Parquet file of {size} bytes cannot have {first + group.rows} rows")
+        if group.rows < 0:
+            raise Damaged(f"row group {number} of the Parquet file has {group.rows} rows")
+        check_unpacked(_ROW_BYTES * (first + group.rows), f"the index of {first + group.rows} rows")
         if not group.rows:
             continue
         chunks = sorted(chunk for chunk in group.chunks if chunk.column in names)
@@ -292,8 +299,13 @@ def _groups(footer: memoryview, names: Collection[str], start: int, size: int) -
         if any(later < stop for (_, stop), (later, _) in pairwise(ranges)):
             raise Damaged(f"the columns of row group {number} lie over each other")
         unpacked = sum(max(chunk.unpacked, 0) for chunk in chunks)
-        yield _Group(first, group.rows, ranges, min(unpacked, _MOST_DECODED_BYTES))
+        yield _Group(first, group.rows, ranges, min(unpacked, _most_held(sum(stop - at for at, stop in ranges))))
         first += group.rows
+
+
+def _most_held(packed: int) -> int:
+    """Return the bytes that a row group of ``packed`` bytes may take once decoded."""
+    return max(most_unpacked(), _FETCHED * packed)
 
 
 def _extents(groups: Sequence[_Group], footer: int, size: int) -> Extents:
@@ -466,45 +478,101 @@ def _read(
 ) -> _Rows:
     """Decode the columns of a row group, whose pages are counted before, and whose values meanwhile.
 
-    A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches.
+    A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches,
+    and texts in lists stay in their dictionary.
     """
     pa, parquet = libraries("the file")
     packed, count = sum(len(each.data) for each in chunks), parsed.groups[number].rows
-    most = min(most_unpacked(packed), _MOST_DECODED_BYTES)
-    unpacked = largest = values = 0
-    pages: dict[int, list[Page]] = {}
-    for each in chunks:
-        found = pages[each.start] = [*pages_of(each.data, 0, len(each.data))]
-        unpacked += sum(page.unpacked for page in found)
-        values = max(values, sum(page.values for page in found))
-        largest = max([largest, *(page.unpacked for page in found)])
-    if unpacked > most or values > 8 * (_FREE_ROWS + packed):
-        raise Damaged(f"{packed} bytes of columns unpack to {unpacked}: too many")
+    most, what = _most_held(packed), f"a row group of {packed} bytes"
+    pages = _pages(chunks, most, what)
     views = dict[str, list[memoryview]]()
     data = {each.start: each.data for each in chunks}
     for name in names:
         leaf = parsed.leaves.get(name)
         chunk = parsed.groups[number].chunks[leaf.number] if leaf is not None else None
-        if leaf is None or chunk is None or chunk.start not in data or chunk.unpacked < _MEAN_BYTES * count:
+        if leaf is None or chunk is None or chunk.start not in data:
             continue
-        cut = byte_views(data[chunk.start], pages[chunk.start], chunk.codec, leaf.levels, count)
+        found = pages[chunk.start]
+        if sum(page.unpacked for page in found) < _MEAN_BYTES * count:
+            continue
+        cut = byte_views(data[chunk.start], found, chunk.codec, leaf.levels, count)
         if cut is not None:
             views[name] = cut
     rows, held, others = _Rows(first, names, views, parsed.extensions), 0, [name for name in names if name not in views]
     if others:
-        size = count if count * largest <= most else min(count, max(1, _BATCH_BYTES // max(largest, 1)))
-        file = pa.PythonFile(_Sparse(chunks, footer), mode="r")
-        opened = parquet.ParquetFile(file, metadata=parsed.meta, pre_buffer=False, page_checksum_verification=True)
+        each, lists, coded = _decoded_bytes(parsed, number, others, pages)
+        check_unpacked(lists, what, most)
+        size = count if count * each + lists <= most else min(count, max(1, _BATCH_BYTES // max(each, 1)))
+        opened = parquet.ParquetFile(
+            pa.PythonFile(_Sparse(chunks, footer), mode="r"),
+            metadata=parsed.meta,
+            read_dictionary=coded,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
         # pyarrow's own threads do not survive a fork.
         for batch in opened.iter_batches(size, row_groups=[number], columns=others, use_threads=False):
-            held += batch.nbytes
-            if held > most:
-                raise Damaged(f"{packed} bytes of columns unpack to more than {most}: too many")
+            held += batch.nbytes + (sum(map(text_bytes, batch.columns)) if coded else 0)
+            check_unpacked(held, what, most)
             rows.add(batch)
     rows.finish(count)
     if rows.count != count:
         raise Damaged(f"row group {number} has {rows.count} rows, not {count}")
     return rows
+
+
+def _pages(chunks: Sequence[Piece], most: int, what: str) -> dict[int, list[Page]]:
+    """Return the pages of each column, by its first byte.
+
+    Raises:
+        Damaged: They would take more than ``most`` bytes once unpacked.
+
+    """
+    pages: dict[int, list[Page]] = {}
+    held = 0
+    for each in chunks:
+        found = pages[each.start] = []
+        for page in pages_of(each.data, 0, len(each.data)):
+            held += page.unpacked + _PAGE_BYTES
+            check_unpacked(held, what, most)
+            found.append(page)
+    return pages
+
+
+def _decoded_bytes(
+    parsed: _Footer, number: int, names: Collection[str], pages: dict[int, list[Page]]
+) -> tuple[int, int, list[str]]:
+    """Return the bytes that a row takes at most once decoded, without its lists; those of all lists; and paths.
+
+    The paths are those of texts in lists that are left in their dictionary.
+    """
+    row = lists = 0
+    coded: list[str] = []
+    for at, chunk in enumerate(parsed.groups[number].chunks):
+        if chunk.column not in names or chunk.start not in pages:
+            continue
+        leaf, found = parsed.meta.schema.column(at), pages[chunk.start]
+        largest = max((page.unpacked for page in found), default=0)
+        width = _DECIMAL_BYTES if leaf.logical_type.type == "DECIMAL" else _WIDTHS.get(leaf.physical_type, 0)
+        if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":
+            width = max(width, leaf.length)
+        if not leaf.max_repetition_level:
+            row += width or largest
+        elif width:
+            lists += (width + _LEVEL_BYTES) * sum(page.values for page in found)
+        elif all(_encoding(page) in _COPIED for page in found):
+            lists += 2 * _LEVEL_BYTES * sum(page.values for page in found)
+            coded.append(leaf.path)
+        else:
+            row += largest
+    return row, lists, coded
+
+
+def _encoding(page: Page) -> int:
+    """Return the number of the encoding of a page of values, or of a dictionary."""
+    about: Any = next((page.header[each] for each in (5, 7, 8) if isinstance(page.header.get(each), dict)), {})
+    found = about.get(4 if 8 in page.header else 2)  # noqa: PLR2004  data pages of the second kind
+    return found if isinstance(found, int) else -1
 
 
 def _getter(array: Any, name: str, first: int) -> Get:  # noqa: ANN401  pyarrow's

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.data.shards.format import Ask, Extents
 from penstock.data.shards.keys import Grouping
-from penstock.data.shards.tar import TarFormat, read_member
+from penstock.data.shards.tar import TarFormat, check_tail, read_member
 from penstock.errors import Damaged, PenstockError, Unusable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = ["SIDES", "check_counted", "check_side", "side_key", "side_walk", "wid
 
 SIDES = ("energon", "wds2idx")
 _BLOCK = 512
-_TAIL_BYTES = 1 << 20  # of zeros behind the last member
+_TAIL_BYTES = 1 << 20  # behind the last sample that are not read, as tar fills up a record
 _VERSION = b"v1.2 "
 
 
@@ -140,7 +140,7 @@ def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
     starts = []
     for name, offset, length in members:
         stop = offset + length
-        if offset < start + _BLOCK or offset % _BLOCK or stop > size:
+        if offset < start + _BLOCK or offset % _BLOCK or not offset <= stop <= size:
             raise Damaged(f"the member {name!r} is not where one can be, at byte {offset} of {size}")
         grouping.add(name, start, stop)
         starts.append(start)
@@ -190,8 +190,9 @@ def _head(start: int, limit: int) -> Generator[Ask, memoryview, _Head]:
 
 
 def _end(start: int, size: int) -> Generator[Ask, memoryview, None]:
-    """Check that nothing but zeros follows the last sample, as far as one block shows."""
-    if size - start > _TAIL_BYTES:
-        raise Damaged(f"{size - start} bytes follow its last sample")
+    """Check that nothing but zeros follows the last sample, in its first block and in what tar does not fill up."""
+    near = min(size, start + _TAIL_BYTES)
     if start < size and bytes((yield Ask(start, min(size, start + _BLOCK)))).strip(b"\0"):
         raise Damaged(f"a further member follows its last sample, at byte {start}")
+    if near < size:
+        yield from check_tail(start, memoryview(b""), (near, size))

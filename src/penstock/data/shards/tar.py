@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Fields, Walk
 
-__all__ = ["TarFormat", "read_member"]
+__all__ = ["TarFormat", "check_tail", "read_member"]
 
 _BLOCK = 512
 # Name, size, sum, type, magic and prefix.
@@ -34,9 +34,11 @@ _UNDERSCORE, _SLASH = b"_/"  # numbers, because bytes in bytes raises an error w
 _USTAR = b"ustar\0"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZERO = bytes(_BLOCK)
+_MOST_DIGITS = 19  # of 2^63
 _NAME_BYTES = 1 << 20  # limit of an extension: no file system has longer names
+_MOST_OCTAL = 8**11  # bytes that the size of a header states up to
 _REGULAR = b"0\x007"
-_FOLDER = b"5"
+_FOLDER = b"5D"  # D: GNU's list of a folder in an incremental archive
 _PAX, _PAX_ALL = b"x", b"g"
 _EXTENSIONS = b"LKxg"  # L, K: GNU's long names of a member and of a link
 _KINDS = {
@@ -51,7 +53,8 @@ _FIRST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20  # of one Ask while reading on
 # Members at least this large are skipped: a request for the next header costs less than their bytes.
 _SKIP_BYTES = 256 << 10
 _HEADER_BYTES = 3 * _BLOCK  # of one Ask after a skipped member: an extension, its block, and the header
-_TAIL_BYTES = 1 << 20  # of zeros after the end of the archive; tar pads to a record of 10 KiB by default
+_TAIL_BYTES = 8 << 20  # of one Ask for the zeros after the end of the archive
+_MOST_EXTENSIONS = 16  # before one member
 
 
 class _Member(NamedTuple):
@@ -98,10 +101,11 @@ class TarFormat(ArchiveFormat):
         """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         grouping = Grouping(self)
         base = at = 0  # `view` has the bytes from `base` on; the next header is at `at`
-        view, step = memoryview(b""), 2 * _FIRST_BYTES
-        if size:
-            view = yield Ask(0, min(size, step))
-            _check_first(view)
+        step = 2 * _FIRST_BYTES
+        if not size:
+            raise Damaged("the tar file has 0 bytes: it was not written to its end")
+        view = yield Ask(0, min(size, step))
+        _check_first(view)
         while at < size:
             found = _member(view, at - base, at, size)
             if isinstance(found, int):
@@ -119,7 +123,8 @@ class TarFormat(ArchiveFormat):
                 view, base = memoryview(bytes(kept) + more) if len(kept) else more, at
                 continue
             if found is None:
-                yield from _tail(view, base, at, size)
+                known = base + len(view)
+                yield from check_tail(at, view[at - base :], (known, size))
                 break
             if found.stop > size:
                 raise Damaged(f"the tar file ends within the member {found.name!r} at byte {found.start}")
@@ -224,16 +229,26 @@ def _check_kind(form: TarFormat, found: _Member) -> None:
         )
 
 
-def _tail(view: memoryview, base: int, at: int, size: int) -> Generator[Ask, memoryview, None]:
-    """Check that nothing but zeros follows the end of the archive at ``at``: another archive would be lost."""
-    known = base + len(view)
-    rest = bytes(view[at - base :])
-    if size > known:
-        if size - at > _TAIL_BYTES:
-            raise Damaged(f"the archive ends at byte {at}, and {size - at} bytes follow it: are several concatenated?")
-        rest += bytes((yield Ask(known, size)))
-    if rest.strip(b"\0"):
-        raise Damaged(f"the archive ends at byte {at}, and other bytes than zeros follow it: are several concatenated?")
+def check_tail(end: int, view: memoryview, rest: tuple[int, int]) -> Generator[Ask, memoryview, None]:
+    """Check that nothing but zeros follows the end of the archive at ``end``: another archive would be lost.
+
+    tar fills up a record, of 10 KiB by default, and of any size with ``-b``.
+
+    Args:
+        end: The byte of the end.
+        view: The bytes from there on that are known.
+        rest: First byte that is not known, and the size of the file.
+
+    Raises:
+        Damaged: Other bytes follow.
+
+    """
+    for at in (None, *range(*rest, _TAIL_BYTES)):
+        piece = view if at is None else (yield Ask(at, min(at + _TAIL_BYTES, rest[1])))
+        if bytes(piece).strip(b"\0"):
+            raise Damaged(
+                f"the archive ends at byte {end}, and other bytes than zeros follow it: are several concatenated?"
+            )
 
 
 def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int | None:
@@ -243,7 +258,7 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int 
         The member; None at the end of the archive; or the byte of the file up to which the view must reach.
 
     """
-    start, shift, given = offset, offset - at, None
+    start, shift, given, count = offset, offset - at, None, 0
     while True:
         if at + _BLOCK > len(view):
             return _within(shift + at + _BLOCK, size, "a header")
@@ -261,6 +276,9 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int 
             # GNU's magic has a space here, and other values in place of the prefix.
             title = _text(prefix) + "/" + _text(name) if prefix[0] and magic == _USTAR else _text(name)
             return _described(given, title, kind, (start, shift + at, number))
+        count += 1
+        if count > _MOST_EXTENSIONS:
+            raise Damaged(f"more than {_MOST_EXTENSIONS} extensions follow each other from byte {start} on")
         if number > _NAME_BYTES:
             raise Damaged(f"the extension at byte {shift + at - _BLOCK} has {number} bytes, too many for names")
         stop = at + number + -number % _BLOCK
@@ -293,15 +311,25 @@ class _Extended:
     def add(self, kind: bytes, data: bytes, start: int) -> None:
         """Take the values of one extension of the member at byte ``start``."""
         if kind == b"L":
-            self.name = self.name or _text(data)
+            self._rename(_text(data), start)
         if kind not in (_PAX, _PAX_ALL):
             return
         found = _records(data, start)
         if kind == _PAX_ALL and found.keys() & {b"path", b"size"}:
             raise Unsupported(f"the global pax header at byte {start} sets a name or a size for all members")
         self.sparse = self.sparse or any(each.startswith(b"GNU.sparse.") for each in found)
-        self.name = _text(found[b"path"]) if b"path" in found else self.name
-        self.length = _decimal(found[b"size"], start) if b"size" in found else self.length
+        if b"path" in found:
+            self._rename(_text(found[b"path"]), start)
+        if b"size" in found:
+            length = _decimal(found[b"size"], start)
+            if self.length not in (-1, length):
+                raise Damaged(f"two extensions of the member at byte {start} state {self.length} and {length} bytes")
+            self.length = length
+
+    def _rename(self, name: str, start: int) -> None:
+        if self.name not in ("", name):
+            raise Damaged(f"two extensions of the member at byte {start} name it {self.name!r} and {name!r}")
+        self.name = name
 
 
 def _described(given: _Extended | None, name: str, kind: bytes, place: tuple[int, int, int]) -> _Member:
@@ -309,7 +337,14 @@ def _described(given: _Extended | None, name: str, kind: bytes, place: tuple[int
     start, data, length = place
     if given is not None:
         name, kind = given.name or name, b"S" if given.sparse else kind
-        length = length if given.length < 0 else given.length
+        if given.length >= 0:
+            # A header cannot hold more than 8 GiB in octal digits, and has any value then.
+            if given.length != length and given.length < _MOST_OCTAL and not given.sparse:
+                raise Damaged(
+                    f"the member {name!r} at byte {start} has {length} bytes by its header and {given.length} by its "
+                    "pax records"
+                )
+            length = given.length
     if kind == b"\0" and name.endswith("/"):
         kind = _FOLDER
     # Links and folders have no bytes, whatever their headers say.
@@ -353,7 +388,7 @@ def _text(data: bytes) -> str:
 
 
 def _decimal(data: bytes, offset: int) -> int:
-    if not data.isdigit() or len(data) > 19:  # noqa: PLR2004  digits of 2^63
+    if not data.isdigit() or len(data) > _MOST_DIGITS:
         raise Damaged(f"the pax header at byte {offset} has no valid size")
     return int(data)
 
@@ -363,11 +398,11 @@ def _records(data: bytes, offset: int) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(data):
-        space = data.find(b" ", at, at + 20)
-        length = int(data[at:space]) if space > at and data[at:space].isdigit() else 0
-        name, equals, value = data[space + 1 : at + length - 1].partition(b"=")
-        if not equals or at + length > len(data) or data[at + length - 1 : at + length] != b"\n":
+        space = data.find(b" ", at, at + _MOST_DIGITS + 1)
+        stop = at + int(data[at:space]) if space > at and data[at:space].isdigit() else 0
+        name, equals, value = data[space + 1 : stop - 1].partition(b"=")
+        if not space < stop <= len(data) or not equals or data[stop - 1 : stop] != b"\n":
             raise Damaged(f"the pax header before byte {offset} has an invalid record")
         found[name] = value
-        at += length
+        at = stop
     return found

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import io
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -129,24 +129,36 @@ def _signatures() -> set[tuple[int, int]]:
     return {(magic, version) for magic, (_, version) in _LLMC.items()}
 
 
+# The literal of a dict in the header of an .npy file, which Python's own parser would read in any time and way.
+_SHAPE = re.compile(r"""["']shape["']\s*:\s*\(([\d\s,L]*)\)""")
+_LENGTH = re.compile(r"\s*(\d{1,18})L?\s*")
+_DESCR = re.compile(r"""["']descr["']\s*:\s*["']([<>|=]?[biufc]\d{1,2})["']""")
+
+
 def _npy(head: bytes, size: int) -> tuple[int, str]:
     """Return where the array of an .npy file begins, and its type."""
     if not head.startswith(_NPY):
         raise Damaged("the file is no .npy file: for a headerless one pass format='raw', and dtype=")
-    file = io.BytesIO(head)
+    start = 10 if head[6:7] == b"\1" else 12  # magic, version, and a length of two bytes or four
+    stop = start + int.from_bytes(head[8:start], "little")
+    text = head[start:stop].decode("latin-1")
+    shape, descr = _SHAPE.search(text), _DESCR.search(text)
+    found = [_LENGTH.fullmatch(each) for each in shape[1].split(",") if each.strip()] if shape else [None]
+    lengths = [int(each[1]) for each in found if each]
+    if stop > len(head) or len(lengths) < len(found):
+        raise Damaged("cannot read the header of the .npy file: it has no shape, or is longer than those of tokens")
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    except ValueError as error:
-        raise Damaged(f"cannot read the header of the .npy file: {error}") from error
-    if len(shape) != 1 or dtype.str not in _DTYPES:
+        dtype = np.dtype(descr[1]) if descr else None
+    except TypeError:
+        dtype = None
+    if dtype is None or len(lengths) != 1 or dtype.str not in _DTYPES:
         raise Unsupported(
-            f"the .npy file holds {dtype} of shape {shape}: tokens are one dimension of little-endian integers"
+            f"the .npy file holds {dtype or 'other values'} of shape {(*lengths,)}: tokens are one dimension of "
+            "little-endian integers"
         )
-    if size != file.tell() + shape[0] * dtype.itemsize:
-        raise Damaged(f"the .npy file has {size} bytes, and its header {shape[0]} tokens of type {dtype}")
-    return file.tell(), dtype.str
+    if size != stop + lengths[0] * dtype.itemsize:
+        raise Damaged(f"the .npy file has {size} bytes, and its header {lengths[0]} tokens of type {dtype}")
+    return stop, dtype.str
 
 
 def _llmc(head: bytes, size: int) -> tuple[int, str]:

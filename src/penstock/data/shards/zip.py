@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.data.shards.format import Ask
 from penstock.data.shards.keys import ArchiveFormat, Grouping
+from penstock.data.unpacking import check_unpacked
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ __all__ = ["ZipFormat"]
 
 # Signature; flags, method, CRC-32, packed size, size; lengths of name and extra.
 _LOCAL = Struct("<4s 2x H H 4x I I I H H")
-# Signature; flags, method; packed size, size; lengths of name, extra and comment; disk, offset of the local header.
-_ENTRY = Struct("<4s 4x H H 8x I I H H H H 6x I")
+# Signature; flags, method; CRC-32, packed size, size; lengths of name, extra and comment; disk, offset of the local
+# header.
+_ENTRY = Struct("<4s 4x H H 4x I I I H H H H 6x I")
 # Signature; disk, disk of the directory, members on this disk and in all; size and offset of the directory; comment.
 _END = Struct("<4s H H H H I I H")
 _END64 = Struct("<4s Q 4x I I Q Q Q Q")
@@ -41,10 +43,11 @@ _LOCATOR = Struct("<4s I Q I")
 _SUMS, _SUMS64 = Struct("<III"), Struct("<IQQ")  # of a data descriptor: CRC-32, packed size, size
 _HEADER, _DESCRIPTOR = b"PK\3\4", b"PK\7\x08"
 _MARKS = re.compile(rb"PK(?:\x07\x08|\x03\x04)")  # what a data descriptor begins with, or what follows it
-_DESCRIPTOR_BYTES = 4 + _SUMS64.size
+_DESCRIPTOR_BYTES = 4 + _SUMS64.size  # of the longest one
 _SHORTER_BYTES = _DESCRIPTOR_BYTES - _SUMS.size  # that the shortest one is shorter
-_START, _LEAST, _PACKED, _EXTRA, _FLAGS, _METHOD = range(6)  # columns of `_Members`
+_START, _LEAST, _PACKED, _EXTRA, _FLAGS, _METHOD, _CRC, _LENGTH = range(8)  # columns of `_Members`
 _MOST16, _MOST32 = 0xFFFF, 0xFFFFFFFF
+_END_MOST = (_MOST16, _MOST16, _MOST16, _MOST16, _MOST32, _MOST32)  # of the numbers at the end without zip64
 _STREAMED, _UTF8 = 1 << 3, 1 << 11  # flags
 _SECRET = 1 << 0 | 1 << 6 | 1 << 13
 _STORED, _DEFLATED = 0, 8
@@ -57,9 +60,8 @@ _RATIO = 1032  # bytes that one byte of deflate can stand for: two bits are a ma
 _TAIL_BYTES = 256 << 10  # of the first Ask: the end with a comment, and the directories of most shards
 _BLOCK_BYTES = 8 << 20  # of one Ask for the rest of the directory
 _MOST_BYTES = 256 << 20  # of a directory
-# Extra fields of a local header beyond those that the directory has: Info-ZIP's times and owners, zip64's sizes.
-_LOCAL_BYTES = 28
-_MOST_CHECKED = 64  # members with a gap behind them whose local headers are read
+# Bytes of one Ask for local headers: of the first few, and of many, as alignment makes them necessary.
+_HEADER_BYTES, _FEW_HEADERS = 512, 16
 _REWRITE = "write the zip file again"
 
 
@@ -118,6 +120,7 @@ class ZipFormat(ArchiveFormat):
         values: dict[str, Any] = {}
         at, size, wanted = 0, len(data), self.wanted
         stated = None
+        held = 0  # bytes of members once inflated
         most = 0  # bytes that may be left behind the member, which `_stops` could not tell from a longer descriptor
         while at + _LOCAL.size <= size:
             found = _local(data, at)
@@ -138,6 +141,8 @@ class ZipFormat(ArchiveFormat):
                 if not wanted or split[1] in wanted:
                     if split[1] in values:
                         raise Damaged(f"the bytes of the sample {key!r} hold the field {split[1]!r} twice")
+                    held += found.length if found.method == _DEFLATED else 0
+                    check_unpacked(held, f"the sample {key!r}")
                     values[split[1]] = _content(data, found)
             at = found.stop
         if size - at > most and any(data[at:]):
@@ -169,9 +174,9 @@ class _Members(NamedTuple):
 
     Attributes:
         names: Full names.
-        values: int64, shape (members, 6). The columns are ``_START`` of the local header; ``_LEAST``, the first byte
+        values: int64, shape (members, 8). The columns are ``_START`` of the local header; ``_LEAST``, the first byte
             behind the member if the local header has no extra fields; ``_PACKED`` bytes; bytes of ``_EXTRA`` fields in
-            the directory; ``_FLAGS``; and ``_METHOD``.
+            the directory; ``_FLAGS``; ``_METHOD``; ``_CRC``; and ``_LENGTH``, bytes decompressed.
 
     """
 
@@ -239,7 +244,11 @@ def _directory(tail: bytes, base: int) -> _Place:
     stop, exact = at, False
     if at >= _LOCATOR.size and tail[at - _LOCATOR.size :][:4] == b"PK\6\7":
         stop, exact = _wide_end(tail, at - _LOCATOR.size, base), True
-        _, _, disk, first, here, members, length, offset = _END64.unpack_from(tail, stop)
+        wide = _END64.unpack_from(tail, stop)[2:]
+        for most, one, other in zip(_END_MOST, (disk, first, here, members, length, offset), wide, strict=True):
+            if one not in (most, other & most):
+                raise Damaged(f"the end of the zip file states {one} where its zip64 record states {other}: {_REWRITE}")
+        disk, first, here, members, length, offset = wide
     if disk or first or here != members:
         raise Unsupported(f"the zip file is one part of several: join them, and {_REWRITE}")
     start = base + stop - length
@@ -272,7 +281,7 @@ def _members(directory: bytes, place: _Place) -> _Members:
     at = before = 0
     ordered = True
     while at + _ENTRY.size <= len(directory):
-        mark, flags, method, packed, length, named, more, comment, disk, offset = _ENTRY.unpack_from(directory, at)
+        mark, flags, method, crc, packed, length, named, more, comment, disk, offset = _ENTRY.unpack_from(directory, at)
         if mark != b"PK\1\2":
             break
         begin = at + _ENTRY.size
@@ -292,10 +301,10 @@ def _members(directory: bytes, place: _Place) -> _Members:
         if length > (packed * _RATIO if method == _DEFLATED else packed) and method in {_STORED, _DEFLATED}:
             raise Damaged(f"the member {name!r} at byte {start} has {length} bytes, it says, of only {packed}")
         names.append(name)
-        values.extend((start, least, packed, more, flags, method))
+        values.extend((start, least, packed, more, flags, method, crc, length))
         ordered, before = ordered and before <= start, start
     _check_count(directory, at, len(names), place)
-    table = np.frombuffer(values, np.int64).reshape(-1, 6)
+    table = np.frombuffer(values, np.int64).reshape(-1, 8)
     if not ordered:
         order = np.argsort(table[:, _START], kind="stable")
         names, table = [names[row] for row in order.tolist()], table[order]
@@ -317,7 +326,8 @@ def _stops(
     """Find where the bytes of each member end: where the next one begins, unless there is a gap.
 
     A gap is left where a program has deleted a member. As only local headers say how long they are, those of members
-    with more behind them than writers put there are read; of very many such members, as alignment makes, none.
+    with room for another one behind them are read, and one of many that differ from the directory in the same way.
+    These, and those at the end of the file, are compared with the directory.
 
     Args:
         members: In the order of their bytes.
@@ -329,33 +339,91 @@ def _stops(
         The end of each member, and those ends that have a gap behind them.
 
     """
-    starts, leasts, packed, extras, flags, _ = members.values.T
+    starts, leasts, _, extras, flags, *_ = members.values.T
     nexts = np.append(starts[1:], end)[: len(starts)]
     if (over := np.flatnonzero(leasts > nexts)).size:
         row = int(over[0])
         one, other = (f"{members.names[each]!r} at byte {starts[each]}" for each in (row, row + 1))
         raise Damaged(f"the members {one} and {other} overlap")
-    behind = nexts - leasts - _DESCRIPTOR_BYTES * (flags & _STREAMED > 0)
+    behind = nexts - leasts - _SUMS.size * (flags & _STREAMED > 0)
+    near = starts >= base
     # A gap of less than a header hides nothing.
-    odd = np.flatnonzero((behind > extras + _LOCAL_BYTES) & (behind > _LOCAL.size))
-    stops, gaps = nexts.tolist(), list[int]()
-    if len(odd) > _MOST_CHECKED:
-        if (behind > _MOST16).any():
-            raise Damaged(f"the zip file has unknown bytes behind {len(odd)} of its members: {_REWRITE}")
-        return stops, gaps
-    for each in odd.tolist():
-        at = int(starts[each])
-        start = at + _LOCAL.size
-        header = b"" if at >= base else bytes((yield Ask(at, min(start, base))))
-        header += bytes(tail[max(at - base, 0) : max(start - base, 0)])
-        mark, own, *_, named, more = _LOCAL.unpack(header)
-        if mark != _HEADER:
-            raise Damaged(f"no header of a zip member is at byte {at}, where {members.names[each]!r} should be")
-        stop = start + named + more + int(packed[each]) + (_DESCRIPTOR_BYTES if own & _STREAMED else 0)
-        if stop < stops[each]:
-            stops[each] = stop
-            gaps.append(stop)
+    looked = near | (behind > _LOCAL.size)
+    if len(starts):
+        looked[0] |= not near.any()
+    stops, gaps, usual = nexts.tolist(), list[int](), set[tuple[int, int]]()
+    headers = _Headers(min(base, end), base, tail)
+    for row in np.flatnonzero(looked).tolist():
+        kind = int(behind[row]), int(extras[row])
+        if kind in usual and not near[row]:
+            continue
+        found = yield from headers.read(int(starts[row]), stops[row])
+        if found is None:
+            raise Damaged(f"no header of a zip member is at byte {starts[row]}, where {members.names[row]!r} should be")
+        _check_local(members, row, found)
+        streamed = bool((found.flags | flags[row]) & _STREAMED)
+        least = found.start + int(members.values[row, _PACKED]) + _SUMS.size * streamed
+        if stops[row] - least > _LOCAL.size:
+            stops[row] = least + _SHORTER_BYTES * streamed
+            gaps.append(stops[row])
+        else:
+            usual.add(kind)
     return stops, gaps
+
+
+class _Headers:
+    """Local headers in the order of their bytes, read in few requests."""
+
+    def __init__(self, limit: int, base: int, tail: memoryview) -> None:
+        """Ask for bytes below ``limit``; take those from byte ``base`` on from ``tail``."""
+        self._limit, self._base, self._tail = limit, base, tail
+        self._start, self._view, self._count = 0, memoryview(b""), 0
+
+    def read(self, at: int, stop: int) -> Generator[Ask, memoryview, _Local | None]:
+        """Return the member whose header is at byte ``at``, with places in the file; None if none ends by ``stop``."""
+        size = _LOCAL.size
+        for _ in range(2):
+            if at + size > stop:
+                return None
+            data = yield from self._bytes(at, at + size)
+            size = _LOCAL.size + sum(_LOCAL.unpack_from(data)[-2:])
+        if data[: len(_HEADER)] != _HEADER:
+            return None
+        found = _local(memoryview(data), 0)
+        return found._replace(start=found.start + at, end=found.end + at, stop=found.stop + at)
+
+    def _bytes(self, at: int, stop: int) -> Generator[Ask, memoryview, bytes]:
+        known = self._start + len(self._view)
+        if at < self._limit and known < (least := min(stop, self._limit)):
+            kept = bytes(self._view[at - self._start :]) if at < known else b""
+            start, self._count = max(at, known), self._count + 1
+            step = _HEADER_BYTES if self._count <= _FEW_HEADERS else _BLOCK_BYTES
+            more = yield Ask(start, min(self._limit, max(least, start + step)))
+            self._start, self._view = at, memoryview(kept + more)
+        near = bytes(self._view[at - self._start : stop - self._start]) if at < self._limit else b""
+        return near + bytes(self._tail[max(at - self._base, 0) : max(stop - self._base, 0)])
+
+
+def _check_local(members: _Members, row: int, found: _Local) -> None:
+    """Compare the local header of a member with the directory: each alone would be believed without a word.
+
+    Raises:
+        Damaged: They contradict each other.
+
+    """
+    name, (at, _, packed, _, flags, method, crc, length) = members.names[row], members.values[row].tolist()
+    if flags & _SECRET:
+        return
+    ours: tuple[object, ...] = (name, method)
+    theirs: tuple[object, ...] = (found.name, found.method)
+    if not found.flags & _STREAMED:
+        ours, theirs = (*ours, crc, packed, length), (*theirs, found.crc, found.end - found.start, found.length)
+    if ours != theirs:
+        one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
+        raise Damaged(
+            f"the zip directory has {one!r} for the member {name!r} at byte {at}, and the member's own header has "
+            f"{other!r}: {_REWRITE}"
+        )
 
 
 def _check_gaps(found: Extents, gaps: list[int]) -> None:

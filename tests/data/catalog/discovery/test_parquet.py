@@ -9,6 +9,7 @@ import pytest
 
 from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.catalog.rows import Entry
+from penstock.data.unpacking import UNPACKED_VARIABLE
 from penstock.errors import ManifestError, MissingExtra
 from penstock.stores.urls import parse
 
@@ -94,14 +95,15 @@ class TestTablesOfStrangers:
         with pytest.raises(ManifestError, match="occurs twice"):
             _read(self._file(table), "m.parquet")
 
-    def test_bombs(self):
+    def test_bombs(self, monkeypatch):
+        monkeypatch.setenv(UNPACKED_VARIABLE, "8MiB")
         pa = self.pa
         many = pa.table({"key": pa.DictionaryArray.from_arrays(pa.array(bytes(3_000_000), pa.int8()), ["a"])})
         long = pa.table({"key": ["a"], "label": ["x" * (65 << 20)]})
         for table in (many, long):
             data = self._file(table, compression="zstd")
             assert len(data) < 100_000
-            with pytest.raises(ManifestError, match="that unpack to"):
+            with pytest.raises(ManifestError, match="at most 8388608 bytes once unpacked"):
                 _read(data, "m.parquet")
 
     def test_a_file_that_changed_is_refused_or_read_in_full(self, seed):
@@ -131,11 +133,16 @@ def _file(arrow_table, **options):
     return sink.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def _bound(monkeypatch):
+    monkeypatch.setenv(UNPACKED_VARIABLE, "128MiB")
+
+
 def _refused_in_little_memory(data):
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")
     before = _resident("VmRSS")
-    with pytest.raises(ManifestError, match=r"m\.parquet.*unpack"):
+    with pytest.raises(ManifestError, match=r"m\.parquet.*(unpack|held)"):
         _read(data, "m.parquet")
     assert _resident("VmHWM") - before < 256 << 20
 
@@ -171,7 +178,8 @@ def test_pages_are_believed_before_a_footer_that_lies():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
-def test_a_row_of_more_values_than_its_file_can_hold_is_refused():
+def test_a_row_of_more_values_than_may_be_held_is_refused(monkeypatch):
+    monkeypatch.setenv(UNPACKED_VARIABLE, "64MiB")
     pa = pytest.importorskip("pyarrow")
     values = pa.array(memoryview(bytes(12 << 20)), pa.int8())
     data = _file(pa.table({"key": ["a"], "label": pa.ListArray.from_arrays(pa.array([0, len(values)]), values)}))

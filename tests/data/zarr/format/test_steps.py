@@ -55,17 +55,16 @@ def test_several_streams_are_one_chunk(name):
     pack = {"gzip": gzip, "bz2": bz2}[name].compress
     data = pack(VALUE[:100].tobytes()) + pack(VALUE[100:].tobytes())
     assert step_of(name, {}).decode(data, exact(1200), None) == VALUE.tobytes()
-    with pytest.raises(ValueError, match="1201 bytes, not 1200"):
+    with pytest.raises(ValueError, match="1204 bytes, not 1200"):
         step_of(name, {}).decode(data + pack(b"abcd"), exact(1200), None)
 
 
 @pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])
-def test_very_many_streams_of_nothing_are_refused_and_of_a_byte_take_linear_time(name):
+def test_very_many_streams_of_nothing_or_a_byte_take_linear_time(name):
     pack = {"gzip": gzip.compress, "bz2": bz2.compress, "lzma": lzma.compress}[name]
     step, began = step_of(name, {}), process_time()
     nothing = pack(b"") * ((1 << 20) // len(pack(b"")))
-    with pytest.raises(ValueError, match="1,024 compressed streams of nothing"):
-        step.decode(nothing, exact(4), None)
+    assert step.decode(nothing + pack(b"abcd"), exact(4), None) == b"abcd"
     count = 10_000
     assert step.decode(pack(b"a") * count, exact(count), None) == b"a" * count
     assert step.decode(pack(b"a") + pack(b"") * 1000 + pack(b"b"), exact(2), None) == b"ab"

@@ -6,12 +6,10 @@ Manifests of inventories: the bucket, the inventory's files, and their format.
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
 import re
-import zlib
 from dataclasses import dataclass
 from itertools import compress, islice, pairwise
 from logging import getLogger
@@ -23,9 +21,10 @@ import numpy as np
 from penstock.data.catalog.columns.column import encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.manifest import columns as parquet_columns
+from penstock.data.unpacking import GZIP, UnpackedFile, check_unpacked, most_unpacked
 from penstock.engine.listing.names import Leftovers
 from penstock.engine.listing.select import selector
-from penstock.errors import ChecksumMismatch, ManifestError, NotFound, Unusable
+from penstock.errors import ChecksumMismatch, Damaged, ManifestError, NotFound, Unusable
 from penstock.source import object_at
 from penstock.values import Span
 
@@ -140,9 +139,6 @@ _FEW = 64  # rows between two checks of their size
 _CHUNK_CHARS = 16 << 20  # after which the rows read are yielded
 # A key takes 3 KiB, and an access control list some more.
 _LINE_CHARS = 1 << 20
-_FREE_CHARS = 64 << 20  # that any file may unpack to, in addition
-_CHARS_PER_BYTE = 200  # of well compressed text; gzip reaches 1,000
-_GZIP = b"\x1f\x8b"
 _MOST = 1 << 63
 # The stores' names of each field, without underscores and in lower case. Google's version is the generation, as in the
 # driver for its stores.
@@ -169,14 +165,14 @@ def records(data: bytes, inventory: Inventory, name: str) -> Iterator[Records]:
     try:
         for found in source:
             yield _present(found, escaped=inventory.escaped and inventory.form == "csv")
-    except (csv.Error, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
+    except (csv.Error, ValueError, TypeError, OSError, Damaged) as error:
         raise ManifestError(f"cannot read this file of the inventory ({error})", url=name) from error
 
 
 def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Sequence[object]]]:
-    raw = gzip.GzipFile(fileobj=io.BytesIO(data)) if data.startswith(_GZIP) else io.BytesIO(data)
+    raw = io.BufferedReader(UnpackedFile(memoryview(data))) if data.startswith(GZIP) else io.BytesIO(data)
     with io.TextIOWrapper(raw, "utf-8", newline="") as text:
-        lines = _Lines(text, _FREE_CHARS + _CHARS_PER_BYTE * len(data))
+        lines = _Lines(text)
         reader = csv.reader(lines, delimiter=inventory.delimiter, strict=True)
         columns = inventory.columns or tuple(next(reader, ()))
         places = {field: columns.index(column) for field, column in _wanted(columns, name).items()}
@@ -196,24 +192,23 @@ def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Seq
 
 
 class _Lines:
-    """The lines of a text that may unpack to far more than an inventory would: ``ValueError`` beyond the bounds.
+    """The lines of a text that may unpack to far more than an inventory would: ``Damaged`` beyond the bound.
 
     Attributes:
         chars: Characters read so far.
 
     """
 
-    def __init__(self, text: io.TextIOWrapper, most: int) -> None:
+    def __init__(self, text: io.TextIOWrapper) -> None:
         self.chars = 0
-        self._text, self._most = text, most
+        self._text, self._most = text, most_unpacked()
 
     def __iter__(self) -> Iterator[str]:
         while line := self._text.readline(_LINE_CHARS):
             self.chars += len(line)
             if len(line) == _LINE_CHARS and not line.endswith("\n"):
                 raise ValueError(f"a line of more than {_LINE_CHARS} characters")
-            if self.chars > self._most:
-                raise ValueError(f"the file unpacks to more than {self._most} characters, too many for its size")
+            check_unpacked(self.chars, "a file of an inventory", self._most)
             yield line
 
 

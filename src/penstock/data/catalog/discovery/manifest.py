@@ -17,7 +17,8 @@ from reprlib import Repr
 from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.data.catalog.rows import Entry
-from penstock.data.parquet import decoded, most_unpacked, open_parquet, text_bytes
+from penstock.data.parquet import decoded, open_parquet, text_bytes
+from penstock.data.unpacking import check_unpacked, most_unpacked
 from penstock.errors import ManifestError, MissingExtra
 from penstock.values import as_folder
 
@@ -351,14 +352,14 @@ def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
 
     Raises:
         ManifestError: The file is not Parquet, a column name occurs twice, a value is not JSON, or the file would
-            unpack to more rows or bytes than is plausible for its size.
+            take more bytes than may be held.
         MissingExtra: pyarrow is not installed.
 
     """
     try:
         file = open_parquet(data, name)
         number = 0
-        for batch in _batches(file, len(data)):
+        for batch in _batches(file, name):
             names = batch.schema.names
             for values in zip(*map(decoded, batch.columns), strict=True):
                 row = dict(zip(names, values, strict=True))
@@ -387,7 +388,7 @@ def columns(
     try:
         file = open_parquet(data, name)
         names = wanted(file.schema_arrow.names, name)
-        for batch in _batches(file, len(data), [*names.values()]):
+        for batch in _batches(file, name, [*names.values()]):
             yield {word: decoded(batch.column(column)) for word, column in names.items()}
     except (ManifestError, MissingExtra):
         raise
@@ -395,13 +396,12 @@ def columns(
         raise ManifestError(f"{name}: cannot read the Parquet file ({error})", url=name) from error
 
 
-def _batches(file: Any, size_bytes: int, names: Sequence[str] | None = None) -> Iterator[Any]:  # noqa: ANN401  pyarrow's
-    """Yield batches; raises ValueError once their texts, counted for each row, exceed what the file may unpack to."""
-    left = most_unpacked(size_bytes)
+def _batches(file: Any, name: str, names: Sequence[str] | None = None) -> Iterator[Any]:  # noqa: ANN401  pyarrow's
+    """Yield batches; raise ManifestError once their texts, counted for each row, take more bytes than may be held."""
+    most, held = most_unpacked(), 0
     for batch in file.iter_batches(batch_size=_ROWS, columns=names):
-        left -= sum(map(text_bytes, batch.columns))
-        if left < 0:
-            raise ValueError(f"{size_bytes} bytes that unpack to texts of more than {most_unpacked(size_bytes)}")
+        held += sum(map(text_bytes, batch.columns))
+        check_unpacked(held, f"{name}: the texts of a Parquet file", most, ManifestError)
         yield batch
 
 

@@ -314,7 +314,6 @@ def _document(value: object, url: str) -> dict[str, Any]:
 METADATA = ".zmetadata"
 # A hundred times a file of 100,000 references, the default of kerchunk.
 _MOST_FILE_BYTES = 256 << 20
-_MOST_UNPACKED_BYTES = 1 << 30
 # About twelve million references, of a hundred arrays with 100,000 in a file.
 _MOST_HELD_BYTES = 256 << 20
 # Memory that each file takes besides, and that of an absent file: a hostile document may name many small ones.
@@ -341,9 +340,7 @@ class _Record(NamedTuple):
     @classmethod
     def of(cls, data: bytes, url: str) -> _Record:
         """Parse the references of a file; raise ``Damaged`` if it is not a file of references."""
-        texts, numbers, rows = coded_columns(
-            data, url, ("path", "raw"), ("offset", "size"), most_bytes=_MOST_UNPACKED_BYTES
-        )
+        texts, numbers, rows = coded_columns(data, url, ("path", "raw"), ("offset", "size"))
         none, zeros = np.full(rows, -1, dtype=np.int32), np.zeros(rows, dtype=np.int64)
         paths, urls = texts.get("path", (none, []))
         raws, values = texts.get("raw", (none, []))

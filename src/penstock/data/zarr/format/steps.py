@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from penstock.data.unpacking import streams
 from penstock.errors import ChecksumMismatch, MissingExtra
 
 __all__ = [
@@ -47,9 +48,8 @@ _ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _ZSTD_HEADER = 18  # bytes at most
 _ZSTD_BLOCK = 128 << 10  # bytes that a block decodes to at most (3.1.1.2.3)
 _RAW, _RLE, _RESERVED = 0, 1, 3  # types of blocks: uncompressed; one byte repeated
-_MOST_EMPTY = 1024  # consecutive streams that decode to nothing
 _LZMA_BYTES = 128 << 20  # memory of a decoder: 65 MiB at the highest preset
-_LEAST_INPUT, _MOST_INPUT = 1 << 10, 1 << 20  # bytes passed to a stream at once
+_MOST_BLOCK = 8 << 20  # bytes that a stream decodes to at once, before they are counted
 _BLOSC_HEADER = 16  # bytes: https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst
 
 
@@ -249,23 +249,12 @@ def _lzma(configuration: Mapping[str, Any], data: Encoded, room: Room, out: Out)
 
 
 def _stream(make: Callable[[], Any], data: Encoded, room: Room, out: Out, *, ends: bool = True) -> Encoded:
-    """Decode one or several streams with the standard library, up to ``room``. Releases the GIL.
-
-    A stream first receives little input: data behind its end is copied, and there may be many short streams.
-    """
+    """Decode one or several streams with the standard library, up to ``room``. Releases the GIL."""
     del out
-    decoded, rest, empty = bytearray(), _flat(data), 0
-    while len(rest):
-        stream, before, some = make(), len(decoded), _LEAST_INPUT
-        while len(rest) and not stream.eof:
-            decoded += stream.decompress(rest[:some], room.most + 1 - len(decoded))
-            room.check(max(len(decoded), room.least))
-            rest, some = rest[min(some, len(rest)) - len(stream.unused_data) :], min(2 * some, _MOST_INPUT)
-        if not stream.eof and ends:
-            raise ValueError("the compressed data ends early, or decodes to more than there should be")
-        empty = empty + 1 if len(decoded) == before else 0
-        if empty > _MOST_EMPTY:
-            raise ValueError(f"more than {_MOST_EMPTY:,} compressed streams of nothing")
+    decoded = bytearray()
+    for block in streams(make, _flat(data), block_bytes=min(room.most + 1, _MOST_BLOCK), ends=ends):
+        decoded += block
+        room.check(max(len(decoded), room.least))
     return decoded
 
 
