@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself; in a row that is a
 # tuple also from those left of it.
 FLOORS: tuple[tuple[str, ...] | frozenset[str], ...] = (
-    ("errors", "values", "histogram", "version", "tree", "options", "events", "display", "progress"),
+    ("errors", "values", "histogram", "version", "tree", "options", "events", "display", "progress", "schema"),
     frozenset({"engine"}),
     frozenset({"stores"}),
     ("source", "copies", "verbs"),
