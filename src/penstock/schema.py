@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock.errors import Damaged, PenstockError, articled
 
-__all__ = ["COUNT", "read_json"]
+__all__ = ["COUNT", "check_json", "read_json"]
 
 COUNT = range(1 << 63)
 _INT = range(-1 << 63, 1 << 63)
@@ -55,7 +55,6 @@ def read_json(
     """
     try:
         document = json.loads(bytes(data) if isinstance(data, memoryview) else data, object_pairs_hook=_object)
-        _check(document, schema, "")
     except UnicodeDecodeError:
         cause = "not UTF-8"
     except _MismatchError as mismatch:
@@ -63,7 +62,21 @@ def read_json(
     except (ValueError, RecursionError) as failure:
         cause = f"not JSON ({failure})"
     else:
+        check_json(document, schema, what, url, error)
         return document
+    raise error(f"cannot read {what}: {cause}", url=url)
+
+
+def check_json(value: object, schema: object, what: str, url: str = "", error: type[PenstockError] = Damaged) -> None:
+    """Compare a value of a document that was read with a schema; see ``read_json``."""
+    try:
+        _check(value, schema, "")
+    except _MismatchError as mismatch:
+        cause = str(mismatch)
+    except RecursionError:
+        cause = "nested too deep"
+    else:
+        return
     raise error(f"cannot read {what}: {cause}", url=url)
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from json import dumps
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Self
@@ -115,7 +116,25 @@ def write(text: str) -> None:
 
 def write_row(record: Mapping[str, object], text: str, *, as_json: bool) -> None:
     """Write one line to standard output: the record as JSON, or the text. Raises as ``write`` does."""
-    write((dumps(record) if as_json else harmless(text)) + "\n")
+    write((json_line(record) if as_json else harmless(text)) + "\n")
+
+
+def json_line(record: Mapping[str, object]) -> str:
+    """Return a record as one line of JSON: null for NaN and infinities, which JSON does not have."""
+    try:
+        return dumps(record, allow_nan=False)
+    except ValueError:
+        return dumps(_finite(record), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return value
 
 
 @contextmanager
@@ -255,7 +274,7 @@ class Report:
 
     def _line(self, record: dict[str, object], more: dict[str, object]) -> None:
         if self._as_json:
-            write(dumps(record | more) + "\n")
+            write(json_line(record | more) + "\n")
 
     def _sums(self) -> str:
         done = self._counts[self._verb]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from penstock.cli.commands import top
 from penstock.cli.commands.top import loader_lines, loader_record, metrics, metrics_lines, metrics_record
+from penstock.cli.output import json_line
+from penstock.engine.node import live
 from penstock.engine.node.live import Description
+from penstock.errors import Damaged, Unreachable
 
 TRAINING = """
 import sys, time
@@ -191,3 +196,49 @@ def test_metrics_of_a_process_are_shown_by_their_address(penstock):
     assert json.loads(shown.stdout.splitlines()[0])["host"] == "s3.example"
     assert (other.returncode, other.stdout) == (1, "")
     assert "no metrics of Penstock there" in other.stderr
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        'penstock_requests_total{host="s3.example"} NaN',
+        'penstock_requests_total{host="s3.example"} +Inf',
+        'penstock_requests_total{host="s3.example"} -5',
+        'penstock_requests_total{host="s3.example"} many',
+        'penstock_first_byte_seconds_bucket{host="s3.example",le="NaN"} 1',
+        'penstock_first_byte_seconds_bucket{host="s3.example",le="soon"} 1',
+        'penstock_first_byte_seconds_bucket{host="s3.example",le="+Inf"} 5000',
+    ],
+)
+def test_metrics_that_are_no_numbers_are_left_out_and_json_stays_json(damage):
+    now = metrics(f"{PAGE.replace('REQUESTS', '50')}{damage}\n")
+    for name in now:
+        row = metrics_record(name, None, now[name])
+        json.loads(json_line(row), parse_constant=pytest.fail)
+        assert [*metrics_lines(row)]
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_left(monkeypatch):
+    monkeypatch.setattr(top, "_PATIENCE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def drip():
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                while not ended.wait(0.05):
+                    connection.sendall(b"p")
+
+        threading.Thread(target=drip, daemon=True).start()
+        with pytest.raises(Unreachable, match="no whole answer within"):
+            top._page(f"http://127.0.0.1:{server.getsockname()[1]}/metrics")
+        ended.set()
+
+
+def test_a_damaged_description_of_a_loader_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(live, "ask", lambda: tmp_path)
+    for odd in (values(waiting_s=float("nan")), values(hosts=[{}]), values(rank="1"), {"batches": 1}):
+        monkeypatch.setattr(live, "running", lambda _, odd=odd: [Description(7, 1, 100.0, odd)])
+        with pytest.raises(Damaged, match="cannot read the description of loader 7-1: "):
+            top._loaders(0)

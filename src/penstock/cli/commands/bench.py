@@ -7,14 +7,22 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
-from json import dumps
 from math import log10
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument, Option, Typer
 
 from penstock.cli.options import JsonLines, Store, with_options, with_store
-from penstock.cli.output import check_page, code_of, harmless_lines, readable, save_page, share_bar, write
+from penstock.cli.output import (
+    check_page,
+    code_of,
+    harmless_lines,
+    json_line,
+    readable,
+    save_page,
+    share_bar,
+    write,
+)
 from penstock.cli.screen import Cell, Screen, terminal
 from penstock.errors import PenstockError
 from penstock.version import VERSION
@@ -101,7 +109,7 @@ def bench(
                 continue
             machine, whole = found, epoch(results)
             if as_json:
-                write(dumps({"name": "machine", **asdict(found), "epoch": whole}) + "\n")
+                write(json_line({"name": "machine", **asdict(found), "epoch": whole}) + "\n")
             elif screen is None:
                 write(harmless_lines("\n".join(filter(None, [_machine(found), whole]))) + "\n")
             if html is not None:
@@ -179,7 +187,7 @@ def _record(result: "Result") -> str:
     record |= {"objects_per_s": result.objects_per_s, "bytes_per_s": result.bytes_per_s, "cores": result.cores}
     if error is not None:
         record["error"] = type(result.error).__name__ if isinstance(result.error, PenstockError) else "transform"
-    return dumps(record) + "\n"
+    return json_line(record) + "\n"
 
 
 class _Bar(NamedTuple):

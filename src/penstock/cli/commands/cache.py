@@ -5,14 +5,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import CacheFolder, JsonOne, JsonUrls, Store, cluster, with_options, with_store
-from penstock.cli.output import CODES, aside, code_of, exit_with_worst, harmless, moment, readable, write
+from penstock.cli.output import (
+    CODES,
+    aside,
+    code_of,
+    exit_with_worst,
+    harmless,
+    json_line,
+    moment,
+    readable,
+    write,
+)
 from penstock.display import counted
 from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable
 from penstock.progress import bar
@@ -131,7 +140,7 @@ def as_json(row: Row) -> str:
         "used": moment(row.used_s),
         "kept": moment(row.kept_s),
     }
-    return dumps(record)
+    return json_line(record)
 
 
 def _warming(
@@ -234,6 +243,6 @@ def clear(prefix: _Prefix = "", *, json: JsonOne = False, place: "ps.Cache") -> 
 def _say(record: Mapping[str, object], text: str, *, as_json: bool) -> None:
     """Write a record to standard output, or a text to standard error."""
     if as_json:
-        write(dumps(record) + "\n")
+        write(json_line(record) + "\n")
     else:
         print(text, file=sys.stderr)

@@ -8,17 +8,19 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from json import dumps
+from http.client import HTTPException
+from math import inf, nan
 from textwrap import wrap
+from threading import Thread
 from time import sleep, time
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from typer import Argument, Option, Typer
 
-from penstock.cli.output import harmless_lines, readable, share_bar, write
+from penstock.cli.output import harmless_lines, json_line, readable, share_bar, write
 from penstock.errors import NotFound, Unreachable, Unusable, public_url
+from penstock.schema import COUNT, check_json
 
 if TYPE_CHECKING:
     from penstock.engine.node.live import Description
@@ -27,6 +29,7 @@ __all__ = ["app", "loader_lines", "loader_record", "metrics", "metrics_lines", "
 
 app = Typer()
 _PATIENCE_S = 10.0
+_MOST_BYTES = 8 << 20
 # Share of the time below which a cause is not shown.
 _LEAST = 0.005
 _WIDTH = 100
@@ -39,6 +42,17 @@ _COUNTS = {
         *("received_bytes", "sent_bytes"),
     ),
     "cache": ("cache_hits", "cache_misses", "cache_hit_bytes"),
+}
+
+_TIMES = {"p50": float, "p99": float}
+# What is shown of a loader's description.
+_LOADER = {
+    **dict.fromkeys(("waiting_s", "computing_s"), float),
+    **dict.fromkeys(("requests", "retries", "errors", "cached", "batches", "samples", "rank", "world"), COUNT),
+    **dict.fromkeys(("cause", "recommendation"), str),
+    "causes": {str: float},
+    "context": dict.fromkeys(("url", "batch_size", "num_workers", "decode_threads", "prefetch"), object),
+    "hosts": [{"host": str, "received_bytes": COUNT, "first_byte_s": _TIMES}],
 }
 
 # A state of what is watched, by loader or host.
@@ -83,7 +97,7 @@ def top(
             now = look()
             rows = [record(name, before.get(name), now[name]) for name in now]
             if json:
-                write("".join(f"{dumps(row)}\n" for row in rows))
+                write("".join(f"{json_line(row)}\n" for row in rows))
             else:
                 text = "\n\n".join("\n".join(lines(row)) for row in rows)
                 write((_screen(text) if sys.stdout.isatty() else text) + "\n")
@@ -116,6 +130,9 @@ def _loaders(process: int) -> State:
     if where is None:
         raise Unusable("cannot watch loaders: PENSTOCK_NODE=off has them describe themselves nowhere")
     found = {f"{each.process}-{each.number}": each for each in running(where) if process in (0, each.process)}
+    for name, each in found.items():
+        if each.values:
+            check_json(each.values, _LOADER, f"the description of loader {name}")
     if found:
         return found
     if process:
@@ -206,12 +223,25 @@ def loader_lines(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _page(url: str) -> str:
-    try:
-        with urlopen(url, timeout=_PATIENCE_S) as page:  # noqa: S310  http and https only
-            found: str = page.read(8 << 20).decode("utf-8", "replace")
-    except (URLError, OSError, ValueError) as error:
-        why = getattr(error, "reason", error)
-        raise Unreachable(f"cannot read metrics: {why}", url=public_url(url)) from error
+    answers: list[str | Exception] = []
+
+    def read() -> None:
+        try:
+            with urlopen(url, timeout=_PATIENCE_S) as page:  # noqa: S310  http and https only
+                answers.append(page.read(_MOST_BYTES + 1)[:_MOST_BYTES].decode("utf-8", "replace"))
+        except Exception as error:  # noqa: BLE001  it is raised below
+            answers.append(error)
+
+    # The limit of a socket is for each byte: a server that sends one now and then would hold this process for ever.
+    reader = Thread(target=read, name="penstock-top", daemon=True)
+    reader.start()
+    reader.join(_PATIENCE_S)
+    found = answers[0] if answers else TimeoutError(f"no whole answer within {_PATIENCE_S:.0f} s")
+    if isinstance(found, (OSError, ValueError, HTTPException)):
+        why = getattr(found, "reason", found)
+        raise Unreachable(f"cannot read metrics: {why}", url=public_url(url)) from found
+    if isinstance(found, Exception):
+        raise found
     if "penstock_" not in found:
         raise NotFound(
             "no metrics of Penstock there: open penstock.observe.Prometheus in the program", url=public_url(url)
@@ -224,8 +254,18 @@ def metrics(text: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = defaultdict(lambda: {"at": time()})
     for name, label, bound, value in _SAMPLE.findall(text):
         short = name.removeprefix("penstock_").removesuffix("_total")
-        found[label][f"{short}<{bound}" if bound else short] = float(value)
+        number, edge = _number(value), _number(bound or "0")
+        # Of another program, or damaged: no count is negative, endless or a text.
+        if 0 <= number < inf and edge >= 0:
+            found[label][f"{short}<{edge!r}" if bound else short] = number
     return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def metrics_record(name: str, before: Mapping[str, float] | None, now: Mapping[str, float]) -> dict[str, Any]:
@@ -233,7 +273,8 @@ def metrics_record(name: str, before: Mapping[str, float] | None, now: Mapping[s
     old = before or {**now, "at": now["at"] - 1}
     elapsed_s = max(now["at"] - old["at"], 1e-9)
     kind = "cache" if any(each.startswith("cache_") for each in now) else "host"
-    rates = {f"{each}_per_s": (now.get(each, 0.0) - old.get(each, 0.0)) / elapsed_s for each in _COUNTS[kind]}
+    # Counts begin anew with their process.
+    rates = {f"{each}_per_s": max(0.0, now.get(each, 0.0) - old.get(each, 0.0)) / elapsed_s for each in _COUNTS[kind]}
     head = "first_byte_seconds_bucket<"
     buckets = {float(each.removeprefix(head)): now[each] - old.get(each, 0.0) for each in now if each.startswith(head)}
     quantiles = {f"first_byte_p{share}_s": _quantile(buckets, share / 100) for share in (50, 99) if kind == "host"}
@@ -260,5 +301,7 @@ def metrics_lines(row: Mapping[str, Any]) -> Iterator[str]:
     received, sent = (readable(int(row[f"{name}_bytes_per_s"])) for name in ("received", "sent"))
     yield f"  bytes     {received}/s received, {sent}/s sent"
     if row["first_byte_p50_s"] is not None:
-        first = ", ".join(f"p{share} at most {row[f'first_byte_p{share}_s'] * 1e3:,.3g} ms" for share in (50, 99))
-        yield f"  first byte  {first}"
+        bounds = ((share, row[f"first_byte_p{share}_s"] * 1e3) for share in (50, 99))
+        # Beyond the last bucket there is no bound.
+        first = ", ".join(f"p{share} at most {bound:,.3g} ms" for share, bound in bounds if bound < inf)
+        yield f"  first byte  {first or 'slower than the last bucket'}"

@@ -3,7 +3,6 @@
 
 import os
 import sys
-from json import dumps
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, size_bytes, with_options, with_store
-from penstock.cli.output import INTERRUPTED, aside, readable, save_page, write, write_row
+from penstock.cli.output import INTERRUPTED, aside, json_line, readable, save_page, write, write_row
 from penstock.display import counted
 from penstock.errors import Unusable
 
@@ -267,7 +266,7 @@ def plan(
     html, json = output
     if html is not None:
         save_page(html, found.to_html())
-    write((dumps(found.as_record()) if json else repr(found)) + "\n")
+    write((json_line(found.as_record()) if json else repr(found)) + "\n")
 
 
 def _numbers(text: str, flag: str) -> int | list[int]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import finalize
 
 from penstock.engine.node.member import directory, open_directory
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Damaged
+from penstock.schema import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,7 @@ def running(where: Path) -> list[Description]:
     """
     found: list[Description] = []
     for path in sorted(where.glob(f"{_PREFIX}*-*.json")):
-        with suppress(OSError, ValueError):
+        with suppress(Damaged, OSError, ValueError):
             process, number = (int(each) for each in path.stem.removeprefix(_PREFIX).split("-"))
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -158,7 +159,7 @@ def running(where: Path) -> list[Description]:
                     path.unlink(missing_ok=True)
                     continue
                 # Shorter while it is being written: the next look finds it whole.
-                values = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+                values = read_json(os.pread(descriptor, _MOST_BYTES, 0), dict, "the description of a loader", str(path))
                 found.append(Description(process, number, os.fstat(descriptor).st_mtime, values))
             finally:
                 os.close(descriptor)

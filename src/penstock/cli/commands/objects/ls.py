@@ -3,12 +3,11 @@
 
 import sys
 from collections.abc import Callable
-from json import dumps
 
 from typer import Typer
 
 from penstock.cli.options import JsonUrls, Long, Prefix, Store, with_store
-from penstock.cli.output import harmless, moment, readable, write
+from penstock.cli.output import harmless, json_line, moment, readable, write
 from penstock.display import counted
 from penstock.errors import NotFound
 from penstock.jobs.selection import elsewhere
@@ -67,4 +66,4 @@ def _as_json(url: str, entry: ObjectMeta) -> str:
     """Return a JSON object on one line; special characters in a key are escaped."""
     modified = moment(entry.modified)
     size = None if entry.size == UNKNOWN_SIZE else entry.size
-    return dumps({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})
+    return json_line({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})

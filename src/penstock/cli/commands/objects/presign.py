@@ -2,14 +2,13 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import sys
-from json import dumps
 from typing import Annotated
 
 from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import Store, seconds, with_store
-from penstock.cli.output import moment, write
+from penstock.cli.output import json_line, moment, write
 from penstock.errors import Unusable
 
 __all__ = ["app", "presign"]
@@ -45,7 +44,7 @@ def presign(
     signed = ps.presign(url, method="GET" if verb == "GET" else "PUT", expires_s=expires_s, store=store)
     record = {"url": signed.url, "method": signed.method, "expires": moment(signed.expires_at)}
     # The URL is written as it is: an escape would break its signature.
-    write((dumps({**record, "headers": signed.headers, "note": signed.note}) if json else str(signed)) + "\n")
+    write((json_line({**record, "headers": signed.headers, "note": signed.note}) if json else str(signed)) + "\n")
     for name, value in signed.headers.items():
         print(f"send with it: {name}: {value}", file=sys.stderr)
     if signed.note:

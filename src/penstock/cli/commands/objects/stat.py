@@ -2,12 +2,11 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from itertools import islice
-from json import dumps
 
 from typer import Typer
 
 from penstock.cli.options import JsonLines, Store, Urls, with_store
-from penstock.cli.output import harmless, moment, readable, write
+from penstock.cli.output import harmless, json_line, moment, readable, write
 from penstock.jobs.selection import select_objects
 from penstock.values import ObjectMeta
 
@@ -48,4 +47,4 @@ def _as_text(url: str, meta: ObjectMeta) -> str:
 
 def _as_json(url: str, meta: ObjectMeta) -> str:
     record = {"url": url, "key": meta.key, "size": meta.size, "etag": meta.etag, "modified": moment(meta.modified)}
-    return dumps({**record, "type": meta.content_type, "metadata": meta.metadata}) + "\n"
+    return json_line({**record, "type": meta.content_type, "metadata": meta.metadata}) + "\n"
