@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from sys import maxsize
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet, ref
 
 from penstock.engine.budget import Budget
@@ -55,6 +56,9 @@ T = TypeVar("T")
 
 # Engines kept without a user, so that a loop over ``ps.load`` reuses its connections.
 _SPARE = 4
+# Settings that say where a bucket is, and endpoints of which any leads to the same one.
+_PLACED = ("endpoint", "account", "asks")
+_PUBLIC = re.compile(r"https?://[^/]+\.(amazonaws|aliyuncs|googleapis)\.com")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +238,20 @@ class Source:
         if isinstance(route, Route):
             return route.scheme, route.bucket, route.settings, route.base + key
         return store.scheme, store.bucket, route, key
+
+    @property
+    def place(self) -> str:
+        """What a URL leaves open, for records: a profile's bucket, an endpoint, an account; empty for public services.
+
+        Machines may differ in the other settings (proxy, CA file, region) and see the same objects.
+        """
+        settings: Any = self._store.settings
+        words = []
+        if isinstance(settings, Route):
+            words.append(f"{settings.scheme}://{settings.bucket}/{settings.base}")
+            settings = settings.settings
+        words += [settings] if isinstance(settings, str) else [getattr(settings, name, "") for name in _PLACED]
+        return " ".join(str(each) for each in words if each and not _PUBLIC.fullmatch(str(each)))
 
     def supports(self, *verbs: Callable[..., object]) -> bool:
         """Return whether the store has all of these verbs of ``penstock.engine.contracts.driver``: no request."""

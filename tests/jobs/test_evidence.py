@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from dataclasses import replace
 
@@ -36,10 +37,22 @@ def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
     source.put(key, b"first")
     job = Job(source, source.head(key), target, to)
     target.put(to, b"other")  # later than the source, and as long
+    os.utime(tmp_path / "b", (time.time() + 5,) * 2)
     assert carry(is_there(job, surely=False))
     assert not carry(is_there(job, surely=True))
     target.put(to, b"first")
     assert carry(is_there(job, surely=True))
+
+
+def test_an_older_file_that_was_moved_in_the_place_of_the_source_is_not_there(tmp_path):
+    (source, key), (target, to) = open_source(tmp_path / "a"), open_source(tmp_path / "b")
+    for name, data in (("a", b"first"), ("older", b"other")):
+        (tmp_path / name).write_bytes(data)
+        os.utime(tmp_path / name, (1e9, 1e9))
+    target.put(to, b"first")
+    assert carry(is_there(Job(source, source.head(key), target, to), surely=False))
+    (tmp_path / "older").rename(tmp_path / "a")
+    assert not carry(is_there(Job(source, source.head(key), target, to), surely=False))
 
 
 @pytest.fixture
@@ -105,3 +118,22 @@ def test_a_copy_keeps_the_time_of_its_source_in_both_directions(pair, tmp_path):
     back = Job(job.target, job.target.head("k"), job.source, job.meta.key, stamped=True)
     carry(copy(back, lambda _: None, stop=None))
     assert (tmp_path / "file").stat().st_mtime == back.meta.modified
+
+
+@pytest.mark.parametrize(("mine", "expected"), [(b"first", True), (b"other", False)])
+def test_a_file_is_compared_with_an_object_whose_clock_may_be_another(pair, mine, expected):
+    job, _ = pair(up=True, theirs=b"first", mine=mine)
+    os.utime(f"/{job.meta.key}", (1e9, 1e9))
+    job = replace(job, meta=job.source.head(job.meta.key))
+    assert carry(is_there(job, surely=False)) is expected
+
+
+def test_an_object_that_was_replaced_within_the_error_of_clocks_is_copied_again(bucket):
+    source, _ = open_source(bucket.url, bucket.store)
+    source.put("a", b"first")
+    memory, _ = open_source(f"memory://{uuid.uuid4().hex}/")
+    memory.put("a", b"first")
+    job = Job(source, replace(source.head("a"), etag="opaque"), memory, "a")
+    assert not carry(is_there(job, surely=False))
+    long_ago = replace(job.meta, modified=time.time() - 1000)
+    assert carry(is_there(replace(job, meta=long_ago), surely=False))

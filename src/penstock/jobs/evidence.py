@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import md5
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.errors import NotFound
@@ -28,6 +30,7 @@ __all__ = [
     "SKEW_S",
     "Rule",
     "content_tag",
+    "is_later",
     "is_proven",
     "is_there",
     "merged",
@@ -135,9 +138,9 @@ def _order(key: str) -> bytes:
 async def is_there(job: Job, *, surely: bool) -> bool:
     """Return whether the destination already has this object: one request.
 
-    The sizes must be equal, and so must the ETags if both are MD5s of the content. Otherwise the destination must not
-    be older than the source. With ``surely``, files are read instead of comparing times, and an object that cannot be
-    compared counts as missing.
+    The sizes must be equal, and so must the ETags if both are MD5s of the content. Otherwise the destination must have
+    been written after the source was last changed, without doubt about clocks; or a file is read and compared. With
+    ``surely``, times do not count. An object that cannot be compared counts as missing.
     """
     try:
         found = await steps.head(job.target, job.to)
@@ -148,11 +151,32 @@ async def is_there(job: Job, *, surely: bool) -> bool:
     here, there = content_tag(job.meta.etag), content_tag(found.etag)
     if here and there:
         return here == there
-    if surely and local(job.source) and local(job.target):
+    return await _is_same(job, found, surely=surely)
+
+
+async def _is_same(job: Job, found: ObjectMeta, *, surely: bool) -> bool:
+    if not surely and is_later(job.source, job.meta, job.target, found):
+        return True
+    if local(job.source) and local(job.target):
         return await steps.blocking(same_bytes, job, found)
-    if surely:
-        return bool(here or there) and await steps.blocking(same_digest, job, found)
-    return found.modified is not None and job.meta.modified is not None and found.modified >= job.meta.modified
+    if surely or local(job.source) or local(job.target):
+        tags = job.meta.etag, found.etag
+        known = any(map(content_tag, tags)) or (not surely and any(parts_tag(each.lower()) for each in tags))
+        return known and await steps.blocking(same_digest, job, found)
+    return parts_tag(found.etag.lower()) > 0 and found.etag.lower() == job.meta.etag.lower()
+
+
+def is_later(source: Source, meta: ObjectMeta, target: Source, found: ObjectMeta) -> bool:
+    """Return whether the target's object was certainly written after the source's was last changed."""
+    if found.modified is None or meta.modified is None:
+        return False
+    changed = meta.modified
+    if local(source):
+        # A file that was moved here is as old as it was there; its status has changed now.
+        with suppress(OSError):
+            changed = max(changed, Path(f"/{meta.key}").stat().st_ctime)
+    sides = [(each.root.partition(":")[0], each.place) for each in (source, target)]
+    return found.modified - changed > (0.0 if sides[0] == sides[1] else SKEW_S)
 
 
 async def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:

@@ -60,7 +60,7 @@ def cp(
     dest: _Dest,
     *,
     resume: Annotated[
-        bool, Option("--resume", help="Skip objects that exist: same size and ETag, or not older than the source.")
+        bool, Option("--resume", help="Skip objects that exist: same size and ETag, or newer than the source.")
     ] = False,
     how: How,
     store: Store,
