@@ -108,6 +108,15 @@ def test_a_catalog_that_is_replaced_after_the_plan_is_refused(catalog, tmp_path)
         [*task()]
 
 
+def test_labels_of_a_catalog_that_was_saved_anew_are_those_of_now(catalog, tmp_path):
+    url, half = f"file://{tmp_path}/all.catalog", len(catalog) // 2
+    for names in (["a"] * half + ["b"] * half, ["b"] * half + ["a"] * half):
+        labelled = catalog.with_labels(names, classes=("a", "b"))
+        labelled.save(url)
+        [task] = CatalogSource(url).get_read_tasks(1)
+        assert [label for table in task() for label in table["label"].to_pylist()] == labelled.labels.tolist()
+
+
 def test_secrets_do_not_travel(catalog):
     source = CatalogSource(catalog, store=ps.S3Options(access_key="a", secret_key="not-a-secret"))
     with pytest.raises((Unusable, TypeError), match=r"(?i)secret|pickle"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.jobs.mirror import Mirror
     from penstock.values import ObjectMeta
 
-__all__ = ["Sieve", "overlap"]
+__all__ = ["SIEVE_BYTES", "Sieve", "overlap"]
 
 # 1. ``Sieve`` records the name and size of every object that is listed at the source.
 # 2. An object to delete that matches none of these is not part of the source: most syncs end here, without a request.
@@ -27,7 +27,7 @@ __all__ = ["Sieve", "overlap"]
 
 
 # With 10 million objects, one of 200 other objects passes.
-_SIEVE_BYTES = 16 << 20
+SIEVE_BYTES = 16 << 20
 _HASHES = 4
 # Number of other keys to check before one tree is considered to lie in the other.
 _LOOKS = 8
@@ -47,7 +47,7 @@ class Sieve:
 
     def __init__(self, bits: bytes = b"", until_s: float = inf) -> None:
         """Create a filter."""
-        self.bits = bytearray(bits) or bytearray(_SIEVE_BYTES)
+        self.bits = bytearray(bits) or bytearray(SIEVE_BYTES)
         self._until_s = until_s
 
     def add(self, meta: ObjectMeta) -> None:
@@ -71,7 +71,7 @@ def _bits(key: str, size: int) -> Iterator[int]:
         blake2b(b"%d %s" % (size, _name(key).encode("utf-8", "surrogateescape")), digest_size=8).digest()
     )
     low, high = drawn & 0xFFFFFFFF, drawn >> 32 | 1
-    return ((low + number * high) % (_SIEVE_BYTES << 3) for number in range(_HASHES))
+    return ((low + number * high) % (SIEVE_BYTES << 3) for number in range(_HASHES))
 
 
 def overlap(mirror: Mirror, suspects: Iterable[ObjectMeta]) -> tuple[ObjectMeta, ObjectMeta] | None:

@@ -13,10 +13,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.saved import version_of
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.sample import Sample
 from penstock.data.order.orders import CatalogOrder
 from penstock.errors import Changed, Unusable, needing
+from penstock.verbs import open as open_object
 
 with needing("penstock.ray.read needs Ray Data", ray="ray", pyarrow="ray"):
     import pyarrow as pa
@@ -98,6 +100,7 @@ class CatalogSource(Datasource):
         super().__init__()  # type: ignore[no-untyped-call]  # Ray's
         self._url = None if isinstance(catalog, Catalog) else str(catalog)
         self._store = store
+        self._version = "" if self._url is None else _version(self._url, store)
         self._catalog = catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
 
     def get_name(self) -> str:
@@ -130,22 +133,28 @@ class CatalogSource(Datasource):
     def _read(self, start: int, stop: int) -> partial[Iterator[pa.Table]]:
         if self._url is None:
             return partial(_blocks, self._catalog[start:stop], self._store)
-        return partial(_opened_blocks, self._url, self._store, self._catalog.digest, start, stop)
+        return partial(_opened_blocks, self._url, self._store, self._version, start, stop)
 
 
 def _opened_blocks(
-    url: str, store: StoreOptions | str | None, digest: str, start: int, stop: int
+    url: str, store: StoreOptions | str | None, version: str, start: int, stop: int
 ) -> Iterator[pa.Table]:
-    catalog = _opened(url, store, digest)
-    if catalog.digest != digest:
-        raise Changed("cannot read samples: the catalog was replaced after the dataset was made", url=url)
-    yield from _blocks(catalog[start:stop], store)
+    yield from _blocks(_opened(url, store, version)[start:stop], store)
 
 
 @lru_cache(maxsize=2)
-def _opened(url: str, store: StoreOptions | str | None, digest: str) -> Catalog:  # noqa: ARG001  part of the key
-    """Return a catalog, which the tasks of a process share."""
-    return Catalog.open(url, store=store)
+def _opened(url: str, store: StoreOptions | str | None, version: str) -> Catalog:
+    """Return a version of a catalog, which the tasks of a process share."""
+    catalog = Catalog.open(url, store=store)
+    # After the catalog was read, so that it has no later version.
+    if _version(url, store) != version:
+        raise Changed("cannot read samples: the catalog was replaced after the dataset was made", url=url)
+    return catalog
+
+
+def _version(url: str, store: StoreOptions | str | None) -> str:
+    with open_object(url, "rb", store=store) as file:
+        return version_of(file, url)
 
 
 def _blocks(catalog: Catalog, store: StoreOptions | str | None) -> Iterator[pa.Table]:

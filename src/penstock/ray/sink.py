@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -210,20 +209,12 @@ class ShardSink(Datasink[Any]):
         records = sorted(
             (each for found in write_result.write_returns for each in found or ()), key=lambda each: each[0]
         )
-        there, kept = self._there(), []
         if not records:
             raise NotFound("nothing was written: the dataset has no rows", url=self._url)
-        packing = self._packing(_Rows((), self._rule(), ""), there)
-        for name, record in records:
-            size, etag = there.found.get(name, (-1, ""))
-            if size != record.size:
-                raise NotFound("a shard that was written is not there any more", url=there.url(name))
-            if etag != record.etag:
-                # A task whose result Ray had lost was repeated, or an attempt that was taken for dead went on.
-                packing.compare(name, record, etag)
-            kept.append((name, replace(record, etag=etag)))
-        # Deletes shards that only failed attempts have written.
-        packing.finish(kept)
+        packing = self._packing(_Rows((), self._rule(), ""), self._there())
+        # A task whose result Ray had lost was repeated, or an attempt that was taken for dead went on. Shards that only
+        # failed attempts have written are deleted.
+        packing.finish([(name, packing.now(name, record)) for name, record in records])
 
     def on_write_failed(self, error: Exception) -> None:
         """Leave what was written: without a catalog, and for ``overwrite``."""

@@ -92,6 +92,13 @@ def test_values_that_are_written_during_the_last_part_are_refused(source, tmp_pa
     assert not [path for path in files(tmp_path / "to.zarr") if path.name == "zarr.json"]
 
 
+def test_a_finished_job_is_not_that_of_a_source_that_was_written_since(source, tmp_path):
+    assert copy(source, tmp_path / "to.zarr", job=tmp_path / "job", **FORM).complete
+    zarr.open_group(Store(source), mode="a")["a"][:] = 5
+    with pytest.raises(StateMismatch, match="the source was written since"):
+        copy(source, tmp_path / "to.zarr", job=tmp_path / "job", **FORM)
+
+
 def test_a_second_planner_takes_the_plan_of_the_first_that_writes_already(source, tmp_path, monkeypatch):
     job, to, check = tmp_path / "job", tmp_path / "to.zarr", rechunk.Run.check_empty
 

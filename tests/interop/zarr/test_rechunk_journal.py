@@ -34,7 +34,7 @@ def test_journal_merges_finished_regions_of_several_runs(place):
     plan = again.plan()
     again.check(plan, "digest", "versions")
     assert plan["boxes"] == {"a": [1, 2]}
-    assert again.done() == {0, 1, 2, 5, 7}
+    assert again.done(10) == {0, 1, 2, 5, 7}
     with pytest.raises(StateMismatch, match="--overwrite"):
         again.check(plan, "other", "versions")
     with pytest.raises(AlreadyExists, match="unfinished copy is there: --resume"):

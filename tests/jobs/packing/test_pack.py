@@ -11,9 +11,10 @@ import time
 import pytest
 
 import penstock as ps
-from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, PenstockError, Unusable
+from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, PenstockError, Unusable
 from penstock.jobs.packing import pack as module
 from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.values import Span
 from tests.children import PEAK_KIB
 from tests.jobs.packed import EVERY, KINDS, contents, fill, members, shards
 
@@ -387,3 +388,36 @@ def test_a_switch_given_as_text_packs_nothing(tmp_path, name):
     with pytest.raises(Unusable, match=f"{name} must be True or False"):
         ps.pack(tmp_path, tmp_path / "to", **{name: "no"})
     assert not (tmp_path / "to").exists()
+
+
+def test_overwrite_writes_anew_what_a_changed_transform_returns(tree, tmp_path):
+    # Both have the same name.
+    transforms = [lambda sample: sample, lambda sample: ps.Sample("file:///", Span(sample.key, 0, 3), b"new")]
+    found = []
+    for transform in transforms:
+        dataset = ps.MapDataset.from_prefix(f"{tree}/", include="**/*.jpg", transform=transform)
+        ps.pack(dataset, tmp_path / "to", samples=6, overwrite=True)
+        found.append([data for each in shards(tmp_path / "to") for _, data in members(each)])
+    assert found[0] != found[1]
+    assert set(found[1]) == {b"new"}
+
+
+def test_other_labels_are_another_pack(tree, tmp_path):
+    catalog = ps.Catalog.scan(f"{tree}/", include="**/*.jpg", labels="folder")
+    ps.pack(catalog, tmp_path / "to", samples=6)
+    other = catalog.with_labels(["x"] * len(catalog))
+    with pytest.raises(AlreadyExists, match="with other arguments"):
+        ps.pack(other, tmp_path / "to", samples=6)
+    assert ps.pack(other, tmp_path / "to", samples=6, overwrite=True).classes == ("x",)
+
+
+@pytest.mark.parametrize(
+    "manifest", [b"", b"[]", b"{}", b'{"penstock pack": 1, "plan": 5}', b'{"penstock pack": 1, "shards": [{}]}']
+)
+def test_a_damaged_manifest_is_named_and_may_be_overwritten(tree, tmp_path, manifest):
+    ps.pack(tree, tmp_path / "to", samples=6)
+    (tmp_path / "to" / "pack.json").write_bytes(manifest)
+    with pytest.raises(Damaged, match="cannot read the manifest of a pack") as caught:
+        ps.pack(tree, tmp_path / "to", samples=6)
+    assert caught.value.url == f"file://{tmp_path}/to/pack.json"
+    assert len(ps.pack(tree, tmp_path / "to", samples=6, overwrite=True)) == 20

@@ -26,6 +26,8 @@ class Deadly(Operation):
     pause_s: float = 0.0
     store: StoreOptions | str = field(default_factory=StoreOptions)
 
+    urls = ()
+
     @property
     def arguments(self):
         return {"folder": self.folder}

@@ -20,6 +20,8 @@ class Nothing(Operation):
     parts: int
     store: StoreOptions | str = field(default_factory=StoreOptions)
 
+    urls = ()
+
     @property
     def arguments(self):
         return {"parts": self.parts}

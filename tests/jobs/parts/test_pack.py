@@ -1,6 +1,8 @@
 """A pack in parts has the bytes of one that a single process makes, after any stop, and writes no shard twice."""
 
+import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +32,7 @@ def folder(tmp_path):
 
 def packed(folder, **options):
     top = folder.parent
-    return ps.pack(options.pop("source", folder), top / "parts", job=top / "job", **options)
+    return ps.pack(options.pop("source", folder), top / "parts", **{"job": top / "job", **options})
 
 
 def alone(folder, **options):
@@ -155,3 +157,89 @@ class TestRefusals:
         path.write_bytes(b"longer than before")
         with pytest.raises((Damaged, ps.PenstockError)):
             packed(folder, samples=5)
+
+
+def classes_of(catalog):
+    return [catalog.classes[each] for each in catalog.labels]
+
+
+def test_the_same_objects_with_other_labels_or_columns_are_another_job(folder):
+    plain = ps.Catalog.scan(f"{folder}/", include="**/*.jpg")
+    names = ["cat" if number < 20 else "dog" for number in range(40)]
+    first = plain.with_labels(names).with_columns(weight=range(40))
+    packed(folder, source=first, samples=7)
+    for other in (plain.with_labels(names[::-1]).with_columns(weight=range(40)), first.with_columns(weight=[1] * 40)):
+        with pytest.raises(Unusable, match="the job there is another"):
+            packed(folder, source=other, samples=7)
+        made = packed(folder, source=other, samples=7, job=folder.parent / "job2", overwrite=True)
+        assert classes_of(made) == classes_of(other)
+        assert made.columns["weight"].tolist() == other.columns["weight"].tolist()
+        shutil.rmtree(folder.parent / "job2")
+
+
+def test_a_job_begun_anew_in_one_process_packs_the_objects_that_are_there_now(folder):
+    packed(folder, samples=7)
+    names = sorted(folder.rglob("*.jpg"))
+    for path in names:
+        path.write_bytes(path.read_bytes()[::-1])
+    for place in ("job", "parts"):
+        shutil.rmtree(folder.parent / place)
+    packed(folder, samples=7)
+    assert bytes_of(contents(folder.parent / "parts")) == bytes_of(alone(folder, samples=7))
+
+
+def test_the_same_names_at_another_endpoint_are_another_job(folder):
+    with FaultServer.start() as one, FaultServer.start() as two:
+        for server in (one, two):
+            server.make("bucket")
+            for number in range(4):
+                server.put("bucket", f"data/{number}.jpg", b"%d" % number)
+        places = "s3://bucket/data/", "s3://bucket/packed/"
+        ps.pack(*places, samples=2, job=folder.parent / "job", store=one.store)
+        told = f"endpoint of s3://bucket/data/='{one.store.endpoint}'.*, not .*{two.store.endpoint}"
+        with pytest.raises(Unusable, match=told):
+            ps.pack(*places, samples=2, job=folder.parent / "job", store=two.store)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_processes_that_do_all_parts_at_once_make_one_pack(folder, overwrite):
+    top = folder.parent
+    if overwrite:
+        ps.pack(folder, top / "parts", samples=9)
+    program = (
+        "import sys, penstock as ps; sys.stdin.readline(); "
+        f"print(len(ps.pack({str(folder)!r}, {str(top / 'parts')!r}, samples=2, job={str(top / 'job')!r}, "
+        f"overwrite={overwrite})))"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    packers = [subprocess.Popen([sys.executable, "-c", program], **pipes) for _ in range(3)]
+    for each in packers:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    ends = [each.communicate(timeout=60) for each in packers]
+    assert [out.strip() for out, _ in ends] == ["40"] * 3, [error[-300:] for _, error in ends]
+    assert bytes_of(contents(top / "parts")) == bytes_of(alone(folder, samples=2))
+    catalog = ps.Catalog.open(top / "parts" / "index.catalog", root=f"{top}/parts/")
+    assert len([*ps.MapDataset(catalog)]) == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"offsets": [0]}, "as many sizes as offsets"),
+        ({"offsets": [-1]}, r"offsets\[0\]"),
+        ({"sizes": None}, "sizes"),
+        ({"size": "5"}, "size must be"),
+        ({"compared": 1}, "compared"),
+        ({"version": 2}, "version"),
+    ],
+)
+def test_damaged_data_of_a_part_names_its_url_and_field(folder, change, field):
+    packed(folder, samples=20)
+    [*_, path] = sorted((folder.parent / "job" / "data").glob("*/*"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    [finished] = (folder.parent / "job" / "finished").iterdir()
+    finished.unlink()
+    with pytest.raises(Damaged, match=f"cannot read the record of a shard: .*{field}") as caught:
+        packed(folder, samples=20)
+    assert caught.value.url == f"file://{path}"

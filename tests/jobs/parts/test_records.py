@@ -1,6 +1,7 @@
 """Records of a job: one plan, whoever writes it; parts that are done, failed, or neither; nothing else is deleted."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import penstock as ps
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records, Share, jobs_below
 from penstock.options import StoreOptions
+from penstock.schema import COUNT
 
 PLAN = JobPlan("copy_tree", {"source": "s3://a/", "dest": "s3://b/"}, (["m", 3, 30], ["z", 2, 5]), 5, 35, "2026-11-27")
 
@@ -46,13 +48,44 @@ OTHER = replace(PLAN, run="../../x").encoded()
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[]", b"{", b'{"penstock job": 2}', b'{"penstock job": 1, "parts": 3}', OTHER]
+    ("data", "cause"),
+    [
+        (b"", "not JSON"),
+        (b"{}", "penstock job is missing"),
+        (b"[]", "the document must be an object, got a list"),
+        (b"{", "not JSON"),
+        (b'{"penstock job": 2}', "penstock job must be 1, got 2"),
+        (PLAN.encoded().replace(b'"objects": 5', b'"objects": NaN'), "objects must be a whole number from 0, got NaN"),
+        (PLAN.encoded().replace(b'["m", 3, 30]', b"7"), "parts[0] must be a list, got 7"),
+        (OTHER, "run must be a text like"),
+    ],
 )
-def test_anything_else_in_the_place_of_a_plan_is_damaged(records, tmp_path, data):
+def test_anything_else_in_the_place_of_a_plan_is_damaged(records, tmp_path, data, cause):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_bytes(data)
-    with pytest.raises(Damaged, match="not the plan of a job"):
+    with pytest.raises(Damaged, match=re.escape(f"cannot read the plan of a job: {cause}")) as caught:
         records.plan()
+    assert caught.value.url == f"file://{tmp_path}/job/plan.json"
+
+
+@pytest.mark.parametrize("part", [["m", 3], ["m", 3, -1], [3, 3, 30], ["m", 3, 30, 1], ["m", True, 1], ["m", 1e3, 1]])
+def test_parts_that_the_operation_has_not_planned_are_damaged(records, part):
+    records.planned(lambda: replace(PLAN, parts=(["a", 1, 1], part)), PLAN)
+    with pytest.raises(Damaged, match=re.escape("cannot read the parts of a job: [1]")):
+        records.planned(lambda: PLAN, PLAN, [str, COUNT, COUNT])
+
+
+def test_the_same_job_at_another_endpoint_is_another(records):
+    there = replace(PLAN, places={"s3://a/": "http://staging:9000"})
+    records.planned(lambda: there, there)
+    with pytest.raises(Unusable, match=r"endpoint of s3://a/='http://staging:9000'.*not .*the stores themselves"):
+        records.planned(lambda: PLAN, PLAN)
+
+
+def test_arguments_that_the_operation_does_not_have_are_damaged():
+    assert PLAN.chosen({"source": str, "other?": int}, "s3://jobs/") == {"source": "s3://a/"}
+    with pytest.raises(Damaged, match="cannot read the arguments of a job: source must be a whole number, got a text"):
+        PLAN.chosen({"source": int}, "s3://jobs/")
 
 
 def test_a_part_that_failed_is_done_once_it_succeeds(records):
@@ -91,7 +124,8 @@ def test_a_part_that_another_process_does_while_the_failed_are_read_has_not_fail
 def test_kept_data_comes_back_in_order(records):
     for number in (2, 0, 1):
         records.keep(number, b"%d" % number)
-    assert [*records.kept(3)] == [b"0", b"1", b"2"]
+    url = f"{records.url}data/{PLAN.run}/00000"
+    assert [*records.kept(3)] == [(f"{url}{number}", b"%d" % number) for number in range(3)]
     assert not records.finished()
     records.finish()
     assert records.finished()
@@ -105,10 +139,17 @@ def test_a_single_record_is_read(records):
 
 def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
     records.write(PartRecord(0, {"copied": 3}))
-    for data in ("[]", "{}", '{"part": "x", "counts": {}}', '{"part": 0, "counts": {"copied": "3"}}', "{"):
-        (tmp_path / "job" / "done" / PLAN.run / "000000.json").write_text(data)
-        with pytest.raises(Damaged, match="not the record of a part"):
+    path = tmp_path / "job" / "done" / PLAN.run / "000000.json"
+    whole = json.loads(path.read_text())
+    odd = [{"part": 1}, {"counts": {"copied": "3"}}, {"seconds": float("nan")}, {"notes": {"digest": "xyz"}}]
+    odd += [{"failures": ["gone"]}, {"began": 5}, {"host": None}, {"began": "2026-13-01T00:00:00+00:00"}]
+    for data in ("[]", "{}", "{", *(json.dumps(whole | each) for each in odd)):
+        path.write_text(data)
+        with pytest.raises(Damaged, match="cannot read the record of a part") as caught:
             [*records.read()]
+        assert caught.value.url == f"file://{path}"
+        with pytest.raises(Damaged):
+            records.record(0)
 
 
 def test_only_the_records_are_deleted(records, tmp_path):
@@ -140,7 +181,7 @@ def test_records_of_a_job_that_runs_on_after_it_was_deleted_are_not_those_of_the
         left()
         assert (following.numbers(), following.numbers(failed=True), following.finished()) == (set(), set(), False)
     following.keep(0, b"new")
-    assert [*following.kept(1)] == [b"new"]
+    assert [data for _, data in following.kept(1)] == [b"new"]
     assert following.remove() == 6
     with pytest.raises(NotFound, match="no job has its plan here"):
         following.remove()
@@ -175,5 +216,6 @@ def test_a_plan_tells_no_secret(tmp_path):
     text = (tmp_path / "job" / "plan.json").read_text()
     assert options.secret_key not in text
     assert set(json.loads(text)) == {
-        *("penstock job", "version", "operation", "arguments", "parts", "objects", "size_bytes", "created", "run")
+        *("penstock job", "version", "operation", "arguments", "places", "parts", "objects", "size_bytes", "created"),
+        "run",
     }

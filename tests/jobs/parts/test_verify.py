@@ -199,3 +199,21 @@ def test_memory_does_not_grow_with_the_number_of_keys(tmp_path, count):
         assert int(objects) == number
         memory.append(int(mib))
     assert memory[1] - memory[0] < 50, memory
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["at once", "in parts"])
+def test_a_catalog_that_was_saved_anew_is_compared_as_it_is_now(trees, tmp_path, way):
+    one, catalog = trees[0], tmp_path / "one.catalog"
+    ps.Catalog.scan(f"{one}/").save(catalog)
+    how = ways(tmp_path)[way]
+    assert ps.verify(one, against=catalog, **how).objects == COUNT
+    (one / "0" / "new.bin").write_bytes(b"new")
+    ps.Catalog.scan(f"{one}/").save(catalog)
+    if how:
+        with pytest.raises(Unusable, match="the job there is another"):
+            ps.verify(one, against=catalog, **how)
+        how = {"job": f"{tmp_path}/job2", "part_objects": 7}
+    assert ps.verify(one, against=catalog, **how).objects == COUNT + 1
+    (one / "0" / "new.bin").unlink()
+    with pytest.raises(NotFound):
+        ps.verify(one, against=catalog)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.table import Table, Vector
 
 
-__all__ = ["Saved", "digest_of", "is_catalog", "load", "save"]
+__all__ = ["Saved", "digest_of", "is_catalog", "load", "save", "version_of", "version_of_saved"]
 
 # Like the magic of PNG: not text, and damaged visibly by a transfer that converts it as text.
 _MAGIC = b"\x89penstock.cat\r\n\x1a"
@@ -68,12 +68,38 @@ class Readable(Protocol):
         """Fill the buffer; return the number of bytes read."""
 
 
+def version_of(file: Readable, url: str) -> str:
+    """Return the digest of all that a saved catalog holds: one short read.
+
+    Raises:
+        ManifestError: The file is not a catalog.
+
+    """
+    head = file.read(_START.size)
+    if len(head) < _START.size or not is_catalog(head):
+        raise ManifestError("not a catalog: Catalog.save writes one", url=url)
+    found: bytes = _START.unpack(head)[2]
+    return found.hex()
+
+
+def version_of_saved(saved: Saved) -> str:
+    """Return what ``version_of`` reads of a catalog that was saved; nothing is written."""
+    return hashlib.sha256(_encoded(saved)[0]).hexdigest()
+
+
 def save(file: BufferedIOBase, saved: Saved) -> None:
     """Write a catalog to a file, which the caller closes.
 
     The format: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON padded with spaces, which
     describes every vector (``table.Vector``); the vectors, each beginning at a multiple of 64 bytes.
     """
+    text, pieces = _encoded(saved)
+    file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
+    file.writelines(pieces)
+
+
+def _encoded(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
+    """Return the header of a catalog, which has a digest of the rest, and the pieces of the rest."""
     table = saved.table
     vectors, values = vectors_of(table)
     count, group = len(vectors), {}
@@ -103,9 +129,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
         raise Unusable(
             f"the header of a catalog may have {_HEADER_BYTES} bytes, got {len(text)}: it contains too many names"
         )
-    file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
-    for piece in pieces:
-        file.write(piece)
+    return text, pieces
 
 
 def _described(group: Group, vectors: list[Vector], values: list[Numbers]) -> dict[str, Any]:

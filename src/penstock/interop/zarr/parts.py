@@ -21,6 +21,7 @@ from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
 from penstock.jobs.parts.sync import cut
 from penstock.options import StoreOptions
+from penstock.schema import COUNT
 from penstock.stores.urls import parse
 from penstock.values import check_keywords
 
@@ -35,6 +36,7 @@ __all__ = ["copy", "resume"]
 
 _PART_REGIONS, _PART_BYTES = 1_000, 4 << 30
 _KEPT = ("chunks", "shards", "codec", "zarr_format", "memory_bytes")
+_FORM = {"source": str, "dest": str, **{f"{name}?": object for name in _KEPT}}
 _INSTEAD = {
     "dry_run": "leave out job=",
     "resume": "the same call continues a job",
@@ -128,15 +130,17 @@ def copy(  # noqa: PLR0913  see design/0103
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:  # noqa: ANN401  those of copy
     """Continue a job of this operation with the arguments that its plan has; see ``copy`` for ``options``."""
-    return copy(**plan.arguments, job=records.url, **options)
+    return copy(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
 
 def _in_parts(operation: _ZarrCopy, job: str | os.PathLike[str], how: How) -> Copied:
     check_apart(Records(job, operation.store), operation.store, f"{operation.source}/", f"{operation.dest}/")
     _run.cache_clear()
     work = Job(operation, job, how)
+    # Also of a copy that is finished.
+    run = _run(operation, work.plan.parts[0][0]) if work.plan.parts else operation.run()
     sums = work.work()
-    planned = operation.run().result
+    planned = run.result
     return Copied(
         planned.arrays, planned.regions, size_bytes=sums.counts["copied_bytes"], complete=work.records.finished()
     )
@@ -149,11 +153,17 @@ class _ZarrCopy(Operation):
     name: ClassVar[str] = "zarr_copy"
     verb: ClassVar[str] = "copying"
     counts: ClassVar[tuple[str, ...]] = ("regions", "copied_bytes", "failed")
+    part: ClassVar[object] = [str, COUNT, COUNT, COUNT, COUNT]
 
     source: str
     dest: str
     how: str
     store: StoreOptions | str
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The two places."""
+        return self.source, self.dest
 
     @property
     def arguments(self) -> dict[str, Any]:

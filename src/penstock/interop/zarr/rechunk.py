@@ -39,6 +39,7 @@ from penstock.interop.zarr.store import Store
 from penstock.jobs.pool import run_jobs
 from penstock.jobs.steps import blocking
 from penstock.progress import bar
+from penstock.schema import COUNT, read_json
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import Span, as_folder, switch, whole
@@ -328,7 +329,7 @@ class Run:
 
     def _begin(self) -> set[int]:
         if self._pinned is not None:
-            return self._journal.done()
+            return self._journal.done(self.result.regions)
         if self.options.overwrite:
             check_deletable(parse(self._dest.url).at(self._base))
             self._journal.clear()
@@ -427,6 +428,7 @@ def _named(region: Region) -> str:
 # No zarr array or group has chunks under this name.
 _FOLDER = ".zarr-copy/"
 _VERSION = 1
+_PLAN = {"version": int, "digest": str, "versions": str, "boxes": {str: [COUNT]}}
 
 
 class Journal:
@@ -451,9 +453,7 @@ class Journal:
 
     def plan(self) -> dict[str, Any] | None:
         """Return the plan of an unfinished copy, or None: one request; raise ``Damaged`` if it cannot be read."""
-        plan = self._read(f"{self._folder}plan.json")
-        if plan is not None and not (isinstance(plan, dict) and isinstance(plan.get("boxes"), dict)):
-            raise Damaged("the plan of an unfinished copy cannot be read: begin anew with --overwrite", url=self.url)
+        plan: dict[str, Any] | None = self._read(f"{self._folder}plan.json", _PLAN)
         return plan
 
     def begin(self, digest: str, versions: str, boxes: dict[str, tuple[int, ...]]) -> None:
@@ -471,12 +471,12 @@ class Journal:
             message = "the source was written since the unfinished copy there was begun: begin anew with --overwrite"
             raise StateMismatch(message, url=self.url)
 
-    def done(self) -> set[int]:
-        """Return the numbers of the regions that are written and verified: one request per earlier run."""
+    def done(self, regions: int) -> set[int]:
+        """Return the numbers, of so many, of the regions that are written and verified: one request for each run."""
         found: set[int] = set()
         for key in self._keys():
-            for start, stop in self._read(key) or ():
-                found.update(range(start, stop))
+            for start, stop in self._read(key, [[COUNT, COUNT]]) or ():
+                found.update(range(start, min(stop, regions)))
         return found
 
     def add(self, numbers: Iterable[int]) -> None:
@@ -527,13 +527,9 @@ class Journal:
         for page in self._source.pages(self._folder):
             yield from (each.key for each in page.entries if "/done-" in each.key)
 
-    def _read(self, key: str) -> Any:  # noqa: ANN401  JSON
-        data = self._read_bytes(key)
-        try:
-            return None if data is None else json.loads(data)
-        except ValueError as error:
-            message = "the journal of an unfinished copy is damaged: begin anew with --overwrite"
-            raise Damaged(message, url=self._source.url(key)) from error
+    def _read(self, key: str, form: object) -> Any:  # noqa: ANN401  JSON
+        data, what = self._read_bytes(key), "the journal of an unfinished copy (begin anew with --overwrite)"
+        return None if data is None else read_json(data, form, what, self._source.url(key))
 
     def _read_bytes(self, key: str) -> bytes | None:
         try:

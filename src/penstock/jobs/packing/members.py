@@ -118,6 +118,17 @@ class Members(ABC):
     fields: tuple[str, ...] | None = None
     images: int = 0
 
+    def values_digest(self) -> str:
+        """Return a digest of the labels and columns of the samples, which their catalog will have."""
+        given, whole = self.catalog, hashlib.sha256()
+        labels = [] if given.bare else [given.label(row) for row in self.rows.tolist()]
+        whole.update(json.dumps([given.classes, labels], default=str).encode())
+        for name, column in given.columns.items():
+            values = np.asarray(column)[self.rows]
+            data = values.tobytes() if values.dtype != object else json.dumps(values.tolist(), default=str).encode()
+            whole.update(json.dumps([name, values.dtype.str, values.shape, len(data)]).encode() + data)
+        return whole.hexdigest()
+
     def sample_bytes(self) -> NDArray[np.int64]:
         """Return the bytes of each sample: int64, shape (samples,); zeros if they are not known."""
         return np.zeros(len(self.rows), np.int64)

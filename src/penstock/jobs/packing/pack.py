@@ -15,8 +15,9 @@ import hashlib
 import json
 import re
 import zlib
-from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import closing, suppress
+from copy import copy
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -33,13 +34,14 @@ from penstock.data.shards.mds_encode import MDS_BYTES, columns_from, index_json
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Multipart, Put
 from penstock.engine.listing.select import globs
-from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, NotFound, Unusable
+from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, NotFound, PreconditionFailed, Unusable
 from penstock.jobs.guard import clear_unfinished
 from penstock.jobs.packing.mds import MdsMembers, MdsWriting
 from penstock.jobs.packing.members import Coming, ObjectMembers, members_of
 from penstock.jobs.packing.rows import RowWriting
 from penstock.jobs.selection import local
 from penstock.progress import bar
+from penstock.schema import COUNT, read_json
 from penstock.source import open_source
 from penstock.values import Span, as_folder, switch, whole
 
@@ -61,10 +63,19 @@ _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
 _TOGETHER_BYTES = 64 << 20  # of a member that is kept until its sum is known; a longer one is read twice
 _DIGITS = 6
+_LOOKS = 5  # at a shard that several processes write
 # Those that Ray writes (``ray.sink``) have the number of a task, and one within it.
 _OURS = re.compile(rf"shard-(\d{{{_DIGITS}}}(?:-\d{{3,}})?)\.(?:tar|zip|parquet|mds)(\.partial)?")
 _CATALOG, _MANIFEST, _PARTIAL = "index.catalog", "pack.json", ".partial"
 _VERSION = 1
+_MANIFEST_FORM = {
+    "penstock pack": _VERSION,
+    "plan": str,
+    "format": {"name": str},
+    "shards": [{"name": str, "bytes": COUNT}],
+}
+_SHARD_FORM = {"plan": str, "first": COUNT, "size": COUNT, "sha256": str, "offsets": [COUNT], "sizes": [COUNT]}
+_SHARD_FORM |= {"etag": str, "compared": bool, "version": _VERSION}
 _CONTENT = {
     "tar": "application/x-tar",
     "zip": "application/zip",
@@ -98,7 +109,7 @@ class PackOptions:
         include: Globs over the key below a URL, of which one must match.
         exclude: Globs of which none may match.
         columns: For MDS: encodings of the columns by name; default: by the values of the first sample.
-        overwrite: Replace other shards and catalogs at the destination.
+        overwrite: Write all shards anew, whatever is at the destination; with a job, those without a record.
         verify: Read each shard back and compare it.
 
     """
@@ -218,6 +229,19 @@ class ShardRecord:
     compared: bool = False
     version: int = _VERSION
 
+    @classmethod
+    def decoded(cls, data: bytes, url: str) -> ShardRecord:
+        """Return the record that an object holds.
+
+        Raises:
+            Damaged: It is not one.
+
+        """
+        values = read_json(data, _SHARD_FORM, "the record of a shard", url)
+        if len(values["offsets"]) != len(values["sizes"]):
+            raise Damaged("cannot read the record of a shard: it must have as many sizes as offsets", url=url)
+        return cls(**{each.name: values[each.name] for each in fields(cls)})
+
 
 class Destination:
     """The prefix of the shards, and the objects with our names that are there."""
@@ -250,19 +274,22 @@ class Destination:
         there = [name for name in self.last if name in self.found]
         if not there:
             return None
-        known = self._json(_MANIFEST) if _MANIFEST in self.found else {}
-        if known.get("plan") == plan and self._complete(known["shards"]):
+        if self.overwrite:
+            return None
+        known = self._manifest()
+        if known is not None and known["plan"] == plan and self._complete(known["shards"]):
             if len(there) < len(self.last):
                 return None
             self.delete([name for name in self.found if name.endswith(_PARTIAL)])
             return Catalog.open(self.url(_CATALOG), root=self.url(""), store=self.source.options)
-        if self.overwrite:
-            # What they say of the shards will not hold any more.
-            if (known.get("format") or {}).get("name") == "mds":
-                self.found.setdefault(INDEX, (0, ""))
-            self.delete([*there, INDEX])
-            return None
         raise self.refusal(there[0], "a pack of another source, or with other arguments, is there")
+
+    def clear(self) -> None:
+        """Delete what ends a pack that is to be replaced: what it says of the shards will not hold any more."""
+        with suppress(Damaged):
+            if (known := self._manifest()) is not None and known["format"]["name"] == "mds":
+                self.found.setdefault(INDEX, (0, ""))
+        self.delete([*self.last, INDEX])
 
     def _complete(self, shards: list[dict[str, Any]]) -> bool:
         return all(self.found.get(each["name"], (-1, ""))[0] == each["bytes"] for each in shards)
@@ -275,10 +302,9 @@ class Destination:
         """Return the record of a shard of this plan that begins with sample ``first``."""
         if name + _PARTIAL not in self.found:
             return None
-        known = self._json(name + _PARTIAL)
-        if (known.get("version"), known.get("plan"), known.get("first")) != (_VERSION, plan, first):
-            return None
-        return ShardRecord(**known)
+        key = self.base + name + _PARTIAL
+        known = ShardRecord.decoded(self.source.read(Span(key)), self.source.url(key))
+        return known if (known.plan, known.first) == (plan, first) else None
 
     def keep(self, name: str, record: ShardRecord) -> None:
         """Write the record of a shard."""
@@ -290,12 +316,12 @@ class Destination:
         names = [name for name in names if self.found.pop(name, None) is not None]
         self.source.delete([self.base + name for name in names])
 
-    def _json(self, name: str) -> dict[str, Any]:
-        try:
-            found = json.loads(self.source.read(Span(self.base + name)))
-        except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+    def _manifest(self) -> dict[str, Any] | None:
+        if _MANIFEST not in self.found:
+            return None
+        data = self.source.read(Span(self.base + _MANIFEST))
+        found: dict[str, Any] = read_json(data, _MANIFEST_FORM, "the manifest of a pack", self.url(_MANIFEST))
+        return found
 
 
 class Packing:
@@ -309,7 +335,7 @@ class Packing:
 
     def __init__(self, members: Members, form: ShardFormat, options: PackOptions, there: Destination) -> None:
         self.members, self._form, self._options, self._there = members, form, options, there
-        about = [_VERSION, form.described(), options.samples, options.bytes, members.digest]
+        about = [_VERSION, form.described(), options.samples, options.bytes, members.digest, members.values_digest()]
         self._columns: tuple[Column, ...] = form.columns if isinstance(form, MdsFormat) else ()
         if form.name not in ENCODERS:
             about.append(options.key)
@@ -323,6 +349,8 @@ class Packing:
         if (finished := there.finished(self.plan)) is not None:
             return finished
         self._check_others()
+        if there.overwrite:
+            there.clear()
         records: list[tuple[str, ShardRecord]] = []
         at = 0
         with closing(self._coming):
@@ -330,7 +358,8 @@ class Packing:
                 if len(records) == 10**_DIGITS:
                     raise Unusable(f"more than {10**_DIGITS} shards: pass a larger samples= or bytes=")
                 name = self.name(len(records))
-                record = self._known(name, at) or self._written(name, at)
+                # What is there may be of a transform that was changed since.
+                record = (None if there.overwrite else self._known(name, at)) or self._written(name, at)
                 records.append((name, record))
                 at += len(record.offsets)
         return self.finish(records)
@@ -360,16 +389,45 @@ class Packing:
         return starts
 
     def at(self, only: Sequence[str] | None = None) -> Packing:
-        """Return this pack with what is at the destination now, or what is there of ``only`` some names."""
-        there = self._there
-        now = Destination(there.source, there.base, overwrite=there.overwrite, mds=bool(self._columns), only=only)
-        return Packing(self.members, self._form, self._options, now)
+        """Return this pack with what is at the destination now, or of it ``only`` some names."""
+        there, now = self._there, copy(self)
+        now._there = Destination(  # noqa: SLF001  its own class
+            there.source, there.base, overwrite=there.overwrite, mds=bool(self._columns), only=only
+        )
+        now._coming = Coming(self.members)  # noqa: SLF001
+        return now
 
-    def shard(self, number: int, first: int, count: Callable[[int, int], None]) -> ShardRecord:
-        """Write one shard, if it is not there already; return its record."""
-        self._count, name = count, self.name(number)
-        with closing(self._coming):
-            return self._known(name, first) or self._written(name, first)
+    def shared_shard(self, number: int, first: int, count: Callable[[int, int], None]) -> ShardRecord:
+        """Write one shard, if it is not there already; return its record. Other processes may do the same."""
+        name = self.name(number)
+        for _ in range(_LOOKS):
+            # It is the other's shard, which is looked at anew.
+            with suppress(AlreadyExists, Changed, PreconditionFailed):
+                return self._here(name, first, count)
+        return self._here(name, first, count)
+
+    def _here(self, name: str, first: int, count: Callable[[int, int], None]) -> ShardRecord:
+        packing = self.at([name, name + _PARTIAL])
+        packing._count = count  # noqa: SLF001  its own class
+        with closing(packing._coming):  # noqa: SLF001
+            return packing._known(name, first) or packing._written(name, first)  # noqa: SLF001
+
+    def now(self, name: str, record: ShardRecord) -> ShardRecord:
+        """Return a record with the version of the shard that is there; another process may have written it since.
+
+        Raises:
+            NotFound: A shard of this size is not there any more.
+            ChecksumMismatch: Its bytes are others.
+
+        """
+        there = self._there
+        size, etag = there.found.get(name, (-1, ""))
+        if size != record.size:
+            raise NotFound("a shard that was written is not there any more", url=there.url(name))
+        if etag == record.etag:
+            return record
+        self.compare(name, record, etag)
+        return replace(record, etag=etag)
 
     def check(self) -> bool:
         """Return whether this pack is finished; refuse what is there of other packs."""
@@ -443,9 +501,10 @@ class Packing:
     def _written(self, name: str, first: int) -> ShardRecord:
         there, shard = self._there, self._shard()
         # Only what was listed may be replaced.
-        new = name not in there.found and not there.overwrite
+        _, etag = there.found.get(name, (-1, ""))
+        new = name not in there.found
         kind = _CONTENT[self._form.name]
-        with there.source.open_write(there.base + name, create_only=new, content_type=kind) as writer:
+        with there.source.open_write(there.base + name, create_only=new, replaces=etag, content_type=kind) as writer:
             shard.fill(writer, self._coming, first)
             record = ShardRecord(self.plan, first, shard.size, shard.sha256, shard.offsets, shard.sizes)
             there.keep(name, record)
@@ -468,7 +527,7 @@ class Packing:
             return record
         if self._options.verify:
             self.compare(name, record, etag)
-        record = ShardRecord(**asdict(record) | {"etag": etag, "compared": self._options.verify})
+        record = replace(record, etag=etag, compared=self._options.verify)
         self._there.keep(name, record)
         return record
 

@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast, overload
 import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.discovery.journal import ShardJournal, Walked
+from penstock.data.catalog.discovery.journal import WALKED, ShardJournal, Walked
 from penstock.data.catalog.discovery.shards import KeptWalks, Shard, Shards, find_shards, index_shards, walked
 from penstock.data.catalog.discovery.stated import INDEX, named_files, read_stated
 from penstock.data.catalog.labels import check_rule
-from penstock.data.catalog.saved import load
+from penstock.data.catalog.saved import Saved, load
 from penstock.data.shards.registry import format_of
-from penstock.errors import Changed, Unusable, public_url
+from penstock.errors import Changed, Damaged, Unusable, public_url
 from penstock.jobs.index import IndexKeywords, check_target, index_here
 from penstock.jobs.parts.operation import Operation, Planned, nothing
-from penstock.jobs.parts.run import How, Job
+from penstock.jobs.parts.run import How, Job, read_result
 from penstock.options import StoreOptions
+from penstock.schema import COUNT, read_json
 from penstock.source import open_source
 from penstock.stores.urls import parse
 from penstock.values import check_keywords
@@ -46,6 +47,16 @@ __all__ = ["index", "resume"]
 _SHARDS = 32
 _ARGUMENTS = ("fields", "key", "missing", "skip")
 _KEPT = ("format", *_ARGUMENTS, "index", "labels")
+_FORM = {"url": str, "to": str, "format": str, **{f"{name}?": object for name in _KEPT[1:]}}
+_SHARED = {
+    "root": str,
+    "base": str,
+    "format": dict,
+    "side": str,
+    "stated": bool,
+    "shards": [[str, COUNT, str]],
+    "counts": ({str: COUNT}, None),
+}
 
 
 @overload
@@ -136,7 +147,7 @@ def index(  # noqa: PLR0913  see design/0095
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of index
     """Continue a job of this operation with the arguments that its plan has; see ``index`` for ``options``."""
-    arguments: dict[str, Any] = dict(plan.arguments)
+    arguments = plan.chosen(_FORM, records.url)
     url, to = arguments.pop("url"), arguments.pop("to")
     given = options.get("store")
     how = How(options.get("part"), options.get("on"))
@@ -148,8 +159,7 @@ def _in_parts(operation: _Index, job: str | os.PathLike[str], how: How) -> Catal
     work.work()
     if not work.records.finished():
         return None
-    with open_object(operation.to, "rb", store=operation.store_of_catalog) as file:
-        found = load(file)
+    found = read_result(operation.catalog)
     return Catalog(found.root, found.base, found.table)
 
 
@@ -190,11 +200,17 @@ class _Index(Operation):
     name: ClassVar[str] = "index"
     verb: ClassVar[str] = "indexing shards"
     counts: ClassVar[tuple[str, ...]] = ("shards", "shard_bytes", "samples", "failed")
+    part: ClassVar[object] = [_SHARED, COUNT, COUNT]
 
     url: str
     to: str
     how: str
     store: StoreOptions | str
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The shards, and the catalog."""
+        return self.url, self.to
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -205,6 +221,11 @@ class _Index(Operation):
     def store_of_catalog(self) -> StoreOptions | str | None:
         """Options of the store of the catalog."""
         return None if parse(self.to).local else self.store
+
+    def catalog(self) -> Saved:
+        """Read the catalog that was written."""
+        with open_object(self.to, "rb", store=self.store_of_catalog) as file:
+            return load(file)
 
     def planned(self) -> Planned:
         """List the shards."""
@@ -243,8 +264,8 @@ class _Index(Operation):
     def finish(self, plan: JobPlan, records: Records) -> None:
         """Join what the parts have found, and save the catalog."""
         shards, known = self._shards([piece for piece, *_ in plan.parts]), _Known()
-        for data in records.kept(len(plan.parts)):
-            for key, found in json.loads(zlib.decompress(data)).items():
+        for url, data in records.kept(len(plan.parts)):
+            for key, found in _walks(data, url).items():
                 size, etag, offsets, sizes, *rest = found
                 # Arrays take a quarter of the memory of lists.
                 arrays: Any = (np.array(each, np.int64) for each in (offsets, sizes))
@@ -263,6 +284,16 @@ class _Index(Operation):
             counts = {name: count for piece in pieces for name, count in piece["counts"].items()}
         stated = _stated(source, first["base"], found) if first["stated"] else None
         return Shards(source, first["base"], found, format_of(first["format"]), first["side"], counts, stated)
+
+
+def _walks(data: bytes, url: str) -> dict[str, list[Any]]:
+    """Return what a part has kept, by the key of the shard."""
+    try:
+        text = zlib.decompress(data)
+    except zlib.error as error:
+        raise Damaged(f"cannot read the walks of a part: not compressed by zlib ({error})", url=url) from None
+    found: dict[str, list[Any]] = read_json(text, {str: WALKED}, "the walks of a part", url)
+    return found
 
 
 def _counts_of(shards: Shards, group: list[Shard]) -> dict[str, int] | None:

@@ -97,6 +97,8 @@ class Operation(ABC):
         name: Name of the operation in records.
         verb: Title of the progress bar.
         counts: Names of its counts, in the order in which reports have them.
+        part: Schema of a part in the plan.
+        compares: Whether failures of objects are its result, whatever another process has found before.
         store: Options of its stores, or the name of a profile.
 
     """
@@ -104,7 +106,14 @@ class Operation(ABC):
     name: ClassVar[str]
     verb: ClassVar[str]
     counts: ClassVar[tuple[str, ...]]
+    part: ClassVar[object] = list
+    compares: ClassVar[bool] = False
     store: StoreOptions | str
+
+    @property
+    @abstractmethod
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of what is read and written: the same ones at another endpoint are another job."""
 
     @property
     @abstractmethod
@@ -160,15 +169,19 @@ def done(operation: Operation, part: Part, means: Means) -> Ended:
 def _done(operation: Operation, part: Part, means: Means) -> Ended:
     record = PartRecord(part.number, began=datetime.now(UTC).isoformat(timespec="seconds"))
     began_s, cpu_s = monotonic(), _cpu_s()
+    may_be_done = not operation.compares
     try:
         error = operation.work(part, record, means)
     except NoSpace:
         raise
     except PenstockError as failure:
         # Another part may succeed, and this one another time.
-        error = failure
+        error, may_be_done = failure, True
         record.counts["failed"] = max(1, record.failed)
         fail(record, failure)
+    if error is not None and may_be_done and (known := means.records.record(part.number)) is not None:
+        # Another process has done the part meanwhile, and got in the way of this one.
+        return Ended(known, None)
     record.seconds, record.cpu_seconds = round(monotonic() - began_s, 3), round(_cpu_s() - cpu_s, 3)
     means.records.write(record, again=part.again)
     return Ended(record, error)

@@ -7,6 +7,7 @@ the records, so that every part has the same samples. The last step writes the m
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.listing.select import globs
-from penstock.errors import Changed, Unusable, kind_of, public_url
+from penstock.errors import Changed, Conflict, Damaged, Unusable, kind_of, public_url
 from penstock.jobs.packing.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.run import How, Job, check_apart, read_result
 from penstock.options import StoreOptions
+from penstock.schema import COUNT
 from penstock.source import open_source
 from penstock.values import as_folder, check_keywords
 
@@ -33,6 +35,23 @@ if TYPE_CHECKING:
     from penstock.jobs.parts.records import JobPlan, PartRecord
 
 __all__ = ["pack", "resume"]
+
+_VERSION = re.compile("[0-9a-f]{64}")
+_TEXTS = [str]
+_FORM = {
+    "source": str,
+    "url": str,
+    "format": str,
+    "catalog": (_VERSION, ""),
+    "samples": (COUNT, None),
+    "bytes": (COUNT, None),
+    "key": str,
+    "include": _TEXTS,
+    "exclude": _TEXTS,
+    "columns": ({str: str}, None),
+    "overwrite": bool,
+    "verify": bool,
+}
 
 
 @overload
@@ -80,8 +99,9 @@ def pack(  # noqa: PLR0913  see design/0095
     the prefix; fields of samples that are neither bytes nor text are written as JSON.
 
     Each shard appears in one step, is read back and compared; the catalog comes last. Repeat an interrupted call to
-    continue it: shards that it has finished are not written again. The code of a dataset's transform is not compared:
-    pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes and SHA-256.
+    continue it: shards that it has finished are not written again, unless ``overwrite`` is set. The code of a dataset's
+    transform is not compared: pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes
+    and SHA-256.
 
     MDS, mosaicml-streaming's format, has columns in place of names, which are not kept, and ``index.json`` beside the
     shards, which its readers need. Every sample has the same fields. Bytes become ``bytes`` (``jpg``: ``jpeg``,
@@ -145,15 +165,15 @@ def pack(  # noqa: PLR0913  see design/0095
     if catalog is not None and any(chosen.values()):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
     text = json.dumps(asdict(options) | chosen, default=_refused)
-    operation = _Pack(here, dest, format, text, "" if catalog is None else catalog.digest, given, records.url)
+    operation = _Pack(here, dest, format, text, "" if catalog is None else catalog.version, given, records.url)
     if catalog is not None and records.plan() is None:
-        catalog.save(operation.place(catalog.digest), store=given)
+        _keep(catalog, operation.place(operation.catalog), given)
     return _in_parts(operation, How(part, on, progress))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of pack
     """Continue a job of this operation with the arguments that its plan has; see ``pack`` for ``options``."""
-    named = plan.arguments
+    named = plan.chosen(_FORM, records.url)
     text = json.dumps({each.name: named[each.name] for each in fields(PackOptions)})
     store = options.get("store") or StoreOptions()
     operation = _Pack(named["source"], named["url"], named["format"], text, named["catalog"], store, records.url)
@@ -172,12 +192,24 @@ def _source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None
     return found.url(as_folder(key)), None
 
 
+def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
+    """Save a catalog under a name that says its version; other processes may do the same."""
+    source, key = open_source(url, store)
+    if source.stat_existing([key])[0] is None:
+        try:
+            catalog.save(url, store=store)
+        except (Conflict, Damaged):
+            if source.stat_existing([key])[0] is None:
+                raise
+
+
 def _in_parts(operation: _Pack, how: How) -> Catalog | None:
     work = Job(operation, operation.job, how)
     work.work()
     if not work.records.finished():
         return None
-    return Catalog.open(f"{operation.url}index.catalog", root=operation.url, store=operation.store)
+    catalog = f"{operation.url}index.catalog"
+    return read_result(lambda: Catalog.open(catalog, root=operation.url, store=operation.store))
 
 
 def _refused(value: object) -> None:
@@ -191,6 +223,7 @@ class _Pack(Operation):
     name: ClassVar[str] = "pack"
     verb: ClassVar[str] = "packing"
     counts: ClassVar[tuple[str, ...]] = ("samples", "shards", "shard_bytes", "failed")
+    part: ClassVar[object] = [COUNT, COUNT, _VERSION, COUNT, COUNT]
 
     source: str
     url: str
@@ -201,36 +234,39 @@ class _Pack(Operation):
     job: str
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """What is packed, and where to."""
+        return self.source, self.url
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """What is packed, where, and how."""
         places = {"source": public_url(self.source), "url": public_url(self.url)}
         return {**places, "format": self.form, "catalog": self.catalog, **json.loads(self.how)}
 
-    def place(self, digest: str) -> str:
+    def place(self, version: str) -> str:
         """Return the URL of the catalog of what is packed."""
-        return Records(self.job, self.store).place(f"{digest}.catalog")
+        return Records(self.job, self.store).place(f"{version}.catalog")
 
     def planned(self) -> Planned:
         """List what is packed, keep the list, and compute where shards begin."""
-        how, digest = json.loads(self.how), self.catalog
-        if not digest:
+        how, version = json.loads(self.how), self.catalog
+        if not version:
             found = Catalog.scan(self.source, include=how["include"], exclude=how["exclude"], store=self.store)
-            digest = found.digest
-            found.save(self.place(digest), store=self.store)
-        packing = _packing(self, digest)
+            version = found.version
+            _keep(found, self.place(version), self.store)
+        packing = _packing(self, version)
         if packing.check():
             raise Unusable("this pack is finished, and needs no job: ps.Catalog.open opens its catalog", url=self.url)
         starts = [*packing.starts(), len(packing.members.rows)]
         sizes = packing.members.sample_bytes()
-        parts = [(first, stop, digest, stop - first, int(sizes[first:stop].sum())) for first, stop in pairwise(starts)]
+        parts = [(first, stop, version, stop - first, int(sizes[first:stop].sum())) for first, stop in pairwise(starts)]
         return Planned(parts, len(packing.members.rows), int(sizes.sum()))
 
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
         """Write a shard."""
-        first, stop, digest = part.piece[:3]
-        packing = _packing(self, digest)
-        name = packing.name(part.number)
-        made = packing.at([name, f"{name}.partial"]).shard(part.number, first, means.count)
+        first, stop, version = part.piece[:3]
+        made = _packing(self, version).shared_shard(part.number, first, means.count)
         if len(made.offsets) != stop - first:
             raise Changed("other samples than planned are in a shard: delete the records, and begin anew", url=self.url)
         means.records.keep(part.number, json.dumps(asdict(made)).encode())
@@ -240,15 +276,16 @@ class _Pack(Operation):
     def finish(self, plan: JobPlan, records: Records) -> None:
         """Write the manifest and the catalog; end uploads that killed processes have begun."""
         packing = _packing(self, plan.parts[0][2]).at()
-        found = (ShardRecord(**json.loads(each)) for each in records.kept(len(plan.parts)))
-        packing.finish([(packing.name(number), each) for number, each in enumerate(found)])
+        found = (ShardRecord.decoded(data, url) for url, data in records.kept(len(plan.parts)))
+        named = ((packing.name(number), each) for number, each in enumerate(found))
+        packing.finish([(name, packing.now(name, each)) for name, each in named])
         packing.clear()
 
 
 @lru_cache(maxsize=1)
-def _packing(operation: _Pack, digest: str) -> Packing:
+def _packing(operation: _Pack, version: str) -> Packing:
     # Names of objects begin below the source, as in a catalog that was made of it.
-    catalog = Catalog.open(operation.place(digest), root=operation.source, store=operation.store)
+    catalog = Catalog.open(operation.place(version), root=operation.source, store=operation.store)
     how = json.loads(operation.how)
     options = replace(PackOptions(**how), include=(), exclude=())
     return packing_of(catalog, operation.url, operation.form, options, operation.store)

@@ -17,13 +17,15 @@ import platform
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.engine.contracts.driver import Delete, Put
-from penstock.errors import AlreadyExists, Damaged, NotFound, Unusable
+from penstock.errors import Damaged, NotFound, PenstockError, Unusable
+from penstock.schema import COUNT, check_json, read_json
 from penstock.source import open_source
 from penstock.values import Span, as_folder
 from penstock.version import VERSION
@@ -44,7 +46,28 @@ _RUN = "[0-9a-f]{8}"
 # What is deleted with a job, of any of its runs; its data are below a folder of their own.
 _RECORD = re.compile(rf"(?:{_DONE}|{_FAILED}){_RUN}/[0-9]+\.json|{_FINISHED}{_RUN}\.json|{_DATA}.+", re.DOTALL)
 _MOST_BYTES = 64 << 20  # of a plan; 100,000 parts take some 10 MB
-_PAIR = 2
+_PLAN_FORM = {
+    "penstock job": _FORMAT,
+    "operation": str,
+    "arguments": dict,
+    "places": {str: str},
+    "parts": [list],
+    "objects": COUNT,
+    "size_bytes": COUNT,
+    "created": str,
+    "run": re.compile(_RUN),
+}
+_RECORD_FORM = {
+    "part": COUNT,
+    "counts": {str: COUNT},
+    "failures": [{"url": str, "error": str}],
+    "notes": {"digest?": re.compile("[0-9a-f]{1,64}")},
+    "began": str,
+    "seconds": float,
+    "cpu_seconds": float,
+    "host": str,
+    "process": COUNT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +77,7 @@ class JobPlan:
     Attributes:
         operation: Name of the operation: "sync".
         arguments: Its arguments, without options of stores.
+        places: By URL, what it leaves open of its place: the endpoint.
         parts: The parts, each as its operation describes it.
         objects: Number of objects of all parts.
         size_bytes: Their bytes.
@@ -68,12 +92,13 @@ class JobPlan:
     objects: int
     size_bytes: int
     created: str
+    places: Mapping[str, str] = field(default_factory=dict)
     run: str = field(default_factory=partial(secrets.token_hex, 4))
 
     @property
     def identity(self) -> str:
-        """Sixteen hexadecimal digits that identify operation and arguments."""
-        text = json.dumps([_FORMAT, self.operation, self.arguments], sort_keys=True)
+        """Sixteen hexadecimal digits that identify operation, arguments and places."""
+        text = json.dumps([_FORMAT, self.operation, self.arguments, self.places], sort_keys=True)
         return sha256(text.encode()).hexdigest()[:16]
 
     def encoded(self) -> bytes:
@@ -88,15 +113,20 @@ class JobPlan:
             Damaged: It is no plan, or one of a newer version of the format.
 
         """
-        with suppress(ValueError, TypeError, KeyError, RecursionError):
-            values = json.loads(data)
-            if values["penstock job"] == _FORMAT:
-                parts, arguments, run = values["parts"], values["arguments"], values["run"]
-                numbers = values["objects"], values["size_bytes"]
-                valid = isinstance(parts, list) and isinstance(arguments, dict) and re.fullmatch(_RUN, run)
-                if valid and all(type(each) is int for each in numbers):
-                    return cls(str(values["operation"]), arguments, tuple(parts), *numbers, str(values["created"]), run)
-        raise Damaged("this is not the plan of a job, or one of a newer version", url=url)
+        values = read_json(data, _PLAN_FORM, "the plan of a job", url)
+        given = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**given | {"parts": tuple(values["parts"])})
+
+    def chosen(self, form: Mapping[str, object], url: str) -> dict[str, Any]:
+        """Return the arguments that ``form``, a schema, has.
+
+        Raises:
+            Damaged: They do not match it.
+
+        """
+        check_json(self.arguments, form, "the arguments of a job", url)
+        names = (name.removesuffix("?") for name in form)
+        return {name: self.arguments[name] for name in names if name in self.arguments}
 
 
 @dataclass(slots=True)
@@ -200,24 +230,27 @@ class Records:
             return None
         if meta.size > _MOST_BYTES:
             raise Damaged(f"the plan of a job has at most {_MOST_BYTES} bytes", url=self._source.url(key))
-        found = JobPlan.decoded(self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self.url)
+        found = JobPlan.decoded(
+            self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self._source.url(key)
+        )
         self.run = found.run
         return found
 
-    def planned(self, made: Callable[[], JobPlan], like: JobPlan) -> JobPlan:
-        """Return the plan; make and publish it first if there is none.
+    def planned(self, made: Callable[[], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
+        """Return the plan, whose parts match the schema ``part``; make and publish it first if there is none.
 
         Raises:
+            Damaged: A part is not one of this operation.
             Unusable: There is the plan of another operation, or of other arguments than those of ``like``.
 
         """
-        found = self.plan()
+        found, made_here = self.plan(), ""
         if found is None:
             try:
                 found = made()
                 self._source.publish(self._base + _PLAN, found.encoded())
-                self.run = found.run
-            except AlreadyExists:
+                self.run = made_here = found.run
+            except PenstockError:
                 # Another process was faster, and may have begun to write: both do the same parts.
                 if (found := self.plan()) is None:
                     raise
@@ -225,11 +258,13 @@ class Records:
             # Of two jobs of one operation, what differs says enough.
             pairs = like.arguments.items() if found.operation == like.operation else ()
             alike = {name for name, value in pairs if found.arguments.get(name, ...) == value}
-            its, mine = (f"{each.operation} with {_shown(each.arguments, alike)}" for each in (found, like))
+            its, mine = (f"{each.operation} with {_shown(each, alike)}" for each in (found, like))
             raise Unusable(
                 f"the job there is another: {its}, not {mine}; choose another job=, or delete it (penstock jobs rm)",
                 url=self.url,
             )
+        if found.run != made_here:
+            check_json([*found.parts], [part], "the parts of a job", self._source.url(self._base + _PLAN))
         return found
 
     def numbers(self, *, failed: bool = False) -> set[int]:
@@ -269,11 +304,11 @@ class Records:
             Damaged: An object is no record.
 
         """
-        found = ((number, meta) for number, meta in self._listed(_FAILED if failed else _DONE))
-        metas = [meta for number, meta in found if chosen is None or chosen(number)]
+        found = self._listed(_FAILED if failed else _DONE)
+        metas = [(number, meta) for number, meta in found if chosen is None or chosen(number)]
         # Each in its own request, whose answer is kept until it was parsed: memory is that of some parts.
-        with self._source.lookahead(Span(meta.key, most=meta.size) for meta in metas) as bodies:
-            for meta in metas:
+        with self._source.lookahead(Span(meta.key, most=meta.size) for _, meta in metas) as bodies:
+            for number, meta in metas:
                 try:
                     body = bodies.advance().take()
                 except NotFound as error:
@@ -281,7 +316,7 @@ class Records:
                     if not failed or error.missing == "bucket":
                         raise
                     continue
-                yield _record(bytes(body), self._source.url(meta.key))
+                yield self._record(bytes(body), number, self._source.url(meta.key))
 
     def record(self, part: int) -> PartRecord | None:
         """Return the record of a part that is done; None if it is not: one request.
@@ -292,11 +327,21 @@ class Records:
         """
         key = self._name(_DONE, part)
         try:
-            return _record(bytes(self._source.read(Span(key))), self._source.url(key))
+            return self._record(bytes(self._source.read(Span(key))), part, self._source.url(key))
         except NotFound as error:
             if error.missing == "bucket":
                 raise
             return None
+
+    @staticmethod
+    def _record(data: bytes, part: int, url: str) -> PartRecord:
+        values = read_json(data, _RECORD_FORM, "the record of a part", url)
+        record = PartRecord(**{each.name: values[each.name] for each in fields(PartRecord)})
+        if record.part != part:
+            raise Damaged(f"cannot read the record of a part: part must be {part}, got {record.part}", url=url)
+        if record.began and not _is_time(record):
+            raise Damaged("cannot read the record of a part: began and seconds are not times", url=url)
+        return record
 
     def place(self, name: str) -> str:
         """Return the URL of data of the job, which are deleted with the records."""
@@ -306,11 +351,12 @@ class Records:
         """Keep what the last step needs of a part, before its record is written."""
         self._source.put(self._name(_DATA, part, ""), data)
 
-    def kept(self, parts: int) -> Iterator[bytes]:
-        """Yield what was kept of each of the parts, in order; read ahead."""
-        spans = (Span(self._name(_DATA, part, "")) for part in range(parts))
-        with self._source.lookahead(spans) as bodies:
-            yield from map(bytes, bodies)
+    def kept(self, parts: int) -> Iterator[tuple[str, bytes]]:
+        """Yield URL and content of what was kept of each of the parts, in order; read ahead."""
+        keys = [self._name(_DATA, part, "") for part in range(parts)]
+        with self._source.lookahead(map(Span, keys)) as bodies:
+            for key, body in zip(keys, bodies, strict=True):
+                yield self._source.url(key), bytes(body)
 
     def finished(self) -> bool:
         """Return whether the last step was done: one request."""
@@ -354,13 +400,14 @@ def jobs_below(url: str | os.PathLike[str], store: StoreOptions | str) -> Iterat
             yield Records(source.url(folder), store)
 
 
-def _record(data: bytes, url: str) -> PartRecord:
-    with suppress(ValueError, TypeError, RecursionError):
-        record = PartRecord(**json.loads(data))
-        if type(record.part) is int and all(type(each) is int for each in record.counts.values()):
-            return record
-    raise Damaged("this is not the record of a part", url=url)
+def _is_time(record: PartRecord) -> bool:
+    with suppress(ValueError, OverflowError):
+        end = datetime.fromisoformat(record.began) + timedelta(seconds=record.seconds)
+        return end.tzinfo is not None
+    return False
 
 
-def _shown(arguments: Mapping[str, Any], without: Collection[str]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name not in without)
+def _shown(plan: JobPlan, without: Collection[str]) -> str:
+    given = {name: value for name, value in plan.arguments.items() if name not in without}
+    given |= {f"endpoint of {url}": place for url, place in plan.places.items()} if not given else {}
+    return ", ".join(f"{name}={value!r}" for name, value in given.items()) or "the endpoints of the stores themselves"

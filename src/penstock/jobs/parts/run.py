@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from logging import getLogger
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.errors import Changed, Conflict, Damaged, NotFound, PenstockError, Unusable, public_url
 from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
 from penstock.jobs.carriers import carrier
@@ -19,6 +19,7 @@ from penstock.jobs.mirror import tree
 from penstock.jobs.parts.operation import Means, Part, ignore
 from penstock.jobs.parts.records import JobPlan, Records, Share
 from penstock.progress import bar
+from penstock.source import open_source
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.progress import Count
 
-__all__ = ["How", "Job", "Sums", "check_apart"]
+__all__ = ["How", "Job", "Sums", "check_apart", "read_result"]
+
+T = TypeVar("T")
 
 _LOG = getLogger("penstock")
 # Parts in a row that fail as a whole, before the others are not tried.
 _LOST = 20
+# At a result that other processes of the job write at the same time.
+_LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +115,14 @@ class Job:
         self._carrier = carrier(how.on, operation)
         self.records = Records(job, operation.store)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        like = JobPlan(operation.name, operation.arguments, (), 0, 0, now)
-        self.plan = self.records.planned(lambda: self._planned(like), like)
+        places = {public_url(each): open_source(each, operation.store)[0].place for each in operation.urls}
+        places = {url: place for url, place in places.items() if place}
+        like = JobPlan(operation.name, operation.arguments, (), 0, 0, now, places)
+        self.plan = self.records.planned(lambda: self._planned(like), like, operation.part)
 
     def _planned(self, like: JobPlan) -> JobPlan:
         parts, objects, size_bytes = self.operation.planned()
-        return JobPlan(like.operation, like.arguments, tuple(parts), objects, size_bytes, like.created)
+        return replace(like, parts=tuple(parts), objects=objects, size_bytes=size_bytes)
 
     def work(self) -> Sums:
         """Do the parts of the share that have no record, and finish once all parts are done; return their sums.
@@ -185,9 +192,18 @@ class Job:
         return found
 
     def _finish(self) -> None:
-        if len(self.records.numbers()) == len(self.plan.parts) and not self.records.finished():
-            self.operation.finish(self.plan, self.records)
+        if self.records.numbers() >= {*range(len(self.plan.parts))} and not self.records.finished():
+            self._finish_once()
             self.records.finish()
+
+    def _finish_once(self) -> None:
+        """Do the last step; other processes may do it at the same time, and then get in the way."""
+        for _ in range(_LOOKS):
+            with suppress(Conflict, Damaged, NotFound):
+                return self.operation.finish(self.plan, self.records)
+            if self.records.finished():
+                return None
+        return self.operation.finish(self.plan, self.records)
 
     @contextmanager
     def _interrupted(self) -> Generator[None]:
@@ -201,6 +217,14 @@ class Job:
                 self.records.url,
             )
             raise
+
+
+def read_result(read: Callable[[], T]) -> T:
+    """Return the result of a job, which another process may write at the same time, with the same bytes."""
+    for _ in range(_LOOKS):
+        with suppress(Changed):
+            return read()
+    return read()
 
 
 def _measured(record: PartRecord, objects: int) -> JobCounts:

@@ -16,10 +16,10 @@ from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.engine.listing.select import globs
-from penstock.errors import Unusable, public_url
+from penstock.errors import Damaged, Unusable, public_url
 from penstock.jobs.mirror import SyncKeywords, SyncOptions
 from penstock.jobs.outcome import Synced, ledger
-from penstock.jobs.overlap import Sieve
+from penstock.jobs.overlap import SIEVE_BYTES, Sieve
 from penstock.jobs.parts.operation import Operation, Planned, fail
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
@@ -27,6 +27,7 @@ from penstock.jobs.selection import local
 from penstock.jobs.sync import Run
 from penstock.options import StoreOptions
 from penstock.progress import bar
+from penstock.schema import COUNT
 from penstock.source import open_source
 from penstock.values import Span, check_keywords, whole
 
@@ -44,6 +45,8 @@ PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
 # Of a kept sieve: when its listing began.
 _HEAD = Struct("<d")
+_FORM = {"source": str, "dest": str, "include": [str], "exclude": [str]}
+_FORM |= dict.fromkeys(("delete", "checksum", "allow_empty", "whole_bucket"), bool)
 
 
 def sync(  # noqa: PLR0913  see design/0105
@@ -200,7 +203,7 @@ def copy_tree(  # noqa: PLR0913  see design/0091
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Synced:  # noqa: ANN401  those of sync
     """Continue a job of this operation with the arguments that its plan has; see ``sync`` for ``options``."""
-    return sync(**plan.arguments, job=records.url, **options)
+    return sync(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
 
 def _in_parts(
@@ -251,9 +254,11 @@ def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
 
 
 class OfRanges(Operation):
-    """An operation whose parts are ranges of keys."""
+    """An operation whose parts are ranges of keys: the last name of each, its objects and its bytes."""
 
     __slots__ = ()
+
+    part: ClassVar[object] = [str, COUNT, COUNT]
 
     def piece(self, plan: JobPlan, number: int) -> tuple[str, str | None]:
         """Return the name before a part, and its last name: ranges leave no gaps, and the last one has no end."""
@@ -275,6 +280,11 @@ class _Sync(OfRanges):
     store: StoreOptions | str
     part_objects: int
     job: str
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The two trees."""
+        return self.source, self.dest
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -303,7 +313,7 @@ class _Sync(OfRanges):
         run = self._run(part.piece)
         if not run.mirror.whole and not local(run.mirror.target):
             # A file may have come later than its time says.
-            run.sieve = partial(_sieve, self._kept, self.store)
+            run.sieve = partial(_sieve, self._kept, self.store, means.records.run)
         counts, first = Synced(), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
@@ -329,8 +339,11 @@ class _Sync(OfRanges):
 
 
 @lru_cache(maxsize=1)
-def _sieve(url: str, store: StoreOptions | str) -> Sieve:
-    """Return the sieve of the source's objects that the planner has kept."""
+def _sieve(url: str, store: StoreOptions | str, run: str) -> Sieve:  # noqa: ARG001  part of the key
+    """Return the sieve of the source's objects that the planner has kept for a run of the job."""
     source, key = open_source(url, store)
     data = source.read(Span(key))
+    if len(data) != _HEAD.size + SIEVE_BYTES:
+        size = _HEAD.size + SIEVE_BYTES
+        raise Damaged(f"cannot read the sieve of a job: it must have {size} bytes, got {len(data)}", url=url)
     return Sieve(data[_HEAD.size :], *_HEAD.unpack(data[: _HEAD.size]))

@@ -17,6 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.saved import version_of
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url
 from penstock.jobs import steps
@@ -31,7 +32,9 @@ from penstock.jobs.selection import local, sized
 from penstock.jobs.sync import Run
 from penstock.options import StoreOptions
 from penstock.progress import bar
+from penstock.schema import COUNT
 from penstock.values import ObjectMeta, Span, whole
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -46,6 +49,7 @@ __all__ = ["Verified", "resume", "verify"]
 _CATALOG = ".catalog"
 _PIECE_BYTES = 8 << 20  # of a large object
 _COUNTS = ("verified", "verified_bytes", "failed")
+_FORM = {"url": str, "against?": str, "include?": [str], "exclude?": [str]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ def verify(  # noqa: PLR0913  see design/0095
             raise Unusable(
                 "include= and exclude= choose among objects of trees: save a catalog of those, Catalog.filter"
             )
-        operation = _Listed(here, os.fspath(against), given, most)
+        operation = _Listed(here, os.fspath(against), _version(os.fspath(against), given), given, most)
     else:
         other, base = tree(against, given)
         trees.append(other.url(base))
@@ -155,7 +159,7 @@ def verify(  # noqa: PLR0913  see design/0095
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Verified:  # noqa: ANN401  those of verify
     """Continue a job of this operation with the arguments that its plan has; see ``verify`` for ``options``."""
-    return verify(**plan.arguments, job=records.url, **options)
+    return verify(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
 
 def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | None) -> Verified:
@@ -220,6 +224,7 @@ class _Verifying(Operation):
     verb: ClassVar[str] = "verifying"
     counts: ClassVar[tuple[str, ...]] = _COUNTS
     everything: ClassVar[tuple[Any, None]]
+    compares: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,11 @@ class _Reading(_Verifying, OfRanges):
     exclude: tuple[str, ...]
     store: StoreOptions | str
     part_objects: int
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The tree."""
+        return (self.url,)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -299,6 +309,11 @@ class _Comparing(_Verifying, OfRanges):
     part_objects: int
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """The two trees."""
+        return self.url, self.against
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """The two trees, and what is chosen of them."""
         names = {"url": public_url(self.url), "against": public_url(self.against)}
@@ -339,20 +354,27 @@ class _Listed(_Verifying):
     """Comparisons of objects with rows of a catalog."""
 
     everything: ClassVar[tuple[int, None]] = (0, None)
+    part: ClassVar[object] = [COUNT, COUNT, COUNT, COUNT]
 
     url: str
     against: str
+    version: str
     store: StoreOptions | str
     part_objects: int
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def urls(self) -> tuple[str, ...]:
         """The tree and the catalog."""
-        return {"url": public_url(self.url), "against": public_url(self.against)}
+        return self.url, self.against
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The tree, and the catalog with its version."""
+        return {"url": public_url(self.url), "against": public_url(self.against), "version": self.version}
 
     def planned(self) -> Planned:
         """Read the catalog."""
-        catalog = _opened(self.against, self.url, self.store)
+        catalog = _opened(self.against, self.version, self.url, self.store)
         parts = []
         for first in range(0, len(catalog), self.part_objects):
             stop = min(first + self.part_objects, len(catalog))
@@ -361,7 +383,7 @@ class _Listed(_Verifying):
 
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
         """Describe the objects of rows."""
-        catalog = _opened(self.against, self.url, self.store)
+        catalog = _opened(self.against, self.version, self.url, self.store)
         first, stop = part.piece[:2]
         source, _ = tree(self.url, self.store)
         plain = catalog.format is None
@@ -382,9 +404,22 @@ class _Listed(_Verifying):
         return failure
 
 
+def _version(against: str, store: StoreOptions | str) -> str:
+    """Return the version of a saved catalog."""
+    with open_object(against, "rb", store=_store_of(against, store)) as file:
+        return version_of(file, against)
+
+
+def _store_of(against: str, store: StoreOptions | str) -> StoreOptions | str | None:
+    return None if local(tree(against, store)[0]) else store
+
+
 @lru_cache(maxsize=1)
-def _opened(against: str, url: str, store: StoreOptions | str) -> Catalog:
-    catalog = Catalog.open(against, root=url, store=None if local(tree(against, store)[0]) else store)
+def _opened(against: str, version: str, url: str, store: StoreOptions | str) -> Catalog:
+    catalog = Catalog.open(against, root=url, store=_store_of(against, store))
+    # After the catalog was read, so that it has no later version.
+    if _version(against, store) != version:
+        raise Changed("the catalog was replaced while it was compared: repeat the call", url=against)
     if catalog.fields:
         raise Unusable("the samples of the catalog lie at several places: verify each place for itself", url=against)
     return catalog

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from penstock.data.catalog.columns.column import decode, encode
 from penstock.errors import Unusable
+from penstock.schema import COUNT, check_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -112,7 +113,7 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
 
     """
     header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
-    with _kept(path, header, restart=restart) as (file, values):
+    with _kept(path, header, _STRETCH, restart=restart) as (file, values):
         yield Journal(file, path, _stretches(values))
 
 
@@ -126,6 +127,12 @@ class Walked(NamedTuple):
     keys: list[str]
     schema: Any
     units: list[list[int]] | None
+
+
+_TEXTS = [str]
+_STRETCH = [str, (str, None), _TEXTS, [int], _TEXTS, str, str]
+# Of ``Walked`` as JSON.
+WALKED = [COUNT, str, [COUNT], [COUNT], _TEXTS, object, (None, [[int]])]
 
 
 class ShardJournal:
@@ -165,13 +172,20 @@ def shard_journal(path: Path, about: Mapping[str, object], *, restart: bool = Fa
 
     """
     header = {"format": _SHARDS_FORMAT, "columns": len(Walked._fields), **about}
-    with _kept(path, header, restart=restart) as (file, values):
+    with _kept(path, header, [str, *WALKED], restart=restart) as (file, values):
         yield ShardJournal(file, path, {key: Walked(*walked) for key, *walked in values})
 
 
 @contextmanager
-def _kept(path: Path, header: Mapping[str, object], *, restart: bool) -> Generator[tuple[BinaryIO, list[list[Any]]]]:
-    """Open and lock a file of lines; yield it with the values of the lines after the header, if that is ``header``."""
+def _kept(
+    path: Path, header: Mapping[str, object], form: object, *, restart: bool
+) -> Generator[tuple[BinaryIO, list[list[Any]]]]:
+    """Open and lock a file of lines; yield it with the values of the lines after the header, if that is ``header``.
+
+    Raises:
+        Damaged: A value does not match the schema ``form``.
+
+    """
     with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered: each line is one write. Links are not followed: anyone can guess the name beside the output.
@@ -189,6 +203,7 @@ def _kept(path: Path, header: Mapping[str, object], *, restart: bool) -> Generat
             file.truncate(stop)
             if not stop:
                 file.write(_line(header))
+        check_json(values, [form], "what was listed so far", str(path))
         yield file, values
 
 
