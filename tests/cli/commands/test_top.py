@@ -210,7 +210,7 @@ def test_metrics_of_a_process_are_shown_by_their_address(penstock):
         'penstock_first_byte_seconds_bucket{host="s3.example",le="+Inf"} 5000',
     ],
 )
-def test_metrics_that_are_no_numbers_are_left_out_and_json_stays_json(damage):
+def test_damaged_metrics_are_left_out_and_json_stays_json(damage):
     now = metrics(f"{PAGE.replace('REQUESTS', '50')}{damage}\n")
     for name in now:
         row = metrics_record(name, None, now[name])
