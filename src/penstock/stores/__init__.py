@@ -3,7 +3,7 @@
 From a URL to an opened bucket:
 
 1. ``urls.parse`` splits the URL; ``profiles/multistorage`` may replace it first (``path_mapping``).
-2. ``registry.find`` imports the store of the scheme: a subclass of ``store.Store``, such as ``s3/services.R2``.
+2. ``urls.find_store`` imports the store of the scheme: a subclass of ``store.Store``, such as ``s3/services.R2``.
 3. For ``penstock://`` and ``msc://``, ``profiles/lookup`` reads the files, ``profiles/build`` makes the
    options, and ``profiles/store`` wraps the store.
 4. ``source.Source`` takes the options (``Store.take``), looks every setting up (``Store.resolve``; ``s3/settings`` for

@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.packing.members import is_image
+from penstock.jobs.packing.members import encoded, is_image
 from tests.jobs.packed import KINDS, contents, fill, members, shards
 
 
@@ -203,3 +203,8 @@ def test_names_of_images():
         "seg.png",
         "image",
     ]
+
+
+def test_text_with_half_of_a_pair_of_surrogates_is_refused_with_its_sample():
+    with pytest.raises(Unusable, match=r"the field 'text' is a text that UTF-8 cannot hold.*s3://b/a\.jsonl"):
+        encoded("half \ud834", "text", "s3://b/a.jsonl")

@@ -185,7 +185,7 @@ class Listing(_Pages):
     def _refuse_order(self, before: bytes, after: bytes) -> None:
         what = f"the listing does not advance in UTF-8 byte order: {after!r} came after {before!r}"
         if before is self._start and before:
-            raise Damaged(f"{what}. A server that ignores start-after can still be listed with workers=1")
+            raise Damaged(f"{what}: the server ignores start-after")
         raise Damaged(f"{what}; stores that list in no order (S3 directory buckets) cannot be used")
 
     def _check_delimited(self, keys: Iterable[bytes], groups: Iterable[bytes]) -> None:

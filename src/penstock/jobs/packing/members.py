@@ -467,7 +467,14 @@ def encoded(value: object, name: str, url: str) -> Bytes | None:
     if isinstance(value, Sample):
         return value.data
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise Unusable(
+                f"the field {name!r} is a text that UTF-8 cannot hold, half of a pair of surrogates ({error.reason}): "
+                "mend it in the transform, such as text.encode('utf-8', 'replace').decode()",
+                url=url,
+            ) from None
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     try:
