@@ -38,7 +38,18 @@ def test_leftover_of_another_tool_is_named_by_a_component(name, mark):
 
 @pytest.mark.parametrize(
     "name",
-    ["a.jpg", "cat/_DSC0001.jpg", "__init__.png", "part-00000.parquet", "a.tmp.jpg", "temporary/a", "..", "a/../b", ""],
+    [
+        "a.jpg",
+        "cat/_DSC0001.jpg",
+        "__init__.png",
+        "__x__/a.jpg",
+        "part-00000.parquet",
+        "a.tmp.jpg",
+        "temporary/a",
+        "..",
+        "a/../b",
+        "",
+    ],
 )
 def test_other_names_are_data(name):
     assert leftover(name) == ""

@@ -23,7 +23,7 @@ _SPARK = re.compile(
     r"|symlink_format_manifest|impala_insert_staging|(?:started|committed)_.*)",
     re.DOTALL,
 )
-_SYSTEM = {"@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
+_SYSTEM = {"__MACOSX", "__pycache__", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
 _SYSTEM |= {"Thumbs.db", "thumbs.db", "Desktop.ini", "desktop.ini"}
 _ENDS = (
     *(
@@ -54,23 +54,19 @@ def leftover(name: str, *, shards: bool = False) -> str:
     """Return the component of a name that shows a leftover of another tool, or ``*`` and its end; empty: none does.
 
     Args:
-        name: Key below the prefix of the listing; the last component of one that ends in ``/`` is a folder.
+        name: Key below the prefix of the listing.
         shards: Whether the objects are shards, of which all names that begin with ``_`` are leftovers.
 
     """
-    *folders, last = name.split("/")
-    marks = (_mark(each, folder=True, shards=shards) for each in folders)
-    return next(filter(None, marks), "") or _mark(last, folder=False, shards=shards)
+    return next(filter(None, (_mark(part, shards=shards) for part in name.split("/"))), "")
 
 
-def _mark(part: str, *, folder: bool, shards: bool) -> str:
+def _mark(part: str, *, shards: bool) -> str:
     if part.startswith("."):
         return part if part.strip(".") else ""
-    if part.startswith("_"):
-        # Hugging Face leaves out folders with two underscores. "=" is in the name of a partition of a table.
-        known = "=" not in part if shards else folder and part.startswith("__")
-        if known or _SPARK.fullmatch(part):
-            return part
+    # "=" is in the name of a partition of a table.
+    if part.startswith("_") and ((shards and "=" not in part) or _SPARK.fullmatch(part)):
+        return part
     if part in _SYSTEM:
         return part
     return next(f"*{end}" for end in _ENDS if part.endswith(end)) if part.endswith(_ENDS) else ""
@@ -101,7 +97,7 @@ class Leftovers:
         folder, slash, last = short.rpartition("/")
         if folder != self._folder:
             self._folder, self._of_folder = folder, leftover(folder + slash, shards=self._shards)
-        found = self._of_folder or _mark(last, folder=False, shards=self._shards)
+        found = self._of_folder or _mark(last, shards=self._shards)
         return "" if found and self._asked is not None and self._asked(name, 1) else found
 
     def clear(self) -> None:
