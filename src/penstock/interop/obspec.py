@@ -179,15 +179,10 @@ class Store:
             offset: List only paths that sort after this one.
 
         """
-        below, token = self._folder(prefix), ""
         after = self._key(offset) if offset else ""
         with renamed():
-            while True:
-                page = self._source.page(below, token=token, start_after="" if token else after)
+            for page in self._source.pages(self._folder(prefix), start_after=after):
                 yield self._described(page)
-                token = page.token
-                if not token:
-                    return
 
     async def list_async(
         self, prefix: str | None = None, *, offset: str | None = None
