@@ -36,6 +36,7 @@ __all__ = [
     "MANIFEST",
     "METADATA",
     "MOST_BYTES",
+    "MOST_MANIFEST_VALUES",
     "MOST_VALUES",
     "BlockChecksums",
     "ChecksummedReader",
@@ -58,7 +59,7 @@ __all__ = [
 MANIFEST = "checkpoint.json"
 METADATA = ".metadata"  # torch's own layout has this file instead
 MOST_BYTES = 256 << 20  # of a manifest, or of torch's metadata: digests of 24 TB
-_MOST_VALUES = 1 << 24  # in a manifest: a million chunks of tensors
+MOST_MANIFEST_VALUES = 1 << 24  # a million chunks of tensors
 _VERSION = 1
 _STEP = re.compile(r"[0-9]{1,18}")
 # Listings are in byte order: leading zeros make that the order of steps.
@@ -148,7 +149,7 @@ def span(meta: ObjectMeta) -> Span:
 def _bounded(data: bytes) -> None:
     if len(data) > MOST_BYTES:
         raise ValueError(f"the document has more than {MOST_BYTES:,} bytes")
-    limited(data, _MOST_VALUES)
+    limited(data, MOST_MANIFEST_VALUES)
 
 
 def _ending(body: bytes) -> bytes:

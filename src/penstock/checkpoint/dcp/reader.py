@@ -88,7 +88,12 @@ class Marker(NamedTuple):
                 etag, data = read_current(source, folder + name)
             except NotFound:
                 continue
-            return cls(folder + name, etag, _read(name, data, source.url(folder + name), weights_only=weights_only))
+            url = source.url(folder + name)
+            metadata = _read(name, data, url, weights_only=weights_only)
+            # A rank's own metadata contains only that rank's chunks.
+            if name in (MANIFEST, METADATA):
+                records.check_chunks(metadata, url)
+            return cls(folder + name, etag, metadata)
         raise NotFound(f"no checkpoint found: no {' and no '.join(names)}", url=source.url(folder))
 
     def replaced(self, source: Source) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -14,20 +17,20 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.integrity import elements
+from penstock.checkpoint.integrity import BLOCK_BYTES, DIGEST_BYTES, MOST_BYTES, MOST_MANIFEST_VALUES, elements
 from penstock.errors import CheckpointError, Unusable, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from torch.distributed.checkpoint.planner import WriteItem
+    from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
     from penstock.checkpoint.integrity import BlockChecksums
 
     _Said = dict[str, int]
     _Listed = list[tuple[str, BlockChecksums]]
 
-__all__ = ["KIND", "ItemLocation", "decode", "encode", "plain", "planned"]
+__all__ = ["KIND", "ItemLocation", "check_chunks", "check_size", "decode", "encode", "plain", "planned"]
 
 KIND = "dcp"
 _FOREIGN = 'this planner has additional data, which only torch\'s layout can store: StorageWriter(url, layout="torch")'
@@ -107,9 +110,110 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
         if not isinstance(described, list) or len(state) != len(described):
             raise ValueError("a name occurs twice")
         paths = None if content["paths"] is None else {name: _path(each) for name, each in content["paths"].items()}
+        _check_apart(locations.values())
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"the manifest describes invalid tensors: {error!r:.200}", url=url) from None
     return Metadata(state, paths, locations)
+
+
+def check_chunks(metadata: Metadata, url: str) -> None:
+    """Raise ``CheckpointError`` unless the chunks of each tensor contain each of its elements once.
+
+    torch plans reads from the chunks, so elements without a chunk would keep their old values in silence.
+    """
+    for name, stored in metadata.state_dict_metadata.items():
+        if not isinstance(stored, TensorStorageMetadata):
+            continue
+        try:
+            problem = _untiled(tuple(stored.size), stored.chunks)
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            problem = f"are invalid: {error!r:.80}"
+        if problem:
+            raise CheckpointError(f"the chunks of tensor {name!r:.80} of {list(stored.size)!s:.80} {problem}", url=url)
+
+
+def _untiled(size: tuple[int, ...], chunks: Sequence[ChunkStorageMetadata]) -> str:
+    """Return how chunks fail to contain each element of a tensor once; empty if they do."""
+    volume = elements(size)
+    if volume is None or min(size, default=0) < 0:
+        return "have an impossible number of elements"
+    if any(len(each.offsets) != len(size) or len(each.sizes) != len(size) for each in chunks):
+        return "have another number of dimensions"
+    numbers = chain.from_iterable((*each.offsets, *each.sizes) for each in chunks)
+    boxes = np.fromiter(numbers, np.int64, 2 * len(size) * len(chunks)).reshape(len(chunks), 2, len(size))
+    offsets, sizes = boxes[:, 0], boxes[:, 1]
+    if (boxes < 0).any() or (offsets > size - sizes).any():
+        return "reach beyond it"
+    filled = boxes[(sizes > 0).all(axis=1)]
+    if not (_is_grid(size, filled) or _apart(filled)):
+        return "overlap"
+    return "" if filled[:, 1].prod(axis=1).sum() == volume else "leave out some of its elements"
+
+
+def _is_grid(size: tuple[int, ...], boxes: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
+    """Return whether chunks are all cells of a grid over a tensor, each once, as those of a mesh of ranks are."""
+    cells = np.zeros(len(boxes), np.int64)
+    count = 1
+    for dimension, most in enumerate(size):
+        starts, which = np.unique(boxes[:, 0, dimension], return_inverse=True)
+        lengths = np.diff(starts, append=most)
+        if not len(starts) or starts[0] or (boxes[:, 1, dimension] != lengths[which]).any():
+            return False
+        cells = cells * len(starts) + which
+        count *= len(starts)
+    return count == len(boxes) == len(np.unique(cells))
+
+
+def _apart(boxes: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
+    """Return whether no two chunks overlap; sweeps along the dimension with the most different offsets."""
+    if not boxes.size:
+        return len(boxes) <= 1
+    along = max(range(boxes.shape[2]), key=lambda dimension: len(np.unique(boxes[:, 0, dimension])))
+    lows, highs = boxes[:, 0], boxes.sum(axis=1)
+    active = np.zeros(0, np.int64)
+    for number in np.argsort(boxes[:, 0, along], kind="stable"):
+        active = active[highs[active, along] > lows[number, along]]
+        if ((lows[active] < highs[number]) & (lows[number] < highs[active])).all(axis=1).any():
+            return False
+        active = np.append(active, number)
+    return True
+
+
+def check_size(plans: Sequence[SavePlan]) -> None:
+    """Raise ``Unusable`` if the manifest of the ranks' plans could be larger than a reader accepts.
+
+    Called before anything is written: after that, hours of the ranks' work would be lost.
+    """
+    values = text_bytes = data_bytes = count = 0
+    names: dict[str, int] = {}
+    for plan in plans:
+        for name, path in plan.planner_data.items() if isinstance(plan.planner_data, dict) else ():
+            names[name] = len(path)
+        for item in plan.items:
+            names.setdefault(item.index.fqn, 0)
+            sizes = item.tensor_data.chunk.sizes if item.tensor_data is not None else torch.Size(())
+            count += 1
+            values += 2 * (len(sizes) or 1) + 5
+            # No number of it has more than 13 digits: that is 10 TB in one rank's object.
+            text_bytes += 28 * len(sizes) + _CHUNK_BYTES
+            data_bytes += _planned_bytes(item)
+    values += 8 * len(plans) + sum(2 * length + 20 for length in names.values())
+    # A path repeats its name, and a key of one character takes four.
+    text_bytes += sum(4 * len(json.dumps(name)) + 200 for name in names) + 300 * len(plans)
+    text_bytes += data_bytes // BLOCK_BYTES * DIGEST_BYTES * 4 // 3
+    if values > MOST_MANIFEST_VALUES or text_bytes > MOST_BYTES:
+        raise Unusable(
+            f"cannot save {count:,} parts of tensors in one checkpoint: its manifest could exceed {MOST_BYTES:,} bytes "
+            f"or {MOST_MANIFEST_VALUES:,} values; save parts of the state at separate URLs, or use fewer shards"
+        )
+
+
+_CHUNK_BYTES = 70  # of a chunk's JSON, without its offsets and sizes
+
+
+def _planned_bytes(item: WriteItem) -> int:
+    data = item.tensor_data
+    return 0 if data is None else data.chunk.sizes.numel() * data.properties.dtype.itemsize
 
 
 # -- to JSON -----------------------------------------------------------------------------------------------------------
@@ -177,6 +281,14 @@ def _location(described: Mapping[str, Any], length: int, objects: _Listed) -> It
             f"bytes {start} to {start + length} lie beyond the end of {name}, which has {checksums.size} bytes"
         )
     return ItemLocation(name, start, length, checksums)
+
+
+def _check_apart(locations: Iterable[ItemLocation]) -> None:
+    """Raise ``ValueError`` if two items have bytes of an object in common."""
+    ranges = sorted((each.name, each.start, each.length) for each in locations if each.length)
+    for (name, start, length), (other, following, _) in pairwise(ranges):
+        if name == other and start + length > following:
+            raise ValueError(f"two items contain byte {following} of {name}")
 
 
 def _naturals(value: object) -> torch.Size:

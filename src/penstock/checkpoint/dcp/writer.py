@@ -159,8 +159,11 @@ class StorageWriter(Located, storage.StorageWriter):
 
         Raises:
             AlreadyExists: A checkpoint exists, and ``overwrite`` is False.
+            Unusable: There are too many parts of tensors for one manifest; nothing was written.
 
         """
+        if self._layout == "penstock":
+            records.check_size(plans)
         self._existing = existing(self._source, self._folder, look=self._overwrite)
         if self._existing.etags and not self._overwrite:
             key = next(iter(self._existing.etags))
