@@ -9,7 +9,7 @@ import torch
 
 import penstock as ps
 from penstock.checkpoint.commit import CommittedCheckpoint
-from penstock.checkpoint.run.restore import filled
+from penstock.checkpoint.run.filling import fill_state
 from penstock.errors import NotFound, Unusable
 from penstock.source import Source
 from penstock.testing.faults import FaultServer
@@ -122,7 +122,7 @@ def test_a_state_of_one_process_is_read_into_another_in_place(tmp_path):
 def test_a_state_that_does_not_fit_is_refused_before_anything_is_filled(into, message):
     first = torch.zeros(2)
     with pytest.raises(Unusable, match=message):
-        filled({"z": first, **into}, {"z": torch.ones(2), "a": torch.ones(2), "b": {"n": 1}})
+        fill_state({"z": first, **into}, {"z": torch.ones(2), "a": torch.ones(2), "b": {"n": 1}})
     assert first.tolist() == [0, 0]
 
 

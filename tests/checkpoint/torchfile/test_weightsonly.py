@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_weights_and_plain_values_pass_and_no_tensor_s_bytes_are_copied():
     state = OrderedDict(
         a=weights, b=[weights[1:], 1.5, None, "text"], c={(1, 2): {3}}, d=torch.nn.Parameter(torch.ones(1))
     )
-    check_weights_only(state, "state", apart=False)
+    check_weights_only(state, "state")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 << 20
@@ -31,28 +31,21 @@ def test_weights_and_plain_values_pass_and_no_tensor_s_bytes_are_copied():
 def test_the_innermost_thing_is_named_with_both_ways_out():
     state = {"x": [0, ({"deep": Custom()},)], "y": 1}
     with pytest.raises(Unusable, match=r"state\['x'\]\[1\]\[0\]\['deep'\] is a .*Custom, and needs .*Custom") as caught:
-        check_weights_only(state, "state", apart=False)
+        check_weights_only(state, "state")
     assert "save plain values, or say weights_only=False when it is saved and when it is restored" in str(caught.value)
 
 
 def test_unpicklable_value_error_omits_the_weights_only_advice():
     with pytest.raises(Unusable, match=r"state\['f'\] is a builtins.function, and cannot be pickled") as caught:
-        check_weights_only({"f": lambda: 0}, "state", apart=False)
+        check_weights_only({"f": lambda: 0}, "state")
     assert "weights_only=False" not in str(caught.value)
-
-
-def test_a_dict_s_own_kind_counts_only_where_it_is_not_taken_apart():
-    state = {"counts": defaultdict(Custom, a=1)}
-    check_weights_only(state, "state", apart=True)
-    with pytest.raises(Unusable, match=r"state\['counts'\] is a collections.defaultdict"):
-        check_weights_only(state, "state", apart=False)
 
 
 def test_a_value_that_holds_itself_is_searched_once():
     inner: list[object] = [Custom()]
     inner.insert(0, {"again": inner})
     with pytest.raises(Unusable, match="Custom"):
-        check_weights_only(inner, "state", apart=False)
+        check_weights_only(inner, "state")
 
 
 def test_module_and_optimizer_errors_advise_saving_the_state_dict():
@@ -61,4 +54,4 @@ def test_module_and_optimizer_errors_advise_saving_the_state_dict():
         with pytest.raises(
             Unusable, match=r"state\['it'\] is a torch.*: save its state_dict\(\), or say weights_only=False"
         ):
-            check_weights_only({"it": each}, "state", apart=False)
+            check_weights_only({"it": each}, "state")

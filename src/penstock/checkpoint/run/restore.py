@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.checkpoint.commit import CommittedCheckpoint
 from penstock.checkpoint.integrity import step_name
+from penstock.checkpoint.run.filling import fill_state
 from penstock.checkpoint.run.store import checked_step, download_folder
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.encoding import decoded
 from penstock.checkpoint.torchfile.load import load_torchfile
-from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable, kind_of
+from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.progress import bar
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.checkpoint.integrity import Manifest
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.checkpoint.run.store import StepStore
     from penstock.source import Source
 
-__all__ = ["FOLDER", "ONE", "SEVERAL", "STATE", "Restore", "filled"]
+__all__ = ["FOLDER", "ONE", "SEVERAL", "STATE", "Restore"]
 
 # Kinds of checkpoints: of one process, of several ranks, of files.
 ONE, SEVERAL, FOLDER = "state", "dcp", "folder"
@@ -81,7 +81,7 @@ class Restore:
                 return found.step, self._of_ranks(found, into, weights_only=weights_only)
             committed = found.committed or CommittedCheckpoint(self.source, self.steps.folder(found.step))
             parts = self._of_one(found.step, committed, map_location=map_location, weights_only=weights_only)
-            return found.step, parts if into is None else {**parts, "state": filled(into, parts["state"])}
+            return found.step, parts if into is None else {**parts, "state": fill_state(into, parts["state"])}
 
         return self._current(step, read)
 
@@ -199,57 +199,3 @@ def _given(into: dict[str, Any] | None, url: str) -> dict[str, Any]:
     if into is None:
         raise Unusable("several ranks saved this checkpoint: pass into=, the state to read it into", url=url)
     return into
-
-
-def filled(into: dict[str, Any], state: object) -> dict[str, Any]:
-    """Fill ``into`` from the state that one process saved, below the keys that it has, and return it.
-
-    Tensors are filled in place, objects with ``load_state_dict`` load their part, and other values are replaced. Values
-    that ``into`` lacks below its keys are added.
-
-    Raises:
-        Unusable: A key or a shape is not that of the checkpoint, or a tensor cannot be filled; nothing was changed.
-
-    """
-    if not isinstance(state, dict):
-        raise Unusable(f"into= is for a state that is a dict, got {kind_of(state)}: restore() without it returns that")
-    if missing := into.keys() - state.keys():
-        raise Unusable(f"the checkpoint has no {min(map(repr, missing))}: it has {', '.join(map(repr, state))}")
-    for act in [*_acts(into, {key: state[key] for key in into}, "into")]:
-        act()
-    return into
-
-
-def _acts(into: Any, state: Any, at: str) -> Iterator[Callable[[], object]]:  # noqa: ANN401  parts of any state
-    """Yield what fills a dict or list of ``into`` from the same of a state, once both have been compared."""
-    places = into.keys() if isinstance(into, dict) else range(len(into))
-    for key, value in state.items() if isinstance(state, dict) else enumerate(state):
-        own: Any = into[key] if key in places else None
-        name = f"{at}[{key!r:.80}]"
-        if hasattr(own, "load_state_dict"):
-            yield partial(own.load_state_dict, value)
-        elif hasattr(own, "copy_"):
-            _check_tensor(own, value, name)
-            yield partial(own.detach().copy_, value)
-        elif isinstance(own, dict) and isinstance(value, dict):
-            if missing := own.keys() - value.keys():
-                raise Unusable(f"{name} has the key {min(map(repr, missing))}, which the checkpoint lacks there")
-            yield from _acts(own, value, name)
-        elif isinstance(own, list) and isinstance(value, list) and len(own) == len(value):
-            yield from _acts(own, value, name)
-        else:
-            yield partial(into.__setitem__, key, value)
-
-
-def _check_tensor(own: Any, value: Any, name: str) -> None:  # noqa: ANN401  torch is not imported here
-    if not hasattr(value, "copy_"):
-        raise Unusable(f"{name} is a tensor, and the checkpoint has {kind_of(value)} there")
-    if own.shape != value.shape:
-        raise Unusable(f"{name} has the shape {tuple(own.shape)}, and the checkpoint's {tuple(value.shape)}")
-    if own.is_meta:
-        raise Unusable(f"{name} is on the device 'meta', which has no memory: make it with to_empty()")
-    if hasattr(own, "device_mesh"):
-        raise Unusable(
-            f"{name} is a DTensor, and one process saved whole tensors: restore() without into=, and pass the model's "
-            "state to torch.distributed.checkpoint.state_dict.set_model_state_dict with full_state_dict=True"
-        )

@@ -1,7 +1,7 @@
 """Encoding of values that ``torch.load`` refuses with weights only, as tuples of plain values, and back.
 
 ``(MARK, kind, …)`` encodes a NumPy scalar or array, a date, a path, a member of an enumeration and the like. It is a
-tuple because torch's distributed checkpoints save tuples unchanged, but take dicts and lists apart. ``decoded`` runs no
+tuple, which torch's distributed checkpoints save unchanged. ``decoded`` runs no
 code of a file; ``check_weights_only`` refuses, before a save, values that only code can make.
 """
 
@@ -14,12 +14,11 @@ import re
 import sys
 import warnings
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping
 from copy import copy
 from datetime import date, datetime, time, timedelta, timezone
 from enum import Enum
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -37,6 +36,7 @@ __all__ = [
     "FACTORIES",
     "MAKERS",
     "MARK",
+    "Entry",
     "check_weights_only",
     "decoded",
     "encoded",
@@ -49,19 +49,17 @@ __all__ = [
 _PICKLED_BYTES = 4096
 
 
-def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401  any value may be saved
+def encoded(value: Any, at: str) -> Any:  # noqa: ANN401  any value may be saved
     """Return a value in a form that ``torch.load`` accepts with weights only; unchanged if it needs no encoding.
-
-    With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart: they save neither
-    the class of a dict nor the classes of its keys, and only the elements of a tensor.
 
     Raises:
         Unusable: A value in it can only be made by code; the message names its path, which begins with ``at``.
 
     """
     try:
-        result = _Encoder(apart=apart).encode(value)
-        check_weights_only(result, at, apart=apart)
+        result = _Encoder().encode(value)
+        if type(result) not in ATOMS:
+            check_weights_only(result, at)
     except RecursionError:
         raise Unusable(f"{at} is nested too deep to be saved") from None
     return result
@@ -70,10 +68,8 @@ def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401
 class _Encoder:
     """A recursive encoder that remembers encoded values, so that shared values stay shared."""
 
-    def __init__(self, *, apart: bool) -> None:
+    def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, Any]] = {}
-        self._apart = apart
-        self._within = _Encoder(apart=False) if apart else self  # for parts that torch saves unchanged
 
     def encode(self, value: Any) -> Any:  # noqa: ANN401  see encoded
         if type(value) in ATOMS:
@@ -86,15 +82,14 @@ class _Encoder:
 
     def _new(self, value: Any) -> Any:  # noqa: ANN401  see encoded
         kind = type(value)
-        if kind is defaultdict and not self._apart:
+        if kind is defaultdict:
             return self._defaultdict(value)
         if isinstance(value, dict):
             return self._dict(value)
         if kind in (list, tuple):
             if kind is tuple and marked(value):
                 raise Unusable(f"a tuple that begins with {MARK!r} cannot be saved")
-            encode = self.encode if kind is list else self._within.encode
-            parts = [encode(each) for each in value]
+            parts = [self.encode(each) for each in value]
             same = all(one is other for one, other in zip(parts, value, strict=True))
             return value if same else kind(parts)
         description = ("bytes",) if kind is bytes and not value else self._description(value)
@@ -102,7 +97,7 @@ class _Encoder:
         return value if description is None else (MARK, *map(_filled, description))
 
     def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
-        keys = list(value) if self._apart else [self.encode(key) for key in value]
+        keys = [self.encode(key) for key in value]
         parts = [self.encode(each) for each in value.values()]
         if all(one is other for one, other in zip([*keys, *parts], [*value, *value.values()], strict=True)):
             return value
@@ -119,11 +114,11 @@ class _Encoder:
     def _description(self, value: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
         kind = type(value)
         if kind is slice:
-            return "slice", *map(self._within.encode, (value.start, value.stop, value.step))
+            return "slice", *map(self.encode, (value.start, value.stop, value.step))
         if kind is deque:
-            return "deque", tuple(map(self._within.encode, value)), value.maxlen
+            return "deque", tuple(map(self.encode, value)), value.maxlen
         if kind in (set, frozenset):
-            parts = tuple(map(self._within.encode, value))
+            parts = tuple(map(self.encode, value))
             same = kind is set and all(one is other for one, other in zip(parts, value, strict=True))
             return None if same else (kind.__name__, parts)
         if isinstance(value, Enum):
@@ -299,8 +294,13 @@ def _read(dtype: str, data: bytes) -> np.ndarray[Any, Any]:
 
 
 def _scalar(dtype: str, data: bytes) -> Any:  # noqa: ANN401  any NumPy scalar
-    if dtype[1:] in ("U0", "S0"):  # an empty text
-        return np.zeros((), np.dtype(dtype))[()]
+    if type(data) is not bytes or not DTYPE.fullmatch(dtype):
+        raise ValueError(f"no scalar of {dtype!r:.80}")
+    # An element of an array would lose the zeros at its end.
+    if dtype[1] == "S":
+        return np.bytes_(data)
+    if dtype[1] == "U":
+        return np.str_(data.decode("utf-32-be" if dtype[0] == ">" else "utf-32-le", "surrogatepass"))
     (value,) = _read(dtype, data)
     return value
 
@@ -365,10 +365,18 @@ def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  a file may hold any val
     return of
 
 
+class Entry(NamedTuple):
+    """A value of several ranks' state with its key in a dict, which is not a str."""
+
+    key: Any
+    value: Any
+
+
 MAKERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda: b"",
     "array": _whole,
     "scalar": _scalar,
+    "entry": Entry,
     "enum": _member,
     "file": _file,
     "path": _path,
@@ -389,37 +397,21 @@ ATOMS = frozenset((bool, int, float, complex, str, type(None)))  # hold no other
 _INSTEAD = "save plain values, or say weights_only=False when it is saved and when it is restored"
 
 
-def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  any value may be saved
+def check_weights_only(value: Any, at: str) -> None:  # noqa: ANN401  any value may be saved
     """Raise ``Unusable`` unless ``torch.load`` accepts a value with weights only; copies no tensor data.
-
-    With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart.
 
     Raises:
         Unusable: torch would refuse it. The message names the innermost refused value by its path, which begins with
             ``at``.
 
     """
-    parts = _apart(value) if apart else value
-    if why := _unsafe(parts):
-        _refuse(parts, at, why, set())
+    if why := _unsafe(value):
+        _refuse(value, at, why, set())
 
 
 def shown(error: Exception) -> str:
     """Return an error's type and text, shortened to 200 characters."""
     return f"{type(error).__name__}: {error}"[:200]
-
-
-def _apart(value: Any) -> Any:  # noqa: ANN401  see check_weights_only
-    """Return the part of a value that torch's distributed checkpoints pickle, in dicts and lists by the same keys."""
-    if isinstance(value, torch_module().Tensor):
-        return None
-    if isinstance(value, Mapping):
-        return {_plain(key): _apart(each) for key, each in value.items()}
-    return [_apart(each) for each in value] if type(value) is list else value
-
-
-def _plain(key: object) -> object:
-    return key if type(key) in ATOMS else str(key)
 
 
 def _unsafe(value: object) -> str:
