@@ -114,7 +114,8 @@ FACING = {
         ("pyarrow", "ray.data"),
     ),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
-    *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning"), ("torch", "checkpoint.run.ranks")),
+    *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning")),
+    *(("torch", "checkpoint.run.ranks"), ("torch", "checkpoint.run.apart")),
     *(
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),
