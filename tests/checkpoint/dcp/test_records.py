@@ -164,7 +164,7 @@ def test_too_many_chunks_for_a_manifest_are_refused_from_the_plans():
         check_size(_plans(4096, 500))
 
 
-def test_the_size_estimated_from_plans_is_no_less_than_that_of_the_manifest(monkeypatch):
+def test_the_size_estimated_from_plans_bounds_that_of_the_manifest(monkeypatch):
     plans, locations, chunks = _plans(40, 30), {}, {}
     for rank, plan in enumerate(plans):
         for number, item in enumerate(plan.items):
