@@ -92,7 +92,7 @@ def test_no_parquet_is_refused(data):
 )
 def test_a_file_that_unpacks_to_too_much_is_refused_in_little_memory(unpacked, monkeypatch):
     """One line without end took 1.5 GiB."""
-    monkeypatch.setattr("penstock.data.catalog.discovery.inventory._FREE_CHARS", 1 << 19)
+    monkeypatch.setenv("PENSTOCK_UNPACKED_SIZE", "512K")
     packed = gzip.compress(unpacked, 9)
     del unpacked
     tracemalloc.start()

@@ -216,7 +216,7 @@ def test_compressed_shard_below_a_prefix_is_not_left_out_in_silence(folder):
 
 
 def test_empty_shards_have_no_samples(folder):
-    (folder / "train-00.tar").write_bytes(b"")
+    (folder / "train-00.tar").write_bytes(bytes(1024))
     (folder / "train-01.tar").write_bytes(tar([]))
     (folder / "train-02.tar").write_bytes(tar([("a.jpg", b"x")]))
     catalog = ps.Catalog.from_shards(folder)
