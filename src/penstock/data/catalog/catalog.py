@@ -374,6 +374,7 @@ class Catalog(Contents):
             return self + Catalog(self.root, added.base, indexed(added, labels, progress=progress, allow_empty=True))
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             known = Beyond(keys[-1] if keys else b"")
+            include, exclude = globs(include), globs(exclude)
             how = Listing(include, exclude, progress=totals(count), known=known, leftovers=Leftovers(prefix, include))
             found = listed(source, prefix, how)
         new = Catalog(source.root, *found)
