@@ -568,6 +568,9 @@ class BatchSampler(Resumable, Sampler[list[int]]):
     def begin(self, key: int | None = None) -> tuple[Cursor, Place]:  # noqa: ARG002  workers form no batches
         """Begin the next epoch.
 
+        Args:
+            key: No effect: workers form no batches.
+
         Returns:
             The epoch's cursor, and the rank's place, since workers form no batches.
 
