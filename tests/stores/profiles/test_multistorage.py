@@ -405,6 +405,15 @@ def test_identity_and_place_below_rust_client_are_refused():
             made("s3", {"rust_client": {name: "x"}})
 
 
+@pytest.mark.parametrize("kind", ["s3", "gcs"])
+def test_rust_client_may_allow_http_name_a_checksum_and_skip_the_signature(kind):
+    rust = {"allow_http": True, "checksum_algorithm": "SHA256", "skip_signature": True}
+    found, notes = made(kind, {"rust_client": rust})
+    assert found["options.anonymous"] is True
+    assert notes == ["storage_provider.options.rust_client"]
+    assert made(kind, {"skip_signature": True})[0]["options.anonymous"] is True
+
+
 def test_unused_and_misspelled_keys_are_reported_by_key_path():
     found, notes = made(
         "s3",

@@ -340,30 +340,35 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         pairs = zip(paths, found, strict=True)
         return {name: each for name, each in pairs if on_error != "omit" or not isinstance(each, PenstockError)}
 
-    async def _pipe_file(self, path: str, value: object, mode: str = "overwrite", **_: object) -> None:
-        await call(self._pipe_here, path, value, mode)
+    async def _pipe_file(self, path: str, value: object, mode: str = "overwrite", **options: Any) -> None:  # noqa: ANN401
+        await call(self._pipe_here, path, value, mode, options)
 
-    def _pipe_here(self, path: str, value: object, mode: str) -> None:
+    def _pipe_here(self, path: str, value: object, mode: str, options: dict[str, Any]) -> None:
         if mode not in ("overwrite", "create"):
             raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
         source, key = self._object(path)
         if self._intrans:
-            with self.open(path, "wb" if mode == "overwrite" else "xb") as file:
+            with self.open(path, "wb" if mode == "overwrite" else "xb", **options) as file:
                 file.write(value)
             return
-        files.pipe(source, key, value, create=mode == "create")
+        files.pipe(source, key, value, create=mode == "create", **files.attributes_of(options, self._url(path)))
         self.invalidate_cache(path)
 
     async def _put_file(
-        self, lpath: str, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **_: object
+        self,
+        lpath: str,
+        rpath: str,
+        callback: Callback = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **options: Any,  # noqa: ANN401  those of a write
     ) -> None:
-        await call(self._put_here, lpath, rpath, callback, mode)
+        await call(self._put_here, lpath, rpath, callback, mode, options)
 
-    def _put_here(self, lpath: str, rpath: str, callback: Callback, mode: str) -> None:
+    def _put_here(self, lpath: str, rpath: str, callback: Callback, mode: str, options: dict[str, Any]) -> None:
         if mode not in ("overwrite", "create"):
             raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
         if not files.is_folder(lpath):
-            files.upload(lpath, self.open(rpath, "wb" if mode == "overwrite" else "xb"), callback)
+            files.upload(lpath, self.open(rpath, "wb" if mode == "overwrite" else "xb", **options), callback)
             self.invalidate_cache(rpath)
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **_: object) -> None:  # noqa: ANN401
@@ -371,8 +376,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         target = lpath if isfilelike(lpath) else str(lpath)
         await call(files.download, source, key, target, callback)
 
-    async def _cp_file(self, path1: str, path2: str, **_: object) -> None:
-        await call(self.cp_file, path1, path2)
+    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:  # noqa: ANN401  see check_options
+        await call(self.cp_file, path1, path2, **options)
 
     async def _rm_file(self, path: str, **_: object) -> None:
         await call(self._rm_here, [path])
@@ -442,7 +447,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             raise Unusable("open_async opens binary files, without compression", url=self._url(path))
         if mode == "rb":
             return await open_streamed(*self._object(path))
-        return StreamedWriter(await call(self.open, path, mode))
+        return StreamedWriter(await call(self.open, path, mode, **options))
 
 
 async def open_streamed(source: Source, key: str) -> Streamed:

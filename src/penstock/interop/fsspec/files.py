@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fsspec.caching import caches
 from fsspec.compression import compr
@@ -22,13 +22,13 @@ from fsspec.utils import isfilelike
 
 from penstock.copies import Copied, copy_object
 from penstock.engine.buffer import flat
-from penstock.errors import AlreadyExists, NotFound, PenstockError, Truncated, Unusable
+from penstock.errors import AlreadyExists, NotFound, PenstockError, Truncated, Unsupported, Unusable
 from penstock.interop.awaiting import read, read_each, stat, stat_each
 from penstock.source import open_source
 from penstock.values import Span, as_folder, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import IO
 
@@ -46,8 +46,10 @@ __all__ = [
     "Held",
     "Publication",
     "Run",
+    "attributes_of",
     "block_bytes",
     "check_lists",
+    "check_options",
     "compressor",
     "copy",
     "download",
@@ -289,7 +291,7 @@ def open_to_read(
     return reader
 
 
-def open_to_write(source: Source, key: str, mode: str) -> Writer:
+def open_to_write(source: Source, key: str, mode: str, **written: Any) -> Writer:  # noqa: ANN401  of attributes_of
     """Open a file that replaces (``wb``) or creates (``xb``) an object; ``xb`` costs a HEAD.
 
     Raises:
@@ -301,16 +303,55 @@ def open_to_write(source: Source, key: str, mode: str) -> Writer:
         raise Unusable(f"objects are opened 'rb', 'wb' or 'xb', not {mode!r}", url=source.url(key))
     if mode == "xb" and source.stat_existing([key])[0] is not None:
         raise AlreadyExists("the object exists already", url=source.url(key))
-    return source.open_write(key, create_only=mode == "xb")
+    return source.open_write(key, create_only=mode == "xb", **written)
 
 
-def pipe(source: Source, key: str, value: object, *, create: bool) -> None:
+# Options that only tune other file systems, and those of fsspec's own callers.
+_TUNING = frozenset(
+    (
+        *("autocommit", "batch_size", "block_size", "cache_options", "cache_type", "callback", "chunksize"),
+        *("compression", "encoding", "errors", "expand", "fill_cache", "max_concurrency", "maxdepth", "newline"),
+        *("on_error", "pyarrow", "recursive", "size"),
+    )
+)
+_WRITTEN = {
+    "metadata": "metadata",
+    "Metadata": "metadata",
+    "content_type": "content_type",
+    "ContentType": "content_type",
+}
+
+
+def check_options(options: Mapping[str, Any], url: str) -> None:
+    """Raise ``Unsupported`` for an option that would be lost; None, and options that only tune, are none."""
+    lost = [name for name, value in options.items() if value is not None and name not in _TUNING]
+    if lost:
+        advice = "leave it out, or write with the store's own client"
+        raise Unsupported(f"Penstock's file system has no option {', '.join(lost)}: {advice}", url=url)
+
+
+def attributes_of(options: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """Return what ``open_write`` takes of the options of a write: ``metadata`` and ``content_type``.
+
+    Raises:
+        Unsupported: Any other option, or one that is given twice.
+
+    """
+    given = {name: value for name, value in options.items() if name in _WRITTEN and value is not None}
+    found = {_WRITTEN[name]: value for name, value in given.items()}
+    if len(found) < len(given):
+        raise Unsupported(f"options given twice: {', '.join(given)}", url=url)
+    check_options({name: value for name, value in options.items() if name not in given}, url)
+    return found
+
+
+def pipe(source: Source, key: str, value: object, *, create: bool, **written: Any) -> None:  # noqa: ANN401
     """Write an object: one request up to the part size; above it, or with ``create``, through ``open_write``."""
     data = memoryview(value).cast("B") if memoryview(value).nbytes else memoryview(b"")  # type: ignore[arg-type]
     if not create and len(data) <= source.options.write.part_bytes:
-        source.put(key, data)
+        source.put(key, data, **written)
         return
-    with source.open_write(key, create_only=create) as writer:
+    with source.open_write(key, create_only=create, **written) as writer:
         writer.write(data)
 
 

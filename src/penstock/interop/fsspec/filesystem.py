@@ -266,19 +266,24 @@ class PenstockFileSystem(Coroutines):
         source, key = self._place(path)
         return read_slice_here(source, (key, start, end))
 
-    def pipe_file(self, path: str, value: object, mode: str = "overwrite", **_: object) -> None:
-        """Write a file, atomically; ``mode="create"`` raises ``AlreadyExists`` if it exists."""
-        self._pipe_here(path, value, mode)
+    def pipe_file(self, path: str, value: object, mode: str = "overwrite", **options: Any) -> None:  # noqa: ANN401
+        """Write a file, atomically; ``mode="create"`` raises ``AlreadyExists`` if it exists.
 
-    def cp_file(self, path1: str, path2: str, copies: list[Copied] | None = None, **_: object) -> None:
+        ``metadata=`` and ``content_type=`` are stored, as by ``open``; other options raise ``Unsupported``.
+        """
+        self._pipe_here(path, value, mode, options)
+
+    def cp_file(self, path1: str, path2: str, copies: list[Copied] | None = None, **options: Any) -> None:  # noqa: ANN401
         """Copy a file, server-side within a bucket; do nothing for a directory.
 
         Args:
             path1: The file.
             path2: Its copy.
             copies: List to which the copy is appended, for ``mv``.
+            **options: Those that only tune; others raise ``Unsupported``: a copy keeps the metadata of its source.
 
         """
+        files.check_options(options, self._url(path2))
         copied = files.copy(*self._place(path1), *self._place(path2))
         if copies is not None and copied is not None:
             copies.append(copied)
@@ -295,7 +300,8 @@ class PenstockFileSystem(Coroutines):
     ) -> Any:  # noqa: ANN401  the same
         """Open a file: ``rb``, ``wb`` (replaces), ``xb`` (creates), or in text mode with ``encoding=``.
 
-        ``cache_type`` and ``block_size`` control the read-ahead (docs/fsspec.md). A writer publishes only when it is
+        ``cache_type`` and ``block_size`` control the read-ahead (docs/fsspec.md). A write stores ``metadata=`` (also
+        ``Metadata=``) and ``content_type=`` (``ContentType=``). A writer publishes only when it is
         closed successfully; in a transaction only when the transaction ends successfully.
 
         Returns:
@@ -305,6 +311,7 @@ class PenstockFileSystem(Coroutines):
             NotFound: The file to read does not exist.
             AlreadyExists: Mode ``x``, and the file exists.
             Unusable: Any other mode, ``cache_type`` or ``compression``.
+            Unsupported: An option that would be lost.
 
         """
         if mode == "rb" and (asked := asked_by_pyarrow()):
@@ -317,13 +324,14 @@ class PenstockFileSystem(Coroutines):
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:  # noqa: ANN401  fsspec's signature
         source, key = self._object(path)
         if mode == "rb":
+            files.check_options(options, self._url(path))
             if "pyarrow" in options:
                 return self._open_for_pyarrow(source, key, *options["pyarrow"])
             kind = options.get("cache_type", "readahead")
             if kind == "none" and "size" in options:
                 raise Unsupported(_NO_BLOCKS, url=self._url(path))
             return files.open_to_read(partial(self._object, path), kind, options.get("block_size"))
-        writer = files.open_to_write(source, key, mode)
+        writer = files.open_to_write(source, key, mode, **files.attributes_of(options, self._url(path)))
         self._listings.wait_for(writer)
         self.invalidate_cache(path)
         return writer if options.get("autocommit", True) else files.Held(writer)

@@ -54,6 +54,7 @@ _S3 = {
     "read_timeout": "transport.stall_timeout_s",
     "max_pool_connections": "transport.connections",
     "verify": "transport.verify",
+    "skip_signature": "options.anonymous",
 }
 # Option of a storage provider -> Penstock's key, by Penstock's scheme. Other options only tune, or are misspelled.
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -65,7 +66,10 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 _INNER = {"addressing_style": "options.addressing", "use_accelerate_endpoint": "options.accelerate"}
 # Options of rust_client that only tune; it would also accept a bucket, an endpoint and keys.
-_RUST = ("retry", "max_pool_connections", "max_concurrency", "multipart_chunksize", "connect_timeout", "read_timeout")
+_RUST = (
+    *("retry", "max_pool_connections", "max_concurrency", "multipart_chunksize", "connect_timeout", "read_timeout"),
+    *("allow_http", "checksum_algorithm"),
+)
 # Option -> the value without an effect; another value changes the credentials, the place or the written data.
 _ONLY: Mapping[str, Mapping[str, object]] = {
     "s3": {"signature_version": "s3v4", "infer_content_type": False},
@@ -303,8 +307,11 @@ class _Reading:
             raise self.refused(where, f"must be {known!r}, got {raw!r}: remove it, or use another client")
 
     def _noted(self, name: str, raw: object, where: str) -> None:
-        for inner in _mapping(raw, f"{self._origin}.{where}") if name == "rust_client" else ():
-            if inner not in _RUST:
+        given = _mapping(raw, f"{self._origin}.{where}") if name == "rust_client" else {}
+        for inner, value in given.items():
+            if inner == "skip_signature" and isinstance(value, bool) and self._scheme in ("s3", "gs"):
+                self.set("options.anonymous", value, f"{where}.{inner}")
+            elif inner not in _RUST:
                 raise self.refused(f"{where}.{inner}", "only tuning may stand there: set the profile's own options")
         self.notes.append(where)
 
