@@ -163,6 +163,8 @@ MIRRORS |= {("penstock.jobs.parts.index", "index")}  # design/0095
 MIRRORS |= {("penstock.jobs.parts.pack", "pack")}  # design/0095
 MIRRORS |= {("penstock.jobs.parts.verify", "verify")}  # design/0095
 MIRRORS |= {("penstock.interop.zarr.parts", "copy")}  # design/0103
+# What a loader's load_state_dict may accept: a user who restores states it once, by name.
+MIRRORS |= {("penstock.checkpoint.run.steps", "restore")}
 # Drop-ins have the signatures of the library whose name they have: design/0037.
 MIRRORS |= {
     ("penstock.compat.osstorchconnector.datasets", f"from_{each}")

@@ -24,6 +24,7 @@ from penstock.errors import (
     ChecksumMismatch,
     NotFound,
     PenstockError,
+    StateMismatch,
     Truncated,
     Unusable,
 )
@@ -86,6 +87,28 @@ def test_the_datas_position_and_the_generators_come_back_with_the_model(tmp_path
     run.save(5, {"step": 5})
     with pytest.raises(CheckpointError, match="without the data's position"):
         run.restore(loader=other)
+
+
+def test_restore_passes_on_what_the_loader_may_accept(tmp_path):
+    (tmp_path / "data").mkdir()
+    for number in range(12):
+        (tmp_path / f"data/{number:02d}").write_text(str(number))
+
+    def loader(batch_size):
+        return ps.DataLoader(ps.MapDataset.from_prefix(f"{tmp_path}/data/"), batch_size, collate_fn=list)
+
+    run, data = ps.CheckpointManager(tmp_path / "run"), loader(2)
+    first = next(batches := iter(data))
+    run.save(1, {}, loader=data)
+    with pytest.raises(StateMismatch, match="global batch"):
+        run.restore(loader=loader(5))
+    run.restore(loader=(other := loader(5)), allow_new_global_batch=True)
+    assert [sample.key for batch in other for sample in batch] == [sample.key for batch in batches for sample in batch]
+    assert len(first) == 2
+    with pytest.raises(Unusable, match="new_weights= is for the loader"):
+        run.restore(new_weights=True)
+    with pytest.raises(Unusable, match="allow_rereads must be True or False"):
+        run.restore(loader=other, allow_rereads="no")
 
 
 def test_superseded_steps_go_and_nothing_else_does(tmp_path):

@@ -271,12 +271,15 @@ class CheckpointManager:
         """Return the newest committed step, or None: a listing of folders, and a request or two."""
         return self._steps.latest()
 
-    def restore(
+    def restore(  # noqa: PLR0913  each is named in the call
         self,
         step: int | None = None,
         *,
         into: dict[str, Any] | None = None,
         loader: Loader | None = None,
+        allow_new_global_batch: bool = False,
+        allow_rereads: bool = False,
+        new_weights: object = None,
         map_location: object = None,
         weights_only: bool = True,
     ) -> Any:  # noqa: ANN401  any saved value
@@ -291,6 +294,9 @@ class CheckpointManager:
                 replaced, and it is returned. Plain values that it lacks below its keys are added. Required for a
                 checkpoint of several ranks: its tensors define the part that each rank holds now.
             loader: A loader or dataset that resumes at the saved position in the data.
+            allow_new_global_batch: As for ``ps.DataLoader.load_state_dict``, as are the next two; they need ``loader``.
+            allow_rereads: Accept that ranks read the same blocks until the epoch ends.
+            new_weights: Weights of a ``ps.Mix`` from here on.
             map_location: As for ``torch.load``; default: the devices of the saved tensors.
             weights_only: False runs any code that the checkpoint names: use it only for checkpoints you trust.
 
@@ -298,11 +304,17 @@ class CheckpointManager:
             NotFound: The step does not exist, or no step exists.
             ChecksumMismatch: An object's bytes do not match its digests; the message names it. ``Truncated``,
                 ``CheckpointError``: the same.
+            StateMismatch: The saved position does not fit ``loader``.
             Unusable: Several ranks saved it, and ``into`` is None; or ``into`` lacks tensors of it, such as the moments
                 of an optimizer before its first step, or does not fit it otherwise.
 
         """
         switch(weights_only, "weights_only")
+        resume = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
+        resume = {name: value for name, value in resume.items() if switch(value, name)}
+        resume |= {} if new_weights is None else {"new_weights": new_weights}
+        if resume and loader is None:
+            raise Unusable(f"{next(iter(resume))}= is for the loader: pass loader= with it")
         if not isinstance(into, dict | None):
             raise Unusable(f'into must be a dict such as {{"model": model.state_dict()}}, got {kind_of(into)}')
         with operation("restore", str, self._url):
@@ -315,7 +327,8 @@ class CheckpointManager:
                     "cannot restore loader: the checkpoint was saved without the data's position",
                     url=self._steps.url(chosen),
                 )
-            loader.load_state_dict(readable(found["loader"], "the data's position", self._steps.url(chosen)))
+            position = readable(found["loader"], "the data's position", self._steps.url(chosen))
+            loader.load_state_dict(position, **resume)
         if isinstance(found["rng"], Exception):
             warnings.warn("the generators' states are more than weights: they stay as they are", stacklevel=2)
         elif found["rng"] is not None:
