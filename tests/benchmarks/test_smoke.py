@@ -75,7 +75,8 @@ def _produced(part, runners, tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def begun(request, tmp_path_factory):
     """Begin whatever the tests of this run ask for: it goes on beside those that come first."""
-    asked = {item.callspec.params.get("part") for item in request.session.items if hasattr(item, "callspec")}
+    own = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    asked = {item.callspec.params.get("part") for item in own}
     parts = [part for part in PARTS if part in asked and not missing()]
     runners = SimpleQueue()
     with ExitStack() as ends:

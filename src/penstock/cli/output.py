@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import shutil
 import sys
@@ -80,6 +82,9 @@ def exit_on_error() -> Iterator[None]:
         if isinstance(end.__context__, BrokenPipeError):
             # Help texts of rich and typer do not go through ``write``.
             raise SystemExit(_PIPE_CLOSED) from None
+        if end.code == INTERRUPTED:
+            # Files that threads write are still open at exit, which is no news to the user who pressed Ctrl-C.
+            atexit.register(logging.getLogger("penstock").setLevel, logging.CRITICAL)
         raise
     except PenstockError as error:
         if os.environ.get("PENSTOCK_DEBUG") == "1":

@@ -476,6 +476,14 @@ class TestLooks:
         assert look == batches[3]
         assert [*loader, *loader] == batches[3:]
 
+    def test_last_batch_of_an_epoch_does_not_count_as_a_look(self, folder, options):
+        loader, plain = load(folder, **options), load(folder)
+        first, second = [*plain], [*plain]
+        loader.load_state_dict(load(folder).state_dict() | {"position": 8 * (len(first) - 1)})
+        # Lightning closes the iterator once it has counted all batches.
+        assert next(iter(loader)) == first[-1]
+        assert [*loader] == second
+
     def test_set_epoch_holds_after_a_look(self, folder, options):
         loader, plain = load(folder, **options), load(folder)
         _, second = [*plain], [*plain]

@@ -151,6 +151,10 @@ class Resumable:
         """Return the cursor at which the next iteration will begin."""
         return self._iterations.epochs.next()
 
+    def remaining(self, cursor: Cursor) -> int:
+        """Return how many batches this rank has from ``cursor`` to the end of its epoch."""
+        return len(self.plan.batches(cursor, self._iterations.rank()))
+
     def rewind(self, cursor: Cursor) -> None:
         """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since."""
         self._iterations.epochs.rewind(cursor)

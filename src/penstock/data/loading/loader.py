@@ -373,7 +373,8 @@ class DataLoader:
             if number and delivery.cursor[:2] == (0, 0):
                 _note_order(self._given, self._batches.plan)
         except GeneratorExit:
-            if number == 1:
+            # Trainers that count close an iteration after the last batch of an epoch: that is no look.
+            if number == 1 and self._batches.remaining(delivery.cursor) > 1:
                 self._look(delivery.cursor, before)
             raise
         finally:
