@@ -310,9 +310,10 @@ class CheckpointManager:
 
         """
         switch(weights_only, "weights_only")
-        resume = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
-        resume = {name: value for name, value in resume.items() if switch(value, name)}
-        resume |= {} if new_weights is None else {"new_weights": new_weights}
+        allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
+        resume: dict[str, Any] = {name: value for name, value in allowed.items() if switch(value, name)}
+        if new_weights is not None:
+            resume["new_weights"] = new_weights
         if resume and loader is None:
             raise Unusable(f"{next(iter(resume))}= is for the loader: pass loader= with it")
         if not isinstance(into, dict | None):
