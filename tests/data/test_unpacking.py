@@ -19,6 +19,7 @@ import pytest
 import penstock as ps
 from penstock.data.unpacking import UNPACKED_VARIABLE, UnpackedFile, inflated, streams
 from penstock.errors import ConfigError, Damaged, Unsupported
+from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import tar, zipped
 
 LINES = b"".join(b'{"number": %d}\n' % number for number in range(5000))
@@ -74,7 +75,7 @@ def test_streams_that_their_format_allows_are_read(data, tmp_path):
 @pytest.mark.parametrize("tool", [("pzstd", "-p2"), ("zstd", "--long=31")], ids=["pzstd", "long"])
 def test_files_of_the_tools_of_zstd_are_read(tmp_path, tool):
     if which(tool[0]) is None:
-        pytest.skip(f"{tool[0]} is not installed")
+        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(f"{tool[0]} is not installed")
     (tmp_path / "a").write_bytes(LINES)
     for arguments, given in (([], LINES), ([str(tmp_path / "a")], None)):
         packed = subprocess.run([*tool, "-q", "-c", *arguments], input=given, capture_output=True, check=True).stdout

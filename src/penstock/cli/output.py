@@ -83,7 +83,7 @@ def exit_on_error() -> Iterator[None]:
             # Help texts of rich and typer do not go through ``write``.
             raise SystemExit(_PIPE_CLOSED) from None
         if end.code == INTERRUPTED:
-            # Files that threads write are still open at exit, which is no news to the user who pressed Ctrl-C.
+            # Threads still have files open at exit. The user has pressed Ctrl-C and needs no message about them.
             atexit.register(logging.getLogger("penstock").setLevel, logging.CRITICAL)
         raise
     except PenstockError as error:

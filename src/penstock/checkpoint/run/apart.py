@@ -174,7 +174,7 @@ def _places(container: Any, path: Path) -> Iterator[tuple[Any, Any, Path]]:  # n
     for key in list(container) if named else range(len(container)):
         own: Path = (*path, str(key) if named else key)
         yield container, key, own
-        # A list without tensors is filled as a whole, whatever its length.
+        # A list without tensors is filled as a whole: its length may differ.
         if isinstance(each := container[key], Mapping) or (type(each) is list and _items(each, own, "", ())[1]):
             yield from _places(each, own)
 

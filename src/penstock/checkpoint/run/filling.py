@@ -137,7 +137,7 @@ def _form(tensor: Any) -> str:  # noqa: ANN401  see _check_tensor
 
 
 def _other_form(own: Any, value: Any) -> str:  # noqa: ANN401  see _check_tensor
-    """Return why a tensor that is no plain array cannot be filled in place with another of its layout."""
+    """Return why a sparse or quantized tensor cannot be filled in place with another of its layout."""
     torch = torch_module()
     advice = "cannot be filled in place: leave its key out of into=, or restore() without into="
     if own.is_nested:

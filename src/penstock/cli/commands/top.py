@@ -302,6 +302,6 @@ def metrics_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"  bytes     {received}/s received, {sent}/s sent"
     if row["first_byte_p50_s"] is not None:
         bounds = ((share, row[f"first_byte_p{share}_s"] * 1e3) for share in (50, 99))
-        # Beyond the last bucket there is no bound.
+        # The last bucket has no upper bound.
         first = ", ".join(f"p{share} at most {bound:,.3g} ms" for share, bound in bounds if bound < inf)
         yield f"  first byte  {first or 'slower than the last bucket'}"

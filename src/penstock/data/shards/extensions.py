@@ -196,7 +196,7 @@ def extension_value(extension: Extension, array: Any, named: str) -> Callable[[i
 
 
 def _parts(scalar: Any) -> tuple[Any, Any]:  # noqa: ANN401  pyarrow's
-    """Return the elements and the shape of a tensor of a shape of its own."""
+    """Return the elements and the shape of one value of a column of tensors whose shapes vary."""
     return scalar["data"].values, scalar["shape"].as_py()
 
 

@@ -26,19 +26,8 @@ _SPARK = re.compile(
 _SYSTEM = {"__MACOSX", "__pycache__", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
 _SYSTEM |= {"Thumbs.db", "thumbs.db", "Desktop.ini", "desktop.ini"}
 _ENDS = (
-    *(
-        ".tmp",
-        ".temp",
-        ".incomplete",
-        ".partial",
-        ".part",
-        ".filepart",
-        ".crdownload",
-        ".aria2",
-        ".gstmp",
-        "._COPYING_",
-    ),
-    *(".swp", ".lock", "_$folder$", "~"),
+    *(".tmp", ".temp", ".incomplete", ".partial", ".part", ".filepart", ".crdownload", ".aria2", ".gstmp"),
+    *("._COPYING_", ".swp", ".lock", "_$folder$", "~"),
 )
 _SHOWN = 3
 

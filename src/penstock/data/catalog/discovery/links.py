@@ -1,4 +1,4 @@
-"""Entries of local folders that a listing leaves out, since they are no files: links to folders, links to nothing."""
+"""Links in local folders that a listing does not follow: links to folders, and broken links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 def left_out(base: str, holds: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield path and kind of each entry below a local folder that is neither a file nor a folder of its own.
+    """Yield path and kind of each entry below a local folder that is neither a regular file nor a folder.
 
     Args:
         base: Path of the folder, with a slash at its end.

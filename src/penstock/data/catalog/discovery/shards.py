@@ -436,7 +436,7 @@ def _chosen(
     if len(left):
         _LOG.warning("left out below %s: %s", source.url(prefix), left)
     if len(left) and not found and after is None:
-        raise NotFound(f"there is no shard, only leftovers: {left}", url=source.url(key))
+        raise NotFound(f"found no shard, only leftovers: {left}", url=source.url(key))
     if log and any(each.key.lower().endswith(".parquet") for each in found):
         raise Unusable(
             "this is the log of a table, which says which files count, and others beside them hold rows that were "

@@ -1,4 +1,4 @@
-"""Splits that a prefix holds together, such as training and test, named in the log: mostly, only one is meant."""
+"""Warning about a prefix that holds several splits, such as training and test: users mostly want one of them."""
 
 from __future__ import annotations
 
