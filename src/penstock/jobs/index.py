@@ -16,8 +16,7 @@ from penstock.data.catalog.discovery.scan import Listing, absent, listed
 from penstock.data.catalog.discovery.shards import find_shards, indexed
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import is_catalog
-from penstock.engine.listing.names import Leftovers
-from penstock.engine.listing.select import globs
+from penstock.engine.listing.select import Leftovers, globs
 from penstock.errors import AlreadyExists, ConfigError, PenstockError, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source

@@ -14,9 +14,8 @@ from penstock.data.catalog.columns.column import checked, encode
 from penstock.data.catalog.contents import Contents
 from penstock.data.catalog.discovery.inventory import listed as inventoried
 from penstock.data.catalog.discovery.journal import Beyond
-from penstock.data.catalog.discovery.scan import Listing, absent, listed
+from penstock.data.catalog.discovery.scan import Listing, absent, first_names, listed, warn_of_splits
 from penstock.data.catalog.discovery.shards import added_shards, find_shards, indexed
-from penstock.data.catalog.discovery.splits import first_names, warn_of_splits
 from penstock.data.catalog.groups import Named, Part, addable, check_grouping, grouped, joined
 from penstock.data.catalog.labels import check_rule, classified, names
 from penstock.data.catalog.relocation import check_home, relocated
@@ -34,8 +33,7 @@ from penstock.data.catalog.rows import (
     united,
 )
 from penstock.data.catalog.saved import Saved, load, save, version_of_saved
-from penstock.engine.listing.names import Leftovers
-from penstock.engine.listing.select import globs
+from penstock.engine.listing.select import Leftovers, globs
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals
 from penstock.source import open_source

@@ -22,8 +22,7 @@ from penstock.data.catalog.columns.column import encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.manifest import columns as parquet_columns
 from penstock.data.unpacking import GZIP, UnpackedFile, check_unpacked, most_unpacked
-from penstock.engine.listing.names import Leftovers
-from penstock.engine.listing.select import selector
+from penstock.engine.listing.select import Leftovers, selector
 from penstock.errors import ChecksumMismatch, Damaged, ManifestError, NotFound, Unusable
 from penstock.source import object_at
 from penstock.values import Span

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import NotFound
-from penstock.stores.urls import LOCAL_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.engine.listing.names import Leftovers
+    from penstock.engine.listing.select import Leftovers
 
 __all__ = ["BROKEN", "FOLDER", "check_links", "left_out"]
 
@@ -59,13 +58,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     return []
 
 
-def check_links(root: str, prefix: str, chosen: Callable[[str], bool], leftovers: Leftovers) -> None:
+def check_links(prefix: str, chosen: Callable[[str], bool], leftovers: Leftovers) -> None:
     """Compare a listing of local data with the links below its prefix, which it has left out.
 
     Links to folders are named in the log: they are not followed, so that a cycle ends.
 
     Args:
-        root: URL of the store; nothing is done for others than this machine's.
         prefix: Prefix of the listing.
         chosen: Returns whether the data include a name below the folder of the prefix.
         leftovers: Names that are left out anyway.
@@ -74,8 +72,6 @@ def check_links(root: str, prefix: str, chosen: Callable[[str], bool], leftovers
         NotFound: A link leads to no file.
 
     """
-    if root != LOCAL_ROOT:
-        return
     at = prefix.rfind("/") + 1
     base, typed = f"/{prefix[:at]}", prefix[at:]
 

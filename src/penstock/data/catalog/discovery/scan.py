@@ -22,23 +22,36 @@ from penstock.data.catalog.discovery.journal import Stretch, gaps, overlapping
 from penstock.data.catalog.discovery.links import check_links
 from penstock.engine.listing.keyspace import Keyspace, Part
 from penstock.engine.listing.listing import columns
-from penstock.engine.listing.select import globs, selector
+from penstock.engine.listing.select import globs, selector, split_of, splits_of
 from penstock.errors import ConfigError, Damaged, NotFound, PenstockError
+from penstock.stores.urls import LOCAL_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
+    from penstock.data.catalog.columns.affixes import Keys
     from penstock.data.catalog.columns.table import Table
-    from penstock.engine.listing.names import Leftovers
+    from penstock.engine.listing.select import Leftovers
     from penstock.values import Page
 
 
-__all__ = ["KeyRange", "Listable", "Listing", "absent", "listed", "scan"]
+__all__ = [
+    "KeyRange",
+    "Listable",
+    "Listing",
+    "absent",
+    "first_names",
+    "listed",
+    "report_left_out",
+    "scan",
+    "warn_of_splits",
+]
 
 _LOG = getLogger("penstock")
 # Pages listed before bounds are guessed: a short listing costs no further request.
 _PLAIN = 3
 _WORTH = 1.5  # least pages of a part
+_MOST_NAMES = 1000
 
 
 class Known(Protocol):
@@ -183,9 +196,7 @@ def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
         if left is not None:
             left.clear()
     if left is not None:
-        check_links(source.url(""), prefix, lambda name: chosen(name, 1), left)
-        if len(left):
-            _LOG.warning("left out below %s: %s", source.url(prefix), left)
+        report_left_out(source, prefix, lambda name: chosen(name, 1), left)
     return base, work.rows().freeze()
 
 
@@ -544,3 +555,44 @@ def _page(source: Listable, prefix: str, delimiter: str = "") -> Page:
         while True:
             for _, page in pages.take():
                 return page
+
+
+def report_left_out(source: Listable, prefix: str, chosen: Callable[[str], bool], left: Leftovers) -> None:
+    """Name the leftovers of a listing in the log, and links to folders; broken links raise: see ``check_links``."""
+    if source.url("") == LOCAL_ROOT:
+        check_links(prefix, chosen, left)
+    if len(left):
+        _LOG.warning("left out below %s: %s", source.url(prefix), left)
+
+
+def warn_of_splits(source: Listable, base: str, names: Sequence[str]) -> None:
+    """Name the splits of ``names``, objects and folders below ``base``, in the log, if there are several."""
+    found = splits_of(names)
+    if len(found) < 2:  # noqa: PLR2004  several
+        return
+    held = ", ".join(f"{split} ({count:,})" for split, (count, _) in found.items())
+    first = next(iter(found.values()))[1]
+    one = source.url(base + first) + ("/" if any(name.startswith(f"{first}/") for name in names) else "*")
+    _LOG.warning("several splits are read as one below %s: %s; for one of them pass %s", source.url(base), held, one)
+
+
+def first_names(keys: Keys, base: str) -> list[str]:
+    """Return names below ``base`` that show its splits: folders, and files; keys are in order.
+
+    What follows a folder or the word of a split is skipped by a search, and at most 1,000 names are looked at.
+    """
+    names: list[str] = []
+    at, start = 0, encode(base)
+    while at < len(keys) and len(names) < _MOST_NAMES:
+        name = decode(keys[at][len(start) :])
+        folder, slash, _ = name.partition("/")
+        names.append(folder + slash)
+        end = split_of(name)[1]
+        if slash:
+            # The character after a slash.
+            at = bisect_left(keys, start + encode(f"{folder}0"), at)
+        else:
+            at = bisect_left(keys, start + encode(name[:end]) + b"\xff", at) if end else at + 1
+    if len(names) == 1 and names[0].endswith("/") and not split_of(names[0])[0]:
+        return [names[0] + each for each in first_names(keys, base + names[0])]
+    return names

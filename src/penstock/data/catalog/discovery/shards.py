@@ -18,9 +18,7 @@ from penstock.data.catalog.columns.column import Strings, encode
 from penstock.data.catalog.columns.table import Table, gathered, ranges_of
 from penstock.data.catalog.columns.units import units_of
 from penstock.data.catalog.discovery.journal import Beyond, Walked
-from penstock.data.catalog.discovery.links import check_links
-from penstock.data.catalog.discovery.scan import Listing, absent, listed
-from penstock.data.catalog.discovery.splits import warn_of_splits
+from penstock.data.catalog.discovery.scan import Listing, absent, listed, report_left_out, warn_of_splits
 from penstock.data.catalog.discovery.stated import (
     INDEX,
     check_strays,
@@ -36,8 +34,7 @@ from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
-from penstock.engine.listing.names import Leftovers, split_of
-from penstock.engine.listing.select import fixed_part, selector
+from penstock.engine.listing.select import Leftovers, fixed_part, selector, split_of
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
@@ -432,9 +429,7 @@ def _chosen(
                 _ = takes(below) and left.wanted(below)
         elif takes(below):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
-    check_links(source.root, prefix, takes, left)
-    if len(left):
-        _LOG.warning("left out below %s: %s", source.url(prefix), left)
+    report_left_out(source, prefix, takes, left)
     if len(left) and not found and after is None:
         raise NotFound(f"found no shard, only leftovers: {left}", url=source.url(key))
     if log and any(each.key.lower().endswith(".parquet") for each in found):

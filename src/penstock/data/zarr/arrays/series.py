@@ -84,7 +84,7 @@ def _names(source: Source, folder: str, part: str, *, below: bool) -> list[str]:
 
     Those are documents of references, and all objects where no folder matches, of which the error names one. The
     documents of the folder itself, where it is a group, and hidden names are left out as by a shell. With ``below``,
-    the names of folders alone.
+    an array in each store is meant: the names of folders, or of documents where no folder matches or all end in .json.
     """
     literal, _ = fixed_part(part)
     chosen, folders, objects = selector(part, markers=True), list[str](), list[str]()
@@ -93,9 +93,10 @@ def _names(source: Source, folder: str, part: str, *, below: bool) -> list[str]:
             found = (path[len(folder) :].rstrip("/") for path in paths)
             names += [name for name in found if name and chosen(name, 1) and (part[0] == "." or name[0] != ".")]
     objects = [name for name in objects if name != "zarr.json"]
-    if below or not folders:
-        return folders if below else objects
-    return [*folders, *(name for name in objects if name.endswith(".json"))]
+    documents = [name for name in objects if name.endswith(".json")]
+    if below:
+        return [*folders, *documents] if part.endswith(".json") or not folders else folders
+    return [*folders, *documents] if folders else objects
 
 
 def joined_along(

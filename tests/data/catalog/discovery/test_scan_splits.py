@@ -3,7 +3,7 @@
 import pytest
 
 import penstock as ps
-from penstock.data.catalog.discovery.splits import first_names
+from penstock.data.catalog.discovery.scan import first_names
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.engine.listing.names import Leftovers, leftover, split_of, splits_of
+from penstock.engine.listing.select import Leftovers, leftover, split_of, splits_of
 
 
 @pytest.mark.parametrize(
