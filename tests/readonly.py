@@ -38,8 +38,8 @@ class ReadOnly:
     def read(self, span, target):
         return self._counted(self._driver.read(span, target))
 
-    def get(self, key, etag, *most_bytes):
-        return self._counted(self._driver.get(key, etag, *most_bytes))
+    def get(self, key, etag, *most_bytes, **buffer):
+        return self._counted(self._driver.get(key, etag, *most_bytes, **buffer))
 
 
 class ReadOnlyStore(Store):

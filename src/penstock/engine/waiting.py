@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["LOOK_S", "Awaited", "Inbox", "Turn", "Wakeup", "carrying", "irrevocable", "may_wait", "serve"]
 
 # A signal that comes just before Python waits for a lock is handled only when that wait ends.
-LOOK_S = 1.0
+# Below one second, within which Ctrl-C ends every wait.
+LOOK_S = 0.9
 
 _ANY: Final = object()
 _here = local()

@@ -152,7 +152,7 @@ class JoinedPuts(Inbox):
             self._inbox.finished(put)
 
     def call_off(self, puts: Iterable[JoinedPut]) -> None:
-        """End with ``Cancelled`` the puts that wait, or whose whole batch is called off and has not begun."""
+        """End with ``Cancelled`` the puts that wait, or whose whole batch is called off before it takes effect."""
         named = {*puts}
         for put in named:
             put.called_off = True

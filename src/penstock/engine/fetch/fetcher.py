@@ -52,8 +52,8 @@ __all__ = ["Fetcher", "Pace"]
 T = TypeVar("T")
 
 _GRACE = 1 / 24  # of the patience; 5 s with the usual options
-# For the answer to a change that was called off, and between two looks for it.
-_SETTLE_S, _LOOK_S = 5.0, 0.001
+# For the answer to a change that was called off (Ctrl-C ends every verb within two seconds), and between two looks.
+_SETTLE_S, _LOOK_S = 1.0, 0.001
 # From a server that ignores Range, little more than this is read.
 _PROBE_BYTES = 4 << 10
 
@@ -149,7 +149,7 @@ class Fetcher:
     def call_off(self, operations: Iterable[VerbOperation[T]]) -> list[VerbOperation[T]]:
         """End operations with ``Cancelled``, before anything that is started after this.
 
-        The answers to requests that change an object, and that the store has, are awaited for up to 5 s: after that,
+        The answers to requests that change an object, and that the store has, are awaited for up to 1 s: after that,
         none of the others takes effect. Returns the requests without an answer, if a server has them.
         """
         running = [each for each in operations if not each.complete]
