@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock import source as source_file
+from penstock.data.loading.decoding import mover
 from penstock.data.loading.stats import Counters, LoaderStats, ReaderStats, Work
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.fetch.fetcher import Fetcher
@@ -211,6 +212,21 @@ def test_another_thread_reads_counts_that_only_grow(folder, workers):
     watching.join()
     assert seen == sorted(seen)
     assert made.stats().samples == 3 * COUNT
+
+
+def test_threads_that_ask_for_statistics_at_once_get_one_meter(folder, monkeypatch):
+    made, both, found = loader(folder), threading.Barrier(2, timeout=10), []
+
+    def slow(device):
+        both.wait()
+        return mover(device)
+
+    monkeypatch.setattr("penstock.data.loading.loader.mover", slow)
+    asking = threading.Thread(target=lambda: found.append(made._metering()))
+    asking.start()
+    found.append(made._metering())
+    asking.join()
+    assert found[0] is found[1], "what the iteration counts is what stats() reads"
 
 
 def test_waiting_and_computing_times_are_measured_separately(folder):

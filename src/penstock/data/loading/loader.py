@@ -188,7 +188,7 @@ class DataLoader:
         self._on_error = on_error
         self._threads = decode_threads or (processors() if dataset.decodes else 1)
         self._prefetch = prefetch
-        self._meter: Meter | None = None
+        self._meters: dict[int, Meter] = {}
         self._worker_batches = _WorkerBatches(self._batches, on_error)
         self._workers = self._processes(worker_options(workers, num_workers, _SETTINGS - TORCHS_ARGUMENTS))
         # Start of the current iteration and the batches received of it: one value, because any thread may ask for it.
@@ -408,9 +408,9 @@ class DataLoader:
 
     def _metering(self) -> Meter:
         """Return the meter of this process; a process that was forked later begins at zero."""
-        if self._meter is None or self._meter.inherited:
-            self._meter = Meter(self.num_workers, mover(self.device))
-        return self._meter
+        found = self._meters.get(pid := os.getpid())
+        # Threads may come here at once, before the first batch: setdefault gives all of them the same meter.
+        return found or self._meters.setdefault(pid, Meter(self.num_workers, mover(self.device)))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:

@@ -434,12 +434,6 @@ class Meter:
         self._batches = self._samples = 0
         self._waiting_s = self._computing_s = 0.0
         self.requests = Requests(workers)
-        self._pid = os.getpid()
-
-    @property
-    def inherited(self) -> bool:
-        """Whether this meter belongs to the process that this one was forked from."""
-        return self._pid != os.getpid()
 
     def metered(self, deliveries: Iterable[Delivery]) -> Generator[Delivery]:
         """Yield deliveries to the training loop; time before each counts as waiting, time after it as computing."""
