@@ -57,6 +57,10 @@ def test_format_follows_from_the_ends_of_keys():
 def test_wrong_formats_and_arguments_are_refused():
     with pytest.raises(Unusable, match="format must be one of 'tar'"):
         format_by("tarr", [], {})
+    with pytest.raises(Unusable, match="a table that lists objects is a manifest"):
+        format_by("csv", [], {})
+    with pytest.raises(Unusable, match=r"'a\.tsv' is not a shard: a table that lists objects is a manifest"):
+        format_by(None, ["a.tsv"], {})
     with pytest.raises(Unusable, match="take no colour="):
         format_by("tar", [], {"colour": "red"})
     with pytest.raises(Unusable, match="to the format itself"):

@@ -15,7 +15,7 @@ from penstock.errors import Unsupported, Unusable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["FORMATS", "format_by", "format_of", "is_shard", "settled", "suffixes"]
+__all__ = ["FORMATS", "TABLES", "TABLE_ADVICE", "format_by", "format_of", "is_shard", "settled", "suffixes"]
 
 # Module and class of each format: a module is imported when its format is first used.
 FORMATS = {
@@ -52,6 +52,12 @@ _REFUSED = {
         'this compression is not read: write the shards with compression="zstd", or without',
     ),
 }
+# Ends of the names of text tables, which are not shards, and what to do with one.
+TABLES = (".csv", ".tsv")
+TABLE_ADVICE = (
+    "a table that lists objects is a manifest, ps.MapDataset.from_manifest(url, base=…); one whose rows are samples "
+    "has to be written as Parquet or JSON lines"
+)
 # Ends of names that are shards only where the format is named, since other files have them, too.
 _NAMED = {"jsonl.gz": (".json.gz", ".json.zst")}
 # Formats of plain files whose compressed ones are a format of their own.
@@ -60,7 +66,8 @@ _PLAIN = ("tar", "jsonl", "tfrecord")
 
 def _class(name: object) -> type[ShardFormat]:
     if not isinstance(name, str) or name not in FORMATS:
-        raise Unusable(f"format must be one of {', '.join(map(repr, FORMATS))}, got {name!r}")
+        advice = f": {TABLE_ADVICE}" if f".{name}" in TABLES else ""
+        raise Unusable(f"format must be one of {', '.join(map(repr, FORMATS))}, got {name!r}{advice}")
     module, _, kind = FORMATS[name].partition(":")
     found: type[ShardFormat] = getattr(import_module(f"penstock.data.shards.{module}"), kind)
     return found
@@ -161,6 +168,8 @@ def _named(keys: Iterable[str]) -> str:
             raise Unusable(f"{first!r} and {second!r} are shards of different formats: pass those of one, or format=")
     if not found or "" in found:
         named = f": {found['']!r}" if found else ""
+        if found and found[""].endswith(TABLES):
+            raise Unusable(f"{found['']!r} is not a shard: {TABLE_ADVICE}")
         raise Unusable(
             f"cannot tell the format of shards by their names{named}; pass format={' or '.join(map(repr, FORMATS))}"
         )

@@ -78,6 +78,13 @@ class TestCsv:
         assert _read("path,label,split\na,7,train\n", "m.csv") == [Entry("a", label="7")]
         assert _read("path\na\n", "m.csv") == [Entry("a")]
 
+    @pytest.mark.parametrize("name", ["m.tsv", "manifest"])
+    def test_tabs_separate_the_cells_of_a_tsv(self, name):
+        text = 'key\tlabel\tsize\na, b.jpg\t3\t5\n"c\td"\t\t\n'
+        assert _read(text, name) == [Entry("a, b.jpg", 5, "3"), Entry("c\td")]
+        with pytest.raises(ManifestError, match="line 1: the header must name one of"):
+            _read("a.jpg\t3\n", "m.tsv")
+
     def test_cells_may_hold_line_ends(self):
         assert _read('key,label\n"a\nb",x\n', "m.csv") == [Entry("a\nb", label="x")]
 

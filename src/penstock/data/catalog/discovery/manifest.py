@@ -60,8 +60,9 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
 
     - ``.txt``, and any content of no other format: ``key`` or ``key label``. Spaces and tabs around both are stripped,
       so a key that contains some needs another format. The label is the whole rest of the line, a string.
-    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path`` (without these, ``file_name``), and
-      optionally ``size``, ``label``, ``etag``, ``offset`` (lower case). An empty cell is an absent value.
+    - ``.csv``, and ``.tsv`` with tabs: a header names the columns: one of ``key``, ``url``, ``path`` (without these,
+      ``file_name``), and optionally ``size``, ``label``, ``etag``, ``offset`` (lower case). An empty cell is an absent
+      value; all others are strings.
     - ``.jsonl``, ``.ndjson``: one object per line with these names. A label is any JSON value.
     - ``.parquet``: a table with these columns; needs the extra ``parquet``.
 
@@ -192,11 +193,11 @@ def _storable(key: str, store: Store) -> str:
 
 def _form(data: bytes, name: str, *, several: bool = False) -> tuple[Callable[[bytes, str], _Rows], str]:
     known: dict[str, Callable[[bytes, str], _Rows]] = {
-        ".txt": _plain, ".csv": _csv, ".jsonl": _json, ".ndjson": _json, ".parquet": rows
+        ".txt": _plain, ".csv": _csv, ".tsv": _tsv, ".jsonl": _json, ".ndjson": _json, ".parquet": rows
     }  # fmt: skip
     form = known.get(PurePosixPath(name).suffix.lower()) or _guess(data)
-    if several and form is _csv:
-        return partial(_csv, several=True), "line"
+    if several and form in (_csv, _tsv):
+        return partial(form, several=True), "line"
     return form, "row" if form is rows else "line"
 
 
@@ -206,10 +207,12 @@ def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
     first = data.removeprefix(codecs.BOM_UTF8).lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
     if first.startswith("{"):
         return _json
-    columns = [column.strip() for column in first.split(",")]
     names = (*_KEY_COLUMNS, _FILE_NAME)
-    known = any(column in names or column.endswith(_OF_FIELD) for column in columns)
-    return _csv if len(columns) > 1 and known else _plain
+    for separator, form in ((",", _csv), ("\t", _tsv)):
+        columns = [column.strip() for column in first.split(separator)]
+        if len(columns) > 1 and any(column in names or column.endswith(_OF_FIELD) for column in columns):
+            return form
+    return _plain
 
 
 def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
@@ -271,8 +274,8 @@ def _plain(data: bytes, name: str) -> _Rows:
             yield number, {"key": key, "label": label[0] if label else None}
 
 
-def _csv(data: bytes, name: str, *, several: bool = False) -> _Rows:
-    reader = csv.reader(_lines(data, name), strict=True)
+def _csv(data: bytes, name: str, *, several: bool = False, separator: str = ",") -> _Rows:
+    reader = csv.reader(_lines(data, name), delimiter=separator, strict=True)
     columns: list[str] = []
     try:
         for cells in filter(any, reader):
@@ -284,6 +287,9 @@ def _csv(data: bytes, name: str, *, several: bool = False) -> _Rows:
         raise
     except (csv.Error, ValueError) as error:
         raise ManifestError(f"{name}, line {reader.line_num}: {error}", url=name) from error
+
+
+_tsv = partial(_csv, separator="\t")
 
 
 def _header(cells: list[str], *, several: bool) -> list[str]:
@@ -298,7 +304,7 @@ def _header(cells: list[str], *, several: bool) -> list[str]:
 
 def _under(columns: list[str], cells: list[str]) -> Mapping[str, object]:
     if len(cells) != len(columns):
-        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote values that contain a comma")
+        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote values that contain the separator")
     return {column: cell or None for column, cell in zip(columns, cells, strict=True)}
 
 

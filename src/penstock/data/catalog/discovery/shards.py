@@ -30,7 +30,7 @@ from penstock.data.catalog.discovery.stated import (
 from penstock.data.catalog.labels import classified
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
-from penstock.data.shards.registry import format_by, is_shard, settled, suffixes
+from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
@@ -387,6 +387,8 @@ def _other(key: str, form: ShardFormat | None) -> str:
     tokens = TokenFile.suffixes
     if form is None and key.endswith(tokens):
         return ": ps.TokenDataset.from_shards reads files of tokens"
+    if key.endswith(TABLES):
+        return f": {TABLE_ADVICE}"
     if form is None or form.suffixes != tokens:
         return '; for shards of other names, pass a glob and format=, and for chunks of LitData format="litdata"'
     return (
