@@ -125,6 +125,48 @@ def test_collation_is_torchs_or_yours_and_none_for_bare_samples(folder):
     assert [sample.read() for sample in bare] == [b"0", b"1"]
 
 
+def one_none(sample: ps.Sample) -> object:
+    return {"image": torch.zeros(2), "box": [1, None if number(sample) == 20 else 2]}
+
+
+def one_larger(sample: ps.Sample) -> object:
+    return torch.zeros(3 if number(sample) == 20 else 2), sample.label
+
+
+def one_short(sample: ps.Sample) -> object:
+    if (found := number(sample)) == 17:
+        raise ValueError("seventeen")
+    return {"x": 1} if found == 20 else {"x": 1, "y": found}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("transform", "options", "difference"),
+    [
+        (one_none, {}, r"row 4 .*\['box'\]\[1\] is None; return another value"),
+        (one_short, {"on_error": "skip"}, r"row 4 .*\['y'\] is missing, and in row 3 a number"),
+    ],
+)
+def test_a_batch_that_cannot_be_collated_names_sample_and_field(folder, transform, options, difference, workers):
+    loader = load(folder, transform=transform, collate_fn=None, shuffle=False, num_workers=workers, **options)
+    batches = iter(loader)
+    assert len([next(batches), next(batches)]) == 2
+    with pytest.raises((TypeError, RuntimeError, KeyError)) as found:
+        next(batches)
+    text = f"{found.value} {getattr(found.value, '__notes__', '')}".replace("\\n", "\n").replace("\\'", "'")
+    assert re.search(f"cannot collate {difference}", text), text
+    assert f"sample 20, file://{folder}" in text
+
+
+def test_labels_that_are_none_are_named_in_any_loader(folder):
+    dataset = ps.MapDataset.from_prefix(folder, transform=one_larger)
+    for loader in (ps.DataLoader(dataset, 3), torch.utils.data.DataLoader(dataset.batched(3), batch_size=None)):
+        with pytest.raises(TypeError) as found:
+            next(iter(loader))
+        assert "row 0 of the batch, sample 0, file://" in (note := found.value.__notes__[0])
+        assert "[1] is None" in note
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from penstock.data.datasets.iteration import (
     check_sharding,
     grouped,
 )
-from penstock.data.datasets.reading import Delivery, OnError, SampleDataset, in_lists, remaining
+from penstock.data.datasets.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
 from penstock.data.datasets.runs import fitted_order
 from penstock.data.datasets.sample import Sample
 from penstock.data.datasets.stateful import Progress, StatefulIterator
@@ -34,11 +35,11 @@ from penstock.data.order.indices import batch_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor, SamplingPlan
-from penstock.errors import StateMismatch, Unusable, kind_of
+from penstock.errors import StateMismatch, Unusable, kind_of, public_url
 from penstock.values import Place, switch, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
     from numpy.typing import NDArray
 
@@ -341,9 +342,8 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
     def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
         self._check_stage(cursor)
-        whole, _ = self.dataset.lists(batch_indices(self.plan, cursor, place), place.workers)
-        # Not map(): a StopIteration raised by collate_fn would end the epoch.
-        return (self.collate_fn(samples) for samples in whole)
+        lists, _ = self.dataset.lists(batch_indices(self.plan, cursor, place), place.workers)
+        return (each.batch for each in self._delivered(lists, cursor, place, self.collate_fn))
 
     def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
         """Return the samples of batch ``batch`` (from 0) in order, whether or not it has been delivered.
@@ -405,10 +405,47 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         cursor, place = self.begin(key)
         batches = batch_indices(self.plan, cursor, place)
         if on_error == "raise" and not self.dataset.skips:
-            whole, counts = self.dataset.lists(batches, place.workers)
-            return (Delivery(collate(samples), cursor, (), len(samples)) for samples in whole), counts
-        reading = self.dataset.reading(batches, place.workers)
-        return _skipping(reading, cursor, collate, on_error), reading.counts
+            lists, counts = self.dataset.lists(batches, place.workers)
+        else:
+            reading = self.dataset.reading(batches, place.workers)
+            lists, counts = in_lists(reading, on_error), reading.counts
+        return self._delivered(lists, cursor, place, collate), counts
+
+    def _delivered(
+        self, lists: Iterator[list[Any]], cursor: Cursor, place: Place, collate: Callable[[list[Any]], Any]
+    ) -> Iterator[Delivery]:
+        # Not map(): a StopIteration raised by collate_fn would end the epoch.
+        for number, made in enumerate(lists):
+            samples, skipped = remaining(made)
+            try:
+                batch = collate(samples)
+            except Exception as error:
+                self.explain(error, made, cursor, place.worker + number * place.workers)
+                raise
+            yield Delivery(batch, cursor, skipped, len(samples))
+
+    def explain(self, error: BaseException, made: list[Any], cursor: Cursor, batch: int) -> None:
+        """Add a note to an error of torch's ``default_collate``: the first sample that does not fit, and its field.
+
+        Args:
+            error: The error.
+            made: The samples, and what is ``Skipped`` between them.
+            cursor: Cursor at which the iteration began.
+            batch: Number of the batch on this rank, counted from there.
+
+        """
+        if self.collate_fn is not _collate:
+            return
+        if (found := _misfit(made)) is None:
+            error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
+            return
+        row, what = found
+        sample = planned(self.plan, cursor, self._iterations.rank(), batch, self.dataset)[row]
+        error.add_note(
+            f"cannot collate row {row} of the batch, sample {sample.index}, {public_url(sample.url)}: {what}; return "
+            'another value in transform, raise an error there with on_error="skip" to leave the sample out, or pass '
+            "collate_fn=list"
+        )
 
     def reading(self) -> tuple[Cursor, Reading]:
         """Begin the next epoch; return its cursor, and the ``Reading`` of this process's samples."""
@@ -440,19 +477,40 @@ def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> A
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
     if isinstance(samples[0], Sample):
         return samples
-    try:
-        return collate(samples, collate_fn_map={**default_collate_fn_map, np.ndarray: _arrays})
-    except (RuntimeError, TypeError, AttributeError) as error:
-        error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
-        raise
+    return collate(samples, collate_fn_map={**default_collate_fn_map, np.ndarray: _arrays})
 
 
-def _skipping(
-    reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], Any], on_error: OnError
-) -> Iterator[Delivery]:
-    for made in in_lists(reading, on_error):
-        samples, skipped = remaining(made)
-        yield Delivery(collate(samples), cursor, skipped, len(samples))
+def _misfit(made: list[Any]) -> tuple[int, str] | None:
+    """Return the row of the first sample with a None, or else of the first unlike the one before, and the difference.
+
+    None: all samples are alike.
+    """
+    rows = {row: dict(_places(each)) for row, each in enumerate(made) if not isinstance(each, Skipped)}
+    for row, places in rows.items():
+        for place, kind in places.items():
+            if kind == "None":
+                return row, f"{place} is None"
+    for (before, others), (row, places) in pairwise(rows.items()):
+        for place, kind in (others | places).items():
+            if places.get(place) != others.get(place):
+                return row, f"{place} is {places.get(place, 'missing')}, and in row {before} {others.get(place, kind)}"
+    return None
+
+
+def _places(value: Any, place: str = "the sample") -> Iterator[tuple[str, str]]:  # noqa: ANN401  a sample
+    """Yield each part of a sample, by its place, and the kind that all samples of a batch must share."""
+    parts: Iterable[tuple[object, Any]] = ()
+    if isinstance(value, Mapping):
+        kind, parts = "a mapping", value.items()
+    elif isinstance(value, list | tuple):
+        kind, parts = f"{kind_of(value)} of {len(value)}", enumerate(value)
+    elif shape := getattr(value, "shape", ()):
+        kind = f"{kind_of(value)} of shape {tuple(shape)}"
+    else:
+        kind = "a number" if isinstance(value, int | float | np.number | torch.Tensor) else kind_of(value)
+    yield place, kind
+    for name, part in parts:
+        yield from _places(part, f"{'' if place == 'the sample' else place}[{name!r}]")
 
 
 @dataclass(frozen=True, slots=True)

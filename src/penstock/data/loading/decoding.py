@@ -45,6 +45,7 @@ class DecodeOptions:
         ahead: Most batches that are begun and not yet taken.
         on_error: Whether a sample that fails ends the iteration or is left out.
         finish: Function from a list of samples to a batch, called on a thread of the pool.
+        explain: Function that adds to an error of ``finish`` which sample of the batch has it; None: nothing is added.
 
     """
 
@@ -52,6 +53,7 @@ class DecodeOptions:
     ahead: int
     on_error: OnError
     finish: Callable[[list[Any]], Any]
+    explain: Callable[[BaseException, list[Any], Cursor, int], None] | None = None
 
 
 @dataclass(slots=True)
@@ -283,18 +285,24 @@ class _Shared:
             batch.left -= item.length
             if batch.left:
                 return
-        outcome = self._finished(batch.made)
+        outcome = self._finished(batch.made, item.batch)
         with self._lock:
             # Drop the samples: they may be views of memory that must become free.
             batch.outcome, batch.made = outcome, []
         self._filled.set()
 
-    def _finished(self, made: list[Any]) -> Delivery | BaseException:
+    def _finished(self, made: list[Any], number: int) -> Delivery | BaseException:
         if _Failure in map(type, made):
             return next(each for each in made if isinstance(each, _Failure)).error
         try:
             samples, skipped = remaining(made)
-            return Delivery(self.options.finish(samples), self.cursor, skipped, len(samples))
+            try:
+                batch = self.options.finish(samples)
+            except Exception as error:
+                if self.options.explain is not None:
+                    self.options.explain(error, made, self.cursor, number)
+                raise
+            return Delivery(batch, self.cursor, skipped, len(samples))
         except BaseException as error:  # noqa: BLE001  see _make
             return error
 

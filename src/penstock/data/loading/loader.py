@@ -296,7 +296,7 @@ class DataLoader:
         self._at = cursor, 0
         collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pinned)
         finish = _then(collate, pin) if self.pin_memory else collate
-        options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish)
+        options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish, batches.explain)
         pool = DecodePool(reading, cursor, options)
 
         def work() -> Work:
