@@ -22,7 +22,8 @@ def told(findings):
 
 def test_a_good_store_passes_every_step_and_is_left_as_it_was(bucket):
     found = list(examine(bucket.url + "runs", bucket.store))
-    assert [each.name for each in found] == [*REACHED, *WRITTEN, *READ, "delete"]
+    # Not all servers tell their name.
+    assert [each.name for each in found if each.name != "server"] == [*REACHED, *WRITTEN, *READ, "delete"]
     assert {each.outcome for each in found if each.name != "replace a version"} == {"passed"}, found
     assert not list(ps.list(bucket.url, store=bucket.store))
     assert not bucket.client.list_multipart_uploads(Bucket=bucket.name).get("Uploads")
@@ -38,7 +39,7 @@ def test_store_ignoring_conditional_writes_is_warned_about_and_still_works(carel
 def test_read_only_examination_sends_only_get_and_head_requests(strict):
     strict.put("bucket", "train/0.bin", bytes(range(256)) * 100)
     found = told(examine("s3://bucket/train/", strict.store, read_only=True))
-    assert list(found) == [*REACHED, *READ]
+    assert list(found) == [*REACHED[:4], "server", *REACHED[4:], *READ]
     assert {name for name, outcome in found.items() if outcome != "passed"} == {"clock"}, "it tells no time"
     assert {each.method for each in strict.seen()} <= {"GET", "HEAD"}
 

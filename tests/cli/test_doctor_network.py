@@ -1,5 +1,6 @@
 """The way to a host: what is wrong with its name, its port, its certificate or a clock is said, with what to do."""
 
+import re
 import time
 from dataclasses import replace
 from email.utils import formatdate
@@ -18,9 +19,9 @@ def outcomes(findings):
     return {each.name: each.outcome for each in findings}
 
 
-def server(tls=None, ahead_s=0.0):
+def server(tls=None, ahead_s=0.0, **headers):
     def answer(_received, send):
-        send(reply(403, date=formatdate(time.time() + ahead_s, usegmt=True)))
+        send(reply(403, date=formatdate(time.time() + ahead_s, usegmt=True), **headers))
         return False
 
     return Scripted(answer, tls)
@@ -30,6 +31,21 @@ def test_all_is_well_on_a_plain_server():
     with server() as there:
         found = list(network(there.url, PLAIN))
     assert outcomes(found) == dict.fromkeys(("name resolution", "connection", "clock"), "passed")
+
+
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("AmazonS3", r"AmazonS3$"),
+        ("MinIO", r"MinIO; .* leave keys out of listings .* update it$"),
+        ("x" * 99, r"x{80}$"),
+    ],
+)
+def test_the_server_is_named_and_a_fault_of_its_releases_too(name, detail):
+    with server(server=name) as there:
+        *_, named = network(there.url, PLAIN)
+    assert (named.name, named.outcome) == ("server", "passed")
+    assert re.match(detail, named.detail)
 
 
 def test_unresolvable_host_and_closed_port_fail_with_advice():

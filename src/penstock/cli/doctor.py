@@ -53,6 +53,10 @@ _MOST_BYTES = 1 << 20
 _BODY = 256 << 10
 _REFUSED = b"this must not be written"
 _LAST_WINS = "of several writers the last one wins, and Penstock can only look before it writes (docs/stores.md)"
+_LEAVES_OUT = (
+    "; its releases of March 2024 to July 2025 leave keys out of listings (minio#21463), which Penstock works around: "
+    "for other programs, update it"
+)
 _PORTS = {"http": 80, "https": 443}
 _DAY_S = 86_400.0
 # A certificate that expires within two weeks causes a warning.
@@ -60,6 +64,7 @@ _NEAR_S = 14 * _DAY_S
 # AWS, Google, Azure and Alibaba refuse signatures that are 15 minutes off.
 _SKEW_S, _REFUSED_S = 60.0, 900.0
 _SHOWN_ADDRESSES = 3
+_SHOWN_CHARACTERS = 80
 # Status that servers send if they expected a TLS handshake.
 _BAD_REQUEST = 400
 _PLAIN = "where it speaks plain HTTP write http:// in {endpoint}"
@@ -128,10 +133,10 @@ def examine(
 ) -> Iterator[Finding]:
     """Examine the store of ``url`` below its key; yield the finding of each step as soon as it ends.
 
-    The steps in order: settings, name resolution, connection, TLS, the clock, credentials, list; then, to keys with a
-    new prefix, write, conditional writes, an upload in two parts and a copy; look up, read, a range and a version of
-    the written object; delete. With ``read_only``, an existing object is read instead. Steps that depend on a failed
-    step are not tried. The written objects are deleted on any exit, also after Ctrl-C.
+    The steps in order: settings, name resolution, connection, TLS, the clock, the server's name, credentials, list;
+    then, to keys with a new prefix, write, conditional writes, an upload in two parts and a copy; look up, read, a
+    range and a version of the written object; delete. With ``read_only``, an existing object is read instead. Steps
+    that depend on a failed step are not tried. The written objects are deleted on any exit, also after Ctrl-C.
 
     About 30 requests; 6 MiB are written to a store like S3.
 
@@ -281,11 +286,14 @@ def network(origin: str, way: Way) -> Iterator[Finding]:
     if connection is not None:
         with closing(connection):
             with step("clock") as clock:
-                heard = _compare_clocks(clock, connection, parts.netloc)
+                heard, server = _compare_clocks(clock, connection, parts.netloc)
             if not heard and parts.scheme == "http" and _speaks_tls(host, port, way.transport.connect_timeout_s):
                 clock = Finding("TLS")
                 clock.fail(f"the server wants TLS: write https:// in {way.endpoint}")
             yield clock
+            if server:
+                advice = _LEAVES_OUT if server.casefold().startswith("minio") else ""
+                yield Finding("server", detail=printable(server[:_SHOWN_CHARACTERS] + advice))
 
 
 def _addresses(finding: Finding, host: str, port: int, where: str) -> list[str]:
@@ -365,23 +373,23 @@ def _secure(finding: Finding, plain: socket.socket, host: str, way: Way) -> sock
     return secured
 
 
-def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) -> bool:
-    """Fill the finding; return False if there was no meaningful HTTP response."""
+def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) -> tuple[bool, str]:
+    """Fill the finding; return whether there was a meaningful HTTP response, and the server's name if it tells one."""
     client = HTTPConnection("unused")
     client.sock = connection
-    status = 0
+    status, server = 0, ""
     try:
         began = time.time()
         client.request("HEAD", "/", headers={"Host": netloc, "Connection": "close"})
         answer = client.getresponse()
-        status = answer.status
+        status, server = answer.status, answer.headers["Server"] or ""
         now = (began + time.time()) / 2
         said = parsedate_to_datetime(answer.headers["Date"]).timestamp() if answer.headers["Date"] else None
     except (OSError, HTTPException, ValueError, TypeError):
         said = None
     if said is None:
         finding.skip("the server does not tell its time")
-        return status not in (0, _BAD_REQUEST)
+        return status not in (0, _BAD_REQUEST), server
     ahead_s = now - said
     words = f"this machine is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server"
     if abs(ahead_s) >= _REFUSED_S:
@@ -390,7 +398,7 @@ def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) ->
         finding.warn(f"{words}: set the clock")
     else:
         finding.detail = words if abs(ahead_s) > 1 else "agrees with the server's"
-    return status != _BAD_REQUEST
+    return status != _BAD_REQUEST, server
 
 
 def _stored(source: Source, key: str, *, read_only: bool) -> Iterator[Finding]:

@@ -24,8 +24,6 @@ class Rounds:
 
     """
 
-    by_key = False
-
     def __init__(self, keys, page_keys):
         self.keys = sorted(keys, key=self._order)
         self.page_keys = page_keys
@@ -57,23 +55,6 @@ class Rounds:
 
     def plain(self):
         return max(1, -(-len(self.keys) // self.page_keys))
-
-
-class Forgetful(Rounds):
-    """Such a bucket whose tokens leave out one key (minio#21463); it lists everything after a key."""
-
-    by_key = True
-
-    def _page(self, prefix, *, token="", start_after=""):
-        page = super()._page(prefix, token=token, start_after=start_after)
-        after = bisect.bisect_right(self.keys, page.token)
-        return replace(page, token=self.keys[after]) if page.token else page
-
-
-@pytest.mark.parametrize("count", [25, 3000])
-def test_where_tokens_leave_keys_out_a_listing_continues_after_its_keys(count):
-    bucket = Forgetful([f"p/{at:05}" for at in range(count)], 10)
-    assert [each.key for page in ordered(lambda: bucket, "p/") for each in page.entries] == bucket.keys
 
 
 def _named(name, count, chance):

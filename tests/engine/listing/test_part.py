@@ -13,20 +13,16 @@ def _page(*keys, token=""):
 
 def test_part_ends_at_its_bound_and_accept_counts_keys_within_it():
     part = Part(b"", after=b"b", until=b"d")
-    assert (part.following(by_key=True), part.astray) == (("", "b"), True)
+    assert (part.start_after(), part.astray) == ("b", True)
     assert part.accept(_page("c", "d", "e", token="more")) == 2
     assert (part.first, part.last, part.seen, part.over, part.recent) == (b"c", b"d", 2, True, [b"c", b"d"])
+    assert not part.astray
 
 
-def test_a_part_continues_by_token_or_after_its_last_key():
+def test_a_part_continues_by_its_token():
     part = Part(b"p/")
-    assert part.following(by_key=True) == ("", "")
     assert part.accept(_page("p/a", token="t")) == 1
-    assert not part.over
-    assert (part.following(by_key=False), part.astray) == (("t", ""), False)
-    assert (part.following(by_key=True), part.astray) == (("", "p/a"), True)
-    assert part.accept(_page(token="u")) == 0
-    assert part.following(by_key=True) == ("u", ""), "a page without keys has no last one"
+    assert (part.token, part.start_after(), part.over) == ("t", "", False)
 
 
 def test_divided_part_splits_at_bounds_and_last_piece_keeps_end():

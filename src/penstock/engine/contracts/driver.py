@@ -165,8 +165,6 @@ class Abilities:
             of a prefix are not listed concurrently.
         jumps: Beginning a listing after any key costs the store no more than any other page, however many keys precede
             it. Otherwise (a folder is read and sorted for it), keys of one folder are not divided.
-        by_key: A listing continues after the last key of a page, because tokens may leave a key out: those of MinIO
-            of March 2024 to July 2025 do (minio#21463), where a listing began or went on at a text that is no key.
         ranges: A span of an object can be read without the rest of it; None until the store has shown it. Learned: a
             driver whose store may answer with the whole object sets it from each answer.
         sums: The store reports checksums of whole objects, which the driver compares (``Summed``).
@@ -184,7 +182,6 @@ class Abilities:
     tags: bool = True
     seeks: bool = True
     jumps: bool = False
-    by_key: bool = False
     ranges: bool | None = True
     sums: bool = False
     untold_bytes: int = 256 << 20

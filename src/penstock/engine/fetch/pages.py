@@ -40,9 +40,9 @@ def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
     Raises ``Damaged``, with the prefix's URL, if the page is not what was requested.
     """
     prefix, delimiter = listing.prefix, listing.delimiter
-    token, start_after = listing.following(by_key=fetcher.driver.abilities.by_key)
+    start_after = "" if listing.token else listing.start_after
     verb = require(fetcher.driver, List, prefix).list
-    page = fetcher.run(partial(verb, prefix, token=token, start_after=start_after, delimiter=delimiter))
+    page = fetcher.run(partial(verb, prefix, token=listing.token, start_after=start_after, delimiter=delimiter))
     with _named(url(prefix)):
         page = listing.take(page)
     if listening():
@@ -157,11 +157,6 @@ class Pager:
     def jumps(self) -> bool:
         """Whether beginning a listing after any key costs no more than any other page."""
         return self._fetcher.driver.abilities.jumps
-
-    @property
-    def by_key(self) -> bool:
-        """Whether a listing continues after the last key of a page, and not by token."""
-        return self._fetcher.driver.abilities.by_key
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> VerbOperation[Page]:
         """Send one LIST request; return its operation, which identifies the page when it is taken."""

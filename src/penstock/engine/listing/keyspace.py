@@ -210,13 +210,11 @@ class Part:
     recent: list[bytes] = field(default_factory=list)
     beyond: bytes = b""
     _listing: Listing = field(init=False)
-    _asked: str = field(init=False)
 
     def __post_init__(self) -> None:
         """Start before the first key."""
         self.last = self.after
-        self._asked = _decode(self.after)
-        self._listing = Listing(_decode(self.prefix), self._asked)
+        self._listing = Listing(_decode(self.prefix), _decode(self.after))
 
     def accept(self, page: Page) -> int:
         """Take the next page; return how many of its entries, from the first on, lie within the part.
@@ -254,13 +252,17 @@ class Part:
 
     @property
     def astray(self) -> bool:
-        """Whether the latest request began after a key: an error in its page then concerns where it began."""
-        return bool(self._asked)
+        """Whether it begins after a key and has shown none yet: an error then concerns where it began."""
+        return bool(self.after) and not self.seen and not self.token
 
-    def following(self, *, by_key: bool) -> tuple[str, str]:
-        """Return the token and the ``start_after`` of the next request: see ``Listing.following``."""
-        token, self._asked = self._listing.following(by_key=by_key)
-        return token, self._asked
+    @property
+    def token(self) -> str:
+        """Token that continues the listing; empty before the first page."""
+        return self._listing.token
+
+    def start_after(self) -> str:
+        """Return the exclusive bound for the first page; empty once a token continues the listing."""
+        return "" if self.token else _decode(self.last)
 
 
 def _decode(key: bytes) -> str:
@@ -283,10 +285,6 @@ class NoStartError(Exception):
 
 class Pages(Protocol):
     """LIST requests in parallel: a ``Pager``."""
-
-    @property
-    def by_key(self) -> bool:
-        """Whether a listing continues after the last key of a page."""
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "") -> Hashable:
         """Send one LIST request; return its identifier."""
@@ -456,6 +454,5 @@ class _Ordered:
     def _send(self, part: _Part) -> None:
         if self._pages is not None:
             self._sent += 1
-            token, start_after = part.following(by_key=self._pages.by_key)
-            request = self._pages.start(self._prefix, token=token, start_after=start_after)
+            request = self._pages.start(self._prefix, token=part.token, start_after=part.start_after())
             self._flying[request] = part

@@ -139,16 +139,6 @@ class Listing(_Pages):
         """Whether it begins at the first key of its prefix and has not begun yet."""
         return not (self.start_after or self.token or self._last or self.over)
 
-    def following(self, *, by_key: bool) -> tuple[str, str]:
-        """Return the token and the ``start_after`` of the next request; at least one of them is empty.
-
-        With ``by_key``, the listing continues after the last key of the page: see ``Abilities.by_key``. After a page
-        without keys, and with a delimiter, only the token is known.
-        """
-        if by_key and not self.delimiter and self.keys and not self.over:
-            return "", self.keys[-1].decode("utf-8", "surrogateescape")
-        return self.token, "" if self.token else self.start_after
-
     def take(self, page: Page) -> Page:
         """Take the next page; return it if it is what was requested.
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -54,6 +55,10 @@ __all__ = ["Route", "S3Driver", "is_of_cluster", "is_within", "redirected"]
 # A page: 1,000 keys of 1,024 bytes, each escaped, with its other fields.
 _LISTING_BYTES = 16 << 20
 _MD5 = "content-md5"
+# Begins a token that continues a listing after a key. No token of a server holds it: XML cannot.
+_AFTER = "\0"
+# Follows the key in a token of MinIO or RustFS.
+_CACHE_TAG = re.compile(rb"\[\w+_cache:[^\]]*\]$")
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
@@ -113,6 +118,8 @@ class S3Driver(Reads):
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List a page of at most ``page_keys`` keys, which the server escapes, since XML cannot hold every key."""
+        if token.startswith(_AFTER):
+            token, start_after = "", token.removeprefix(_AFTER)
         query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": str(self.page_keys)}
         optional = {"continuation-token": token, "start-after": start_after, "delimiter": delimiter}
         query |= {name: value for name, value in optional.items() if value}
@@ -124,7 +131,8 @@ class S3Driver(Reads):
                 response = replace(response, body=entries.rest)
             with self._answers.locating(prefix):
                 root = self._answers.document(response, "list", prefix, "ListBucketResult")
-                return read_page(root, version, escaped_token=escaped, entries=entries)
+                page = read_page(root, version, escaped_token=escaped, entries=entries)
+            return _continued_by_key(page, prefix, delimiter)
 
         return Exchange(self._listing(query), parse)
 
@@ -374,6 +382,24 @@ class S3Driver(Reads):
         # A gateway redirects before it reads the body: sending the body would be useless, and would lose the answer.
         expect = "Expect: 100-continue" if body is not None and self._dialect.cluster else "Expect:"
         return Request(method, url, (*lines, expect), body=body.data if body is not None else None)
+
+
+def _continued_by_key(page: Page, prefix: str, delimiter: str) -> Page:
+    """Return a page that continues after its last name if the server's token names a text behind that.
+
+    Such tokens leave keys out: MinIO of March 2024 to July 2025 (minio#21463). Other tokens are kept: some servers
+    leave keys out after ``start-after``.
+    """
+    names = [each.key for each in page.entries[-1:]] + [*page.prefixes[-1:]]
+    try:
+        text = b64decode(page.token, validate=True)
+    except ValueError:
+        return page
+    last, named = max(map(str.encode, names), default=b""), _CACHE_TAG.sub(b"", text)
+    # With a delimiter, other servers repeat a common prefix that the listing is to begin after.
+    if not names or named <= last or not named.startswith(prefix.encode()) or (delimiter and named == text):
+        return page
+    return replace(page, token=_AFTER + last.decode())
 
 
 def _payload(body: bytes) -> Payload:

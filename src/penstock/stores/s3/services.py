@@ -267,7 +267,7 @@ class MinIO(S3):
     """MinIO."""
 
     name = "MinIO"
-    abilities = replace(_UNCOMPLETED, by_key=True)
+    abilities = _UNCOMPLETED
     endpoint = ""
     endpoints = ("MINIO_ENDPOINT",)
     regions = ("MINIO_REGION",)

@@ -22,7 +22,7 @@ def _names(stretch):
 
 def test_key_range_takes_keys_within_its_bounds_and_ends_beyond_them():
     stretch = KeyRange(b"", after=b"b", until=b"d")
-    assert stretch.following(by_key=True) == ("", "b")
+    assert stretch.start_after() == "b"
     assert stretch.take(_page("c", "d", "e", token="more"), _all) == 2
     assert (_names(stretch), stretch.over) == (["c", "d"], True)
 
@@ -30,7 +30,7 @@ def test_key_range_takes_keys_within_its_bounds_and_ends_beyond_them():
 def test_excluded_keys_count_as_seen_by_the_key_range():
     stretch = KeyRange(b"")
     assert stretch.take(_page("a", "b", token="t"), lambda key, _: key == "a") == 1
-    assert (stretch.last, stretch.over, stretch.following(by_key=False)) == (b"b", False, ("t", ""))
+    assert (stretch.last, stretch.over, stretch.start_after()) == (b"b", False, "")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class _Rounds:
 
     def __init__(self, bucket):
         self.sent = []
-        self.jumps, self.by_key = bucket.abilities.jumps, bucket.abilities.by_key
+        self.jumps = bucket.abilities.jumps
         self._bucket, self._flying = bucket, {}
 
     def pager(self):

@@ -79,10 +79,6 @@ class Pages(Protocol):
     def jumps(self) -> bool:
         """Whether beginning after a key costs the store no more than any other page."""
 
-    @property
-    def by_key(self) -> bool:
-        """Whether a listing continues after the last key of a page, and not by token."""
-
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
         """Send one LIST request; return its identifier."""
 
@@ -328,8 +324,7 @@ class _Scan:
 
     def _request(self, piece: KeyRange) -> None:
         self._sent += 1
-        token, start_after = piece.following(by_key=self._pages.by_key and self._seeks)
-        request = self._pages.start(self._prefix, token=token, start_after=start_after)
+        request = self._pages.start(self._prefix, token=piece.token, start_after=piece.start_after())
         self._flying[request] = piece, None
 
     def _next(self, piece: KeyRange) -> None:
