@@ -95,6 +95,7 @@ def test_classes_travel_with_parts_files_and_pickles():
         (NAMES, r"(x)?", "do not match"),
         (NAMES, lambda _: None, "have no label by the function"),
         (NAMES, lambda _: 7, "must return a str"),
+        (NAMES, lambda _: "\ud834", r"labels must be valid UTF-8, got '\\ud834'"),
         (NAMES, "folders", "has 0 groups"),
         (NAMES, "(a)(b)", "has 2 groups"),
         (NAMES, "(", "not a valid pattern"),

@@ -1,5 +1,6 @@
 """Objects with one key form one sample; samples of datasets are packed as their fields; names are checked before."""
 
+import json
 import os
 
 import numpy as np
@@ -205,6 +206,13 @@ def test_names_of_images():
     ]
 
 
-def test_text_with_half_of_a_pair_of_surrogates_is_refused_with_its_sample():
-    with pytest.raises(Unusable, match=r"the field 'text' is a text that UTF-8 cannot hold.*s3://b/a\.jsonl"):
-        encoded("half \ud834", "text", "s3://b/a.jsonl")
+def test_text_with_half_of_a_pair_of_surrogates_is_refused_with_its_sample(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "whole"}\n{"text": "half \\ud834"}\n')
+    dataset = ps.MapDataset.from_shards(tmp_path / "a.jsonl", fields=("text",))
+    for form in ("tar", "parquet"):
+        with pytest.raises(Unusable, match=r"the field 'text' is a text that UTF-8 .*/a\.jsonl#bytes=18-"):
+            ps.pack(dataset, tmp_path / form, format=form)
+
+
+def test_half_of_a_pair_of_surrogates_within_json_is_kept():
+    assert json.loads(encoded(value := {"a": ["\ud834", "é"]}, "json", "")) == value

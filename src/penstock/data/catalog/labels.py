@@ -129,7 +129,11 @@ def classified(
     """
     given = None if classes is None else _classes(classes)
     if isinstance(labels, (str, re.Pattern)) or callable(labels):
-        return _renumbered(Column.of(*coded(_found(labels, blocks_of_names))), given)
+        codes, names = coded(_found(labels, blocks_of_names))
+        try:
+            return _renumbered(Column.of(codes, names), given)
+        except UnicodeEncodeError as error:
+            raise Unusable(f"labels must be valid UTF-8, got {error.object!r} ({error.reason})") from error
     if isinstance(labels, (bytes, dict, set, type(None))):
         raise Unusable(
             f'labels must be "folder", a pattern with one group, a function or one label each, got {labels!r}'

@@ -384,7 +384,7 @@ class DatasetMembers(Members):
 
     def _packable(self, number: int, sample: Sample) -> Packable:
         url = self.url(number)
-        values = self._values(number, sample)
+        values = self._values(number, sample, url)
         pairs = {split(self._form, name, url): name for name in values}
         fields = {name: field for (_, field), name in pairs.items()}
         keys = {key for key, _ in pairs}
@@ -399,7 +399,7 @@ class DatasetMembers(Members):
         ]
         return Packable(number, keys.pop(), members)
 
-    def _values(self, number: int, sample: Sample) -> dict[str, Bytes]:
+    def _values(self, number: int, sample: Sample, url: str) -> dict[str, Bytes]:
         """Return the bytes of the members of a sample, by name."""
         form = self.catalog.format
         if isinstance(sample, FieldSample):
@@ -408,7 +408,7 @@ class DatasetMembers(Members):
                 # Rows that were packed before, or written by datasets from WebDataset's tar files.
                 key, names = str(sample[KEY] or ""), tuple(name for name in names if name != KEY)
             key = key or f"{number:0{_DIGITS}}"
-            found = ((name, encoded(sample[name], name, sample.url)) for name in names)
+            found = ((name, encoded(sample[name], name, url)) for name in names)
             return {f"{key}.{name}": data for name, data in found if data is not None}
         if form is None:
             return {sample.key.removeprefix(self.catalog.base): sample.data}
@@ -472,13 +472,16 @@ def encoded(value: object, name: str, url: str) -> Bytes | None:
         except UnicodeEncodeError as error:
             raise Unusable(
                 f"the field {name!r} is a text that UTF-8 cannot hold, half of a pair of surrogates ({error.reason}): "
-                "mend it in the transform, such as text.encode('utf-8', 'replace').decode()",
+                "mend it in the source, or leave the field (fields=…) or the sample out",
                 url=url,
             ) from None
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        # Half of a pair of surrogates: JSON has an escape for it.
+        return json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise Unusable(
             f"the field {name!r} is {kind_of(value)}, neither bytes nor text nor JSON ({error}): leave it out "
