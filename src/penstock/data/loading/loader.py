@@ -81,7 +81,7 @@ class _Wrapped(Unusable, AttributeError):
         )
 
 
-class _Fixed(Unusable, AttributeError, ValueError):
+class _ReadOnlyArgument(Unusable, AttributeError, ValueError):
     """Refusal of another value for an argument; PyTorch's loader raises ``ValueError``."""
 
     def __init__(self, name: str) -> None:
@@ -197,7 +197,7 @@ class DataLoader:
         self._latest = 0  # number of the latest of those
         self._looks = 0  # iterations in a row that were given up after their first batch
         self._live: Live | None = None
-        self._fixed = _SETTINGS
+        self._read_only = _SETTINGS
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse another value for an argument, which would have no effect on a loader that exists.
@@ -206,8 +206,8 @@ class DataLoader:
             Unusable: ``name`` is an argument of the constructor, or of PyTorch's.
 
         """
-        if name in vars(self).get("_fixed", ()):
-            raise _Fixed(name)
+        if name in vars(self).get("_read_only", ()):
+            raise _ReadOnlyArgument(name)
         super().__setattr__(name, value)
 
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
