@@ -16,7 +16,6 @@ def test_torchs_defaults_mean_nothing():
     }
     assert defaults.keys() == arguments.UNUSED.keys()
     assert arguments.overwrite_of("Writer", defaults)
-    assert arguments.overwrite_of("Writer", {"sync_files": False})
     assert not arguments.overwrite_of("Writer", {"overwrite": False})
 
 
@@ -24,5 +23,7 @@ def test_other_arguments_are_named_or_refused(monkeypatch):
     monkeypatch.setattr(arguments, "_named", set())
     with pytest.warns(UserWarning, match=r"Writer\(thread_count=…\) is not honoured: .*parallel parts"):
         arguments.overwrite_of("Writer", {"thread_count": 4})
+    with pytest.warns(UserWarning, match=r"Writer\(single_file_per_rank=…\) is not honoured: each rank writes one"):
+        arguments.overwrite_of("Writer", {"single_file_per_rank": False})
     with pytest.raises(TypeError, match="speed"):
         arguments.overwrite_of("Writer", {"speed": 4})

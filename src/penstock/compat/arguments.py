@@ -29,7 +29,7 @@ def overwrite_of(owner: str, arguments: dict[str, Any]) -> bool:
     given = dict(arguments)
     overwrite = bool(given.pop("overwrite", True))
     for name, (default, why) in UNUSED.items():
-        if given.pop(name, default) not in (default, False):
+        if given.pop(name, default) != default:
             not_honoured(f"{owner}({name}=…)", why)
     if given:
         raise TypeError(f"{owner} got unexpected arguments: {', '.join(given)}")

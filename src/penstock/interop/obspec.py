@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from penstock.copies import move_object
 from penstock.errors import (
@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.interop import awaiting
 from penstock.interop.awaiting import read
 from penstock.source import open_source
-from penstock.values import Span, as_folder, switch
+from penstock.values import Span, as_folder, check_keywords, switch
 
 if TYPE_CHECKING:
     import os
@@ -47,6 +47,14 @@ if TYPE_CHECKING:
 __all__ = ["Store"]
 
 _PIECE_BYTES = 8 << 20
+
+
+class _Tuning(TypedDict, total=False):
+    """Keywords of ``put`` that have no effect."""
+
+    use_multipart: bool | None
+    chunk_size: int
+    max_concurrency: int
 
 
 class Store:
@@ -221,11 +229,9 @@ class Store:
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
-        **_: object,
+        **tuning: Any,  # noqa: ANN401  see _Tuning
     ) -> PutResult:
         """Write an object, atomically: a PUT and a HEAD, or a multipart upload, depending on the store's options.
-
-        ``use_multipart``, ``chunk_size`` and ``max_concurrency`` have no effect: the store's options set these.
 
         Args:
             path: The object.
@@ -233,6 +239,7 @@ class Store:
             attributes: ``Content-Type``, and user metadata by name.
             tags: Not supported.
             mode: ``overwrite`` (default), ``create``, or a mapping with the ``e_tag`` to replace.
+            **tuning: ``use_multipart``, ``chunk_size`` and ``max_concurrency``, without effect: the store's options decide.
 
         Returns:
             The ETag as ``e_tag``; ``version`` is None.
@@ -241,6 +248,7 @@ class Store:
             NotSupportedError: Tags, or attributes that cannot be written.
 
         """
+        check_keywords(tuning, _Tuning, "put")
         with renamed():
             with self._writer(path, attributes, tags, mode) as writer:
                 for piece in _pieces(file):
@@ -255,7 +263,7 @@ class Store:
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
-        **_: object,
+        **tuning: Any,  # noqa: ANN401  see _Tuning
     ) -> PutResult:
         """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces.
 
@@ -263,6 +271,7 @@ class Store:
             The same as ``put``.
 
         """
+        check_keywords(tuning, _Tuning, "put_async")
         if not isinstance(file, AsyncIterable):
             return await awaiting.call(partial(self.put, attributes=attributes, tags=tags, mode=mode), path, file)
         with renamed():
@@ -499,8 +508,15 @@ def bounds(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of o
     return start, stop
 
 
+_OPTIONS = frozenset(
+    ("head", "if_match", "if_modified_since", "if_none_match", "if_unmodified_since", "range", "version")
+)
+
+
 def check_conditions(options: Mapping[str, Any], meta: ObjectMeta, url: str) -> None:
     """Check obspec's options; raise ``PreconditionError``, ``NotModifiedError`` or ``NotSupportedError``."""
+    if unknown := options.keys() - _OPTIONS:
+        raise NotSupportedError(f"get has no option {', '.join(sorted(unknown))}", url=url)
     if options.get("version") is not None:
         raise NotSupportedError("versions of objects are not supported", url=url)
     if not _fits(options.get("if_match"), meta.etag, default=True):
@@ -508,9 +524,13 @@ def check_conditions(options: Mapping[str, Any], meta: ObjectMeta, url: str) -> 
     if _fits(options.get("if_none_match"), meta.etag, default=False):
         raise NotModifiedError("the ETag of the object matches if_none_match", url=url)
     since, until = options.get("if_modified_since"), options.get("if_unmodified_since")
-    if until is not None and meta.modified is not None and meta.modified > until.timestamp():
+    if since is None and until is None:
+        return
+    if meta.modified is None:
+        raise NotSupportedError("the store does not report when objects were written: use if_match", url=url)
+    if until is not None and meta.modified > until.timestamp():
         raise PreconditionError("the object was modified after if_unmodified_since", url=url)
-    if since is not None and meta.modified is not None and meta.modified <= since.timestamp():
+    if since is not None and meta.modified <= since.timestamp():
         raise NotModifiedError("the object was not modified after if_modified_since", url=url)
 
 

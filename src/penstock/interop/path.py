@@ -18,7 +18,7 @@ from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable, needing
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse
-from penstock.values import UNKNOWN_SIZE, Span, as_folder
+from penstock.values import UNKNOWN_SIZE, Span, as_folder, switch
 from penstock.verbs import open as open_object
 
 with needing("ps.Path needs universal_pathlib", upath="path"):
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Path", "PenstockPath"]
+
+_MODE = 0o666  # of a new file, in pathlib
 
 
 def joined(base: str, *names: str) -> str:
@@ -212,7 +214,7 @@ class PenstockPath(UPath):
         path._relative_base = self._relative_base  # noqa: SLF001  the same class
         return path
 
-    def relative_to(self, other: UPath | str, /, *_: object, walk_up: bool = False) -> Self:
+    def relative_to(self, other: UPath | str, /, *, walk_up: bool = False) -> Self:
         """Return this path relative to ``other``; the ``str`` of the result is the rest of the key.
 
         Raises:
@@ -229,12 +231,17 @@ class PenstockPath(UPath):
         path._relative_base = base._chain.active_path  # noqa: SLF001  the same class
         return path
 
-    def is_relative_to(self, other: UPath | str, /, *_: object) -> bool:
+    def is_relative_to(self, other: UPath | str, /) -> bool:
         """Return whether this path is ``other`` or lies below it."""
         return self._above(other) is not None
 
-    def resolve(self, strict: bool = False) -> Self:  # noqa: ARG002, FBT001, FBT002  pathlib's signature
-        """Return the absolute path: in keys ``.`` and ``..`` are ordinary names, and links do not exist."""
+    def resolve(self, strict: bool = False) -> Self:  # noqa: FBT001, FBT002  pathlib's signature
+        """Return the absolute path: in keys ``.`` and ``..`` are ordinary names, and links do not exist.
+
+        With ``strict``, raise ``NotFound`` if nothing exists.
+        """
+        if strict:
+            self.stat()
         return self.absolute()
 
     def __rtruediv__(self, key: object) -> Self:
@@ -282,16 +289,30 @@ class PenstockPath(UPath):
         """
         return (self._at(key) for key in children(*self._place()))
 
-    def glob(self, pattern: str, **_: object) -> Iterator[Self]:
+    def glob(
+        self,
+        pattern: str,
+        *,
+        case_sensitive: bool | None = None,
+        recurse_symlinks: bool = False,  # noqa: ARG002  links do not exist
+    ) -> Iterator[Self]:
         """Yield matching files and directories below, in order; patterns and requests are those of ``ps.glob``.
 
-        ``**`` matches any run of characters, and ``**/`` also matches nothing. Matching is case-sensitive.
+        ``**`` matches any run of characters, and ``**/`` also matches nothing.
+
+        Raises:
+            Unusable: ``case_sensitive`` is False.
+
         """
+        if case_sensitive is not None and not switch(case_sensitive, "case_sensitive"):
+            raise Unusable("cannot ignore the case of keys: leave out case_sensitive", url=str(self))
         return (self._at(key) for key in matches(*self._place(), str(pattern)))
 
-    def rglob(self, pattern: str, **_: object) -> Iterator[Self]:
+    def rglob(
+        self, pattern: str, *, case_sensitive: bool | None = None, recurse_symlinks: bool = False
+    ) -> Iterator[Self]:
         """Yield the matches of ``**/`` followed by the pattern, as ``glob`` does."""
-        return self.glob(f"**/{pattern}")
+        return self.glob(f"**/{pattern}", case_sensitive=case_sensitive, recurse_symlinks=recurse_symlinks)
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -354,8 +375,15 @@ class PenstockPath(UPath):
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return int(file.write(data))
 
-    def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002  pathlib's
-        """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``."""
+    def touch(self, mode: int = _MODE, exist_ok: bool = True) -> None:  # noqa: FBT001, FBT002  pathlib's
+        """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``.
+
+        Raises:
+            Unusable: ``mode`` is not the default: an object has no permission bits.
+
+        """
+        if mode != _MODE:
+            raise Unusable(f"cannot give an object the mode {mode:#o}: leave out mode", url=str(self))
         if self.is_file():
             if not exist_ok:
                 raise AlreadyExists("the object exists already", url=str(self))
@@ -388,7 +416,7 @@ class PenstockPath(UPath):
         """
         remove_tree(*self._place(), recursive=recursive)
 
-    def rename(self, target: UPath | str | os.PathLike[str], **_: object) -> Self:  # type: ignore[override]
+    def rename(self, target: UPath | str | os.PathLike[str]) -> Self:  # type: ignore[override]
         """Copy an object, or all objects below, then delete the sources; not atomic.
 
         Args:

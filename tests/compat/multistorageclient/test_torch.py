@@ -25,9 +25,7 @@ def test_a_tensor_is_saved_and_loaded(base):
 def test_a_distributed_checkpoint_is_saved_replaced_and_loaded(base):
     for value in (1.0, 2.0):
         state = {"w": torch.full((3,), value)}
-        dcp.save(
-            state, storage_writer=msc.torch.MultiStorageFileSystemWriter(f"{base}/dcp", thread_count=2), no_dist=True
-        )
+        dcp.save(state, storage_writer=msc.torch.MultiStorageFileSystemWriter(f"{base}/dcp"), no_dist=True)
     found = {"w": torch.zeros(3)}
     dcp.load(found, storage_reader=msc.torch.MultiStorageFileSystemReader(f"{base}/dcp", thread_count=2), no_dist=True)
     assert found["w"].tolist() == [2, 2, 2]

@@ -10,7 +10,7 @@ import torch.distributed.checkpoint as dcp
 
 import penstock as ps
 from penstock.compat.osstorchconnector import OssDCPFileSystem, OssStorageReader, OssStorageWriter
-from penstock.errors import ConfigError, Unusable
+from penstock.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -19,7 +19,7 @@ def test_a_state_is_saved_replaced_and_loaded(arguments):
     files = OssDCPFileSystem(**arguments)
     for value in (1.0, 2.0):
         state = {"weight": torch.full((4, 2), value)}
-        dcp.save(state, storage_writer=files.writer("oss://bucket/dcp/1", thread_count=2), no_dist=True)
+        dcp.save(state, storage_writer=files.writer("oss://bucket/dcp/1"), no_dist=True)
     found = {"weight": torch.zeros(4, 2)}
     dcp.load(found, storage_reader=files.reader("oss://bucket/dcp/1"), no_dist=True)
     assert torch.equal(found["weight"], torch.full((4, 2), 2.0))
@@ -67,5 +67,5 @@ def test_empty_endpoint_and_unknown_writer_option_are_refused(arguments):
     for kind in (ConfigError, ValueError):
         with pytest.raises(kind, match="the endpoint is empty"):
             OssDCPFileSystem("")
-    with pytest.raises(Unusable, match="takes no speling"):
+    with pytest.raises(TypeError, match="speling"):
         OssDCPFileSystem(**arguments).writer("oss://bucket/x", speling=1)

@@ -13,7 +13,7 @@ def test_lightning_saves_loads_and_removes_by_url(s3, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     plugin = S3LightningCheckpoint("us-east-1", S3ClientConfig(force_path_style=True), s3.server.endpoint)
     url = s3.url + "epoch=1-step=2.ckpt"
-    plugin.save_checkpoint({"state_dict": {"w": torch.ones(3)}, "epoch": 1}, url, storage_options={"ignored": 1})
+    plugin.save_checkpoint({"state_dict": {"w": torch.ones(3)}, "epoch": 1}, url)
     found = plugin.load_checkpoint(url)
     assert (plugin.region, found["epoch"], found["state_dict"]["w"].tolist()) == ("us-east-1", 1, [1, 1, 1])
     assert plugin.load_checkpoint(url, "cpu", weights_only=False)["epoch"] == 1

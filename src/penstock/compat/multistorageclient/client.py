@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
 from glob import glob
@@ -22,6 +22,7 @@ from penstock.compat.multistorageclient.types import (
     ExecutionMode,
     InvalidMode,
     PatternType,
+    SourceVersionCheckMode,
     SymlinkHandling,
     SyncResult,
     described,
@@ -31,6 +32,7 @@ from penstock.compat.multistorageclient.types import (
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.jobs.find import presign
+from penstock.options import CacheOptions, StoreOptions
 from penstock.source import object_at, open_source
 from penstock.stores.urls import LOCAL_ROOT, Unmapped, parse
 from penstock.values import Span
@@ -107,8 +109,9 @@ class StorageClient:
     ) -> Any:
         """Open an object as ``ps.open`` does; "a" and "ab" publish the old and the new bytes as a new object.
 
-        Arguments for buffers, memory, caches and versions are accepted and ignored: a reader reads ahead in bounded
-        memory, bound to one version, through the profile's cache, and a write is always atomic.
+        ``disable_read_cache=True``, and a ``check_source_version`` of ENABLE, read without the profile's cache.
+        Arguments for buffers and memory are accepted and ignored: a reader reads ahead in bounded memory, bound to one
+        version, and a write is always atomic.
 
         Raises:
             NotFound: The object to read does not exist.
@@ -117,13 +120,22 @@ class StorageClient:
         """
         if mode.replace("b", "", 1).replace("t", "", 1) not in _MODES:
             raise InvalidMode(f"mode must be 'r', 'w', 'a' or 'x', and 'b' for bytes, got {mode!r}")
-        file = self._opened(path, mode, attributes, {"encoding": encoding, "errors": errors, "newline": newline})
+        store = self._uncached() if disable_read_cache or _checks(check_source_version) else self._store
+        text = {"encoding": encoding, "errors": errors, "newline": newline}
+        file = self._opened(path, mode, attributes, text, store)
         if (local := self._listing.local(path)) is not None:
             return PosixFile(path, mode, file, lambda: local)
         return ObjectFile(path, mode, file, partial(local_copy, self.download_file, path))
 
-    def _opened(self, path: str, mode: str, attributes: dict[str, Any] | None, text: dict[str, str | None]) -> Any:
-        opened: Any = partial(open_object, self.url(path), store=self._store)
+    def _opened(
+        self,
+        path: str,
+        mode: str,
+        attributes: dict[str, Any] | None,
+        text: dict[str, str | None],
+        store: StoreOptions | None,
+    ) -> Any:
+        opened: Any = partial(open_object, self.url(path), store=store)
         opened = partial(opened, **{name: value for name, value in text.items() if value is not None})
         if "r" in mode:
             return opened(mode)
@@ -142,14 +154,19 @@ class StorageClient:
     def read(self, path: str, byte_range: Range | None = None, check_source_version: object = None) -> bytes:
         """Return the verified bytes of an object, or of a range of it. Raise ``NotFound`` if it does not exist.
 
-        Costs one request for each 16 MiB, and for a range also a HEAD.
+        Costs one request for each 16 MiB, and for a range also a HEAD. A ``check_source_version`` of ENABLE reads
+        without the profile's cache.
         """
+        store = self._uncached() if _checks(check_source_version) else self._store
         if byte_range is None:
-            source, key = object_at(self.url(path), self._store)
+            source, key = object_at(self.url(path), store)
             return source.read(Span(key))
-        with open_object(self.url(path), store=self._store) as file:
+        with open_object(self.url(path), store=store) as file:
             file.seek(byte_range.offset)
             return file.read(byte_range.size)
+
+    def _uncached(self) -> StoreOptions:
+        return replace(self._store or StoreOptions(), cache=CacheOptions(mode="off"))
 
     def write(self, path: str, body: bytes, attributes: dict[str, Any] | None = None) -> None:
         """Write an object atomically; ``attributes`` are its user metadata."""
@@ -272,7 +289,10 @@ class StorageClient:
     def download_file(
         self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], metadata: object = None
     ) -> None:
-        """Write an object to a local file or a file-like object. Raise ``NotFound`` if it does not exist."""
+        """Write an object to a local file or a file-like object. Raise ``NotFound`` if it does not exist.
+
+        ``metadata`` is accepted and ignored: the object's own is requested.
+        """
         fetched(self.url(remote_path), local_path, self._store)
 
     def upload_files(
@@ -328,7 +348,7 @@ class StorageClient:
         num_worker_processes: int | None = None,
         execution_mode: ExecutionMode = ExecutionMode.LOCAL,
         patterns: PatternList | None = None,
-        preserve_source_attributes: bool = False,
+        preserve_source_attributes: bool | None = None,
         source_files: Sequence[str] | None = None,
         ignore_hidden: bool = True,
         commit_metadata: bool = True,
@@ -347,7 +367,7 @@ class StorageClient:
             num_worker_processes: Accepted and ignored: threads copy.
             execution_mode: Must be LOCAL.
             patterns: Pairs of ``PatternType`` and glob of the relative key: includes only, or excludes after includes.
-            preserve_source_attributes: Accepted and ignored: user metadata is always copied.
+            preserve_source_attributes: True or None: user metadata is always copied.
             source_files: Copy these paths below ``source_path``, without a comparison.
             ignore_hidden: Leave out names that begin with a dot.
             commit_metadata: Accepted and ignored.
@@ -357,7 +377,8 @@ class StorageClient:
 
         Raises:
             NotFound: The source is empty; nothing was changed.
-            Unsupported: Another mode, or a pattern that includes again what an earlier one excludes.
+            Unsupported: Another mode, ``preserve_source_attributes=False``, or a pattern that includes again what an
+                earlier one excludes.
 
         """
         _follows(symlink_handling)
@@ -366,6 +387,8 @@ class StorageClient:
                 f"execution_mode={execution_mode!r}",
                 "threads of this process copy; ps.sync(…, job=…, on=ps.Ray()) on a cluster",
             )
+        if preserve_source_attributes is False:
+            refuse("preserve_source_attributes=False", "a copy keeps the metadata of its source: leave it out")
         if source_client._store is not None or self._store is not None:
             refuse("sync of a profile from a dictionary", "ps.sync takes the URLs of both sides and store=")
         if source_files is not None:
@@ -401,6 +424,10 @@ class StorageClient:
 def _follows(handling: SymlinkHandling) -> None:
     if handling is not SymlinkHandling.FOLLOW:
         refuse(f"symlink_handling={handling.value!r}", "links of local files are followed")
+
+
+def _checks(mode: object) -> bool:
+    return getattr(mode, "value", mode) == SourceVersionCheckMode.ENABLE.value
 
 
 def _no_callback(callback: object) -> None:

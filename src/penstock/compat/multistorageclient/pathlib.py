@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MultiStoragePath", "StatResult"]
 
+_MODE = 0o666  # of a new file, in pathlib
 _MODES = {"file": 0o100644, "directory": 0o040755}
 
 
@@ -255,10 +256,17 @@ class MultiStoragePath:
         """Write the text atomically."""
         self.write_bytes(data.encode(encoding, errors))
 
-    def touch(self, mode: int = 0o666, exist_ok: bool = False) -> None:
-        """Write an empty object if it does not exist; an existing object stays unchanged."""
+    def touch(self, mode: int = _MODE, exist_ok: bool = False) -> None:
+        """Write an empty object if it does not exist; an existing object stays unchanged.
+
+        Raises:
+            Unsupported: ``mode`` is not the default: an object has no permission bits.
+
+        """
         if self._local is not None:
             self._local.touch(mode, exist_ok)
+        elif mode != _MODE:
+            _Refusal("touch with a mode", str(self))()
         elif not self.exists():
             self.write_bytes(b"")
 

@@ -122,7 +122,7 @@ def sync(
     delete_unmatched_files: bool = False,
     execution_mode: ExecutionMode = ExecutionMode.LOCAL,
     patterns: PatternList | None = None,
-    preserve_source_attributes: bool = False,
+    preserve_source_attributes: bool | None = None,
     ignore_hidden: bool = True,
     dryrun: bool = False,
     dryrun_output_path: str | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock.compat.arguments import overwrite_of
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 from penstock.compat.multistorageclient.shortcuts import open as open_url
 from penstock.compat.multistorageclient.shortcuts import resolve_storage_client
@@ -69,7 +70,15 @@ class MultiStorageFileSystemWriter(StorageWriter):
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
     ) -> None:
-        """Write below ``path``; replace an existing checkpoint unless ``overwrite`` is False; ignore the rest."""
+        """Write below ``path``; replace an existing checkpoint unless ``overwrite`` is False; warn about the rest."""
+        given = {
+            "single_file_per_rank": single_file_per_rank,
+            "sync_files": sync_files,
+            "thread_count": thread_count,
+            "per_thread_copy_ahead": per_thread_copy_ahead,
+            "cache_staged_state_dict": cache_staged_state_dict,
+        }
+        overwrite = overwrite_of("MultiStorageFileSystemWriter", given | {"overwrite": overwrite})
         client, inner = resolve_storage_client(str(path))
         super().__init__(client.url(inner), overwrite=overwrite)
 

@@ -141,7 +141,7 @@ class SymlinkHandling(StrEnum):
 
 
 class SourceVersionCheckMode(Enum):
-    """Comparison of a cached object with its source; in Penstock, the cache's configuration decides."""
+    """Comparison of a cached object with its source; ENABLE reads without the cache, else its configuration decides."""
 
     INHERIT = "inherit"
     ENABLE = "enable"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
 from penstock.checkpoint.torchfile.archive import Checkpoint
-from penstock.compat.arguments import UNUSED, WrongArgument
+from penstock.compat.arguments import WrongArgument, overwrite_of
 from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
 from penstock.compat.osstorchconnector.datasets import Access
-from penstock.errors import InvalidURL, Unusable
+from penstock.errors import InvalidURL
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -122,7 +122,6 @@ class _Opened:
 
 
 _ANY = Access("https://")  # checks and converts URIs
-_UNUSED = {*UNUSED, "serialization_format"}
 
 
 class OssDCPFileSystem(Connected, ObjectFileSystem):
@@ -170,17 +169,13 @@ class OssStorageWriter(CheckpointsOf, StorageWriter):
         """Write below ``path`` with the options of ``fs``.
 
         ``overwrite`` (default True, as in torch) replaces an existing checkpoint. Torch's options for files and threads
-        are accepted and ignored.
+        have no effect, with a warning.
 
         Raises:
-            Unusable: An option is unknown.
+            TypeError: An option is unknown, or the layout does not support it.
 
         """
-        overwrite = bool(kwargs.pop("overwrite", True))
-        if strange := sorted(kwargs.keys() - _UNUSED):
-            raise Unusable(
-                f"OssStorageWriter takes no {', '.join(strange)}: penstock.checkpoint.dcp has its own writer"
-            )
+        overwrite = overwrite_of("OssStorageWriter", kwargs)
         super().__init__(fs.access.url(path), overwrite=overwrite, store=fs.access.store)
         self.fs = fs
         self.path = path

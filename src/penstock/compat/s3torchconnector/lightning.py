@@ -28,9 +28,9 @@ class S3LightningCheckpoint(CheckpointIO):
         super().__init__(store_options(region, endpoint, s3client_config))
         self.region = region
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original ignores options, too
-        """Save with ``torch.save``; the write is atomic."""
-        super().save_checkpoint(checkpoint, _text(path))
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401
+        """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
+        super().save_checkpoint(checkpoint, _text(path), storage_options)
 
     def load_checkpoint(
         self,

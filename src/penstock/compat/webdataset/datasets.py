@@ -174,13 +174,16 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
     def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
         """Shuffle by ``ps.BlockShuffle()`` for any ``size`` above 0: no buffer is kept; ``seed=`` sets the seed.
 
+        ``initial=`` has no effect, as there is no buffer to fill.
+
         Raises:
-            Unsupported: ``rng=`` is passed.
+            Unsupported: Another keyword is passed, such as ``rng=``.
 
         """
+        strange = ", ".join(kw.keys() - {"seed", "initial"})
+        _refuse(bool(strange), f"shuffle({strange}=)", "pass seed=, of which and the epoch each order depends alone")
         if size < 1:
             return self
-        _refuse("rng" in kw, "rng=", "pass seed=, of which and the epoch each order depends alone")
         other = self._copy(_seed=int(kw["seed"]) if kw.get("seed") is not None else self._seed)
         other._dataset = other._made(shuffled=True)  # noqa: SLF001  itself
         return other
@@ -214,13 +217,15 @@ class WebLoader(Fluid):
         """Make the loader."""
         self._loader: DataLoader[Any] = DataLoader(*args, **kw)
 
-    def shuffle(self, size: int, **_kw: Any) -> Self:  # noqa: ANN401  webdataset's
-        """Return this loader: its samples are mixed already.
+    def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
+        """Return this loader: its samples are mixed already. ``initial=`` has no effect.
 
         Raises:
-            Unsupported: The dataset is not shuffled.
+            Unsupported: The dataset is not shuffled, or another keyword is passed.
 
         """
+        strange = ", ".join(kw.keys() - {"initial"})
+        _refuse(bool(strange), f"WebLoader.shuffle({strange}=)", "the order is that of the dataset, by its seed=")
         dataset = self._loader.dataset
         if size > 0 and isinstance(dataset, WebDataset):
             ordered = isinstance(dataset._dataset._order, BlockShuffle)  # noqa: SLF001  of this file

@@ -185,7 +185,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         found: list[Any] = await call(self.ls, path, detail=detail, **options)
         return found
 
-    async def _info(self, path: str, *, refresh: bool = False, **_: object) -> Entry:
+    async def _info(self, path: str, *, refresh: bool = False, **options: Any) -> Entry:  # noqa: ANN401
+        files.check_options(options)
         name = self._strip_protocol(path)
         if not refresh and (kept := self._listings.find(name)) is not None:
             return dict(kept)
@@ -197,7 +198,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
                 pass
         return await call(below, source, key, self._strip_protocol, raising=bool(key))
 
-    async def _exists(self, path: str, **_: object) -> bool:
+    async def _exists(self, path: str, **options: Any) -> bool:  # noqa: ANN401
+        files.check_options(options)
         return await self._type(path) != ""
 
     async def _isdir(self, path: str) -> bool:
@@ -226,12 +228,13 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         *,
         detail: bool = False,
         prefix: str = "",
-        **_: object,
+        **options: Any,  # noqa: ANN401  see check_options
     ) -> Any:  # noqa: ANN401  names, or entries by name
         """Return all files below a path, or the file itself: a flat listing, or with ``maxdepth`` one per directory.
 
         ``prefix`` limits the listing to names whose next component begins with it.
         """
+        files.check_options(options)
         if maxdepth is not None and maxdepth < 1:
             message = f"maxdepth is at least 1, not {maxdepth}"
             raise ValueError(message)
@@ -260,7 +263,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
     async def _du(self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any) -> Any:  # noqa: ANN401, FBT001, FBT002
         """Return the sizes of all files below, as reported by listings; with ``total`` their sum."""
-        found = await self._find(path, maxdepth=maxdepth, detail=True, withdirs=options.get("withdirs", False))
+        found = await self._find(path, maxdepth=maxdepth, detail=True, **options)
         sizes = {name: each["size"] or 0 for name, each in found.items()}
         return sum(sizes.values()) if total else sizes
 
@@ -275,7 +278,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:  # noqa: ANN401
+        files.check_options(options)
         source, key = self._object(path)
         return await read_slice(source, (key, start, end))
 
@@ -287,7 +291,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         max_gap: int | None = None,
         batch_size: int | None = None,  # noqa: ARG002  all of them are one batch
         on_error: str = "return",
-        **_: object,
+        **options: Any,  # noqa: ANN401  see check_options
     ) -> list[bytes | PenstockError]:
         """Return ``paths[i][starts[i]:ends[i]]``, read in parallel; ranges up to ``max_gap`` apart share a request.
 
@@ -295,6 +299,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         ``"raise"`` raises the first one, in order. Versions are not pinned: if an object is replaced meanwhile, its
         ranges may be of both versions.
         """
+        files.check_options(options)
         if on_error not in ("return", "raise"):
             raise Unusable(f"on_error is 'return' or 'raise', not {on_error!r}")
         gap_bytes = GAP_BYTES if max_gap is None else gap(max_gap)
@@ -326,7 +331,9 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
         on_error: str = "raise",
         batch_size: int | None = None,  # noqa: ARG002  all of them are one batch
-        **options: Any,  # noqa: ANN401  start=, end=
+        start: int | None = None,
+        end: int | None = None,
+        **options: Any,  # noqa: ANN401  see check_options
     ) -> Any:  # noqa: ANN401  bytes, or bytes by name
         if on_error not in ("raise", "omit", "return"):
             raise Unusable(f"on_error is 'raise', 'omit' or 'return', not {on_error!r}")
@@ -334,7 +341,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         if recursive:
             paths = sorted({name for each in paths for name in await self._find(each)})
         how = "raise" if on_error == "raise" else "return"
-        found = await self._cat_ranges(paths, options.get("start"), options.get("end"), on_error=how)
+        found = await self._cat_ranges(paths, start, end, on_error=how, **options)
         if len(paths) == 1 and not isinstance(path, list) and paths[0] == self._strip_protocol(path):
             return found[0]
         pairs = zip(paths, found, strict=True)
@@ -371,7 +378,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             files.upload(lpath, self.open(rpath, "wb" if mode == "overwrite" else "xb", **options), callback)
             self.invalidate_cache(rpath)
 
-    async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **_: object) -> None:  # noqa: ANN401
+    async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **options: Any) -> None:  # noqa: ANN401
+        files.check_options(options)
         source, key = self._place(rpath)
         target = lpath if isfilelike(lpath) else str(lpath)
         await call(files.download, source, key, target, callback)
@@ -379,7 +387,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
     async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:  # noqa: ANN401  see check_options
         await call(self.cp_file, path1, path2, **options)
 
-    async def _rm_file(self, path: str, **_: object) -> None:
+    async def _rm_file(self, path: str, **options: Any) -> None:  # noqa: ANN401
+        files.check_options(options)
         await call(self._rm_here, [path])
 
     async def _rm(
@@ -388,7 +397,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
         batch_size: int | None = None,  # noqa: ARG002  256 run in parallel
         maxdepth: int | None = None,
-        **_: object,
+        **options: Any,  # noqa: ANN401  see check_options
     ) -> None:
         """Delete files, 256 in parallel; with ``recursive`` everything below. Without it, missing files are ignored.
 
@@ -396,6 +405,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             InvalidURL: A path is a whole bucket.
 
         """
+        files.check_options(options)
         whole = recursive and maxdepth is None
         paths = await self._expand_path(self._deletable(path), recursive=recursive and not whole, maxdepth=maxdepth)
         await call(self._rm_all if whole else self._rm_here, paths)
@@ -446,6 +456,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         if "b" not in mode or options.get("compression"):
             raise Unusable("open_async opens binary files, without compression", url=self._url(path))
         if mode == "rb":
+            files.check_options(options)
             return await open_streamed(*self._object(path))
         return StreamedWriter(await call(self.open, path, mode, **options))
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GAP_BYTES",
+    "TUNING",
     "Compressed",
     "Held",
     "Publication",
@@ -306,12 +307,11 @@ def open_to_write(source: Source, key: str, mode: str, **written: Any) -> Writer
     return source.open_write(key, create_only=mode == "xb", **written)
 
 
-# Options that only tune other file systems, and those of fsspec's own callers.
-_TUNING = frozenset(
+# Options that tune other file systems, and change no result: docs/fsspec.md has the reasons.
+TUNING = frozenset(
     (
-        *("autocommit", "batch_size", "block_size", "cache_options", "cache_type", "callback", "chunksize"),
-        *("compression", "encoding", "errors", "expand", "fill_cache", "max_concurrency", "maxdepth", "newline"),
-        *("on_error", "pyarrow", "recursive", "size"),
+        *("batch_size", "block_size", "cache_options", "cache_type", "callback", "chunksize", "fill_cache"),
+        *("max_concurrency", "refresh"),
     )
 )
 _WRITTEN = {
@@ -322,9 +322,9 @@ _WRITTEN = {
 }
 
 
-def check_options(options: Mapping[str, Any], url: str) -> None:
-    """Raise ``Unsupported`` for an option that would be lost; None, and options that only tune, are none."""
-    lost = [name for name, value in options.items() if value is not None and name not in _TUNING]
+def check_options(options: Mapping[str, Any], url: str = "", *known: str) -> None:
+    """Raise ``Unsupported`` for an option that would be lost; None, and options that only tune, are accepted."""
+    lost = [name for name, value in options.items() if value is not None and name not in {*TUNING, *known}]
     if lost:
         advice = "leave it out, or write with the store's own client"
         raise Unsupported(f"Penstock's file system has no option {', '.join(lost)}: {advice}", url=url)
@@ -341,7 +341,7 @@ def attributes_of(options: Mapping[str, Any], url: str) -> dict[str, Any]:
     found = {_WRITTEN[name]: value for name, value in given.items()}
     if len(found) < len(given):
         raise Unsupported(f"options given twice: {', '.join(given)}", url=url)
-    check_options({name: value for name, value in options.items() if name not in given}, url)
+    check_options(options, url, *given)
     return found
 
 

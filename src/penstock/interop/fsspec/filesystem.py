@@ -148,7 +148,7 @@ class PenstockFileSystem(Coroutines):
         detail: bool = True,  # noqa: FBT001, FBT002  fsspec's signature
         *,
         refresh: bool = False,
-        **_: object,
+        **options: Any,  # noqa: ANN401  see check_options
     ) -> list[Any]:
         """Return the entries directly below a path, or the file itself: one request per 1,000, one more for a file.
 
@@ -156,11 +156,13 @@ class PenstockFileSystem(Coroutines):
             path: A directory or a file.
             detail: Return a dict for each entry; False: its name.
             refresh: Ignore a cached listing.
+            **options: Those that only tune; others raise ``Unsupported``.
 
         Raises:
             NotFound: Neither a directory nor a file exists.
 
         """
+        files.check_options(options)
         name = self._strip_protocol(path)
         found = None if refresh else self._listings.get(name)
         if found is None:
@@ -169,7 +171,7 @@ class PenstockFileSystem(Coroutines):
             self._listings.keep(name, found, since)
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
-    def info(self, path: str, *, refresh: bool = False, **_: object) -> dict[str, Any]:
+    def info(self, path: str, *, refresh: bool = False, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return ``name``, ``size`` and ``type`` of a file or a directory; of a file also ``ETag``, ``LastModified``.
 
         Costs one request, two if it is not a file.
@@ -177,11 +179,13 @@ class PenstockFileSystem(Coroutines):
         Args:
             path: A directory or a file.
             refresh: Ignore a cached listing.
+            **options: As for ``ls``.
 
         Raises:
             NotFound: Neither a directory nor a file exists.
 
         """
+        files.check_options(options)
         name = self._strip_protocol(path)
         if not refresh and (kept := self._listings.find(name)) is not None:
             return dict(kept)
@@ -195,9 +199,12 @@ class PenstockFileSystem(Coroutines):
             return coroutines.file(source, meta, self._strip_protocol)
         return coroutines.info(source, key, self._strip_protocol)
 
-    def exists(self, path: str, **_: object) -> bool:
+    def exists(self, path: str, **options: Any) -> bool:  # noqa: ANN401  see check_options
         """Return whether a file or directory exists; raise an error, not False, if the store cannot answer."""
+        files.check_options(options)
         return self._kind(path) != ""
+
+    lexists = exists
 
     def isdir(self, path: str) -> bool:
         """Return whether the path is a directory; errors are raised as by ``exists``."""
@@ -261,8 +268,9 @@ class PenstockFileSystem(Coroutines):
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:  # noqa: ANN401
         """Return ``file[start:end]``, as in Python slices: one request, and a HEAD if the slice needs the size."""
+        files.check_options(options)
         source, key = self._place(path)
         return read_slice_here(source, (key, start, end))
 
@@ -323,8 +331,9 @@ class PenstockFileSystem(Coroutines):
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:  # noqa: ANN401  fsspec's signature
         source, key = self._object(path)
+        publishes = options.pop("autocommit", True)
         if mode == "rb":
-            files.check_options(options, self._url(path))
+            files.check_options(options, self._url(path), "pyarrow", "size")
             if "pyarrow" in options:
                 return self._open_for_pyarrow(source, key, *options["pyarrow"])
             kind = options.get("cache_type", "readahead")
@@ -334,7 +343,7 @@ class PenstockFileSystem(Coroutines):
         writer = files.open_to_write(source, key, mode, **files.attributes_of(options, self._url(path)))
         self._listings.wait_for(writer)
         self.invalidate_cache(path)
-        return writer if options.get("autocommit", True) else files.Held(writer)
+        return writer if publishes else files.Held(writer)
 
     def _open_for_pyarrow(self, source: Source, key: str, asked: str, seen: ObjectMeta | None) -> RandomFile | Reader:
         """Open a file as ``interop.arrow`` does for pyarrow: for random access, or as a stream with read-ahead."""
@@ -353,7 +362,7 @@ class PenstockFileSystem(Coroutines):
         path2: str | list[str],
         recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
         maxdepth: int | None = None,
-        **_: object,
+        **options: Any,  # noqa: ANN401  see check_options
     ) -> None:
         """Copy files as ``copy`` does, then delete the files that ``path1`` named before the copy.
 
@@ -364,6 +373,7 @@ class PenstockFileSystem(Coroutines):
                 another name: nothing was deleted.
 
         """
+        files.check_options(options)
         if path1 == path2:
             return
         names = self._deletable(path1)
@@ -381,8 +391,14 @@ class PenstockFileSystem(Coroutines):
         """Delete a file: one request. A missing file is not an error."""
         self._rm_here([path])
 
-    def mkdir(self, path: str, create_parents: bool = True, **_: object) -> None:  # noqa: FBT001, FBT002  fsspec's
+    def mkdir(
+        self,
+        path: str,  # noqa: ARG002  nothing is made
+        create_parents: bool = True,  # noqa: ARG002, FBT001, FBT002  fsspec's signature
+        **options: Any,  # noqa: ANN401  see check_options
+    ) -> None:
         """Do nothing: a prefix need not be created."""
+        files.check_options(options)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002  fsspec's signature
         """Do nothing."""

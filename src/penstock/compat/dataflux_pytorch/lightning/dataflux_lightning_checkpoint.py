@@ -29,9 +29,9 @@ class DatafluxLightningCheckpoint(CheckpointIO):
         self.storage_client = storage_client
         self.disable_multipart = disable_multipart
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original ignores options, too
-        """Save with ``torch.save``; the write is atomic."""
-        super().save_checkpoint(checkpoint, gcs_url(path))
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401
+        """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
+        super().save_checkpoint(checkpoint, gcs_url(path), storage_options)
 
     def load_checkpoint(
         self,
