@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import errors
-from penstock.errors import NotFound, PenstockError, Throttled, Transient, articled, kind_of
+from penstock.errors import NotFound, PenstockError, Throttled, Transient, articled, kind_of, worse_of
 
 ROOT = Path(__file__).parents[1]
 CLASSES = [each for each in map(errors.__dict__.get, errors.__all__) if isinstance(each, type)]
@@ -28,6 +28,16 @@ def test_every_error_is_one_of_ours_and_crosses_processes_whole(kind):
     assert vars(again) == vars(error)
     assert str(again) == str(error) == "what happened [s3://b/k] (gave up after 3 attempts in 1.5 s)"
     assert str(kind("only words")) == "only words", "DataLoader makes a worker's error anew from its text"
+
+
+def test_worst_of_several_failures_is_the_one_that_a_retry_mends_least():
+    names = ("ChecksumMismatch", "NoSpace", "Forbidden", "InvalidURL", "NotFound", "Throttled")
+    found = [getattr(errors, name)(name) for name in names]
+    for at, one in enumerate(found):
+        assert worse_of(one, None) is worse_of(None, one) is one
+        assert worse_of(one, type(one)("later")) is one
+        assert all(worse_of(one, other) is worse_of(other, one) is one for other in found[at + 1 :])
+    assert worse_of(None, None) is None
 
 
 def test_text_from_outside_cannot_steer_a_terminal_or_forge_a_line_of_a_log():

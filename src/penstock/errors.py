@@ -69,6 +69,7 @@ __all__ = [
     "needing",
     "printable",
     "public_url",
+    "worse_of",
 ]
 
 # Longest text of an error: a key alone may have 1,024 characters, and a server's response megabytes.
@@ -175,6 +176,19 @@ def articled(noun: str) -> str:
 def kind_of(value: object) -> str:
     """Return the type of a value with its article, for messages: ``an int``; ``None`` is itself."""
     return "None" if value is None else articled(type(value).__name__)
+
+
+def worse_of(one: PenstockError | None, other: PenstockError | None) -> PenstockError | None:
+    """Return the failure to act on first; the first of two alike. ``Transient`` only if a retry may help both."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=_severity)
+
+
+def _severity(error: PenstockError) -> int:
+    worst_first = (Damaged, NoSpace, Denied, Unusable)
+    usual = len(worst_first) + isinstance(error, Transient)
+    return next((at for at, kind in enumerate(worst_first) if isinstance(error, kind)), usual)
 
 
 class PenstockError(Exception):

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from penstock.display import counted
-from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, Unusable, printable
+from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, Unusable, printable, worse_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.jobs.outcome import Outcome
 
@@ -35,7 +35,6 @@ __all__ = [
     "code_of",
     "draws_unicode",
     "exit_on_error",
-    "exit_with_worst",
     "harmless",
     "harmless_lines",
     "moment",
@@ -64,8 +63,6 @@ INTERRUPTED = 130
 _OTHER, _PIPE_CLOSED = 1, 141
 # Errors and notes to print; for more of them, a last line is enough.
 _SHOWN = 100
-# 6 ended the command. 4 is last: it is used only if a retry can fix every failure.
-_WORST_FIRST = (5, 6, 3, 2, 1, 4)
 
 
 @contextmanager
@@ -96,14 +93,6 @@ def exit_on_error() -> Iterator[None]:
 def code_of(error: object) -> int:
     """Return the exit code of a failure."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), _OTHER)
-
-
-def exit_with_worst(codes: Iterable[int]) -> None:
-    """End the process with the worst of some exit codes; return if there are none."""
-    found = {*codes}
-    for code in _WORST_FIRST:
-        if code in found:
-            raise SystemExit(code)
 
 
 def write(text: str) -> None:
@@ -220,7 +209,7 @@ class Report:
         self._verb = verb
         self._as_json = as_json
         self._counts: Counter[str] = Counter()
-        self._codes: set[int] = set()
+        self._worst: PenstockError | None = None
         self._remarks: list[str] = []
         self._size_bytes = 0
         self._began = monotonic()
@@ -262,14 +251,15 @@ class Report:
     def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
         """Count a failed object."""
         self._counts["failed"] += 1
-        self._codes.add(code_of(error))
+        self._worst = worse_of(self._worst, error)
         self._remark(str(error))
         self._line({**record, "size": size_bytes, "status": "failed"}, {"error": str(error)})
 
     def end(self) -> None:
         """Print the errors, the notes and the sums on standard error; after a failure, exit with the worst code."""
         self._tell()
-        exit_with_worst(self._codes)
+        if self._worst is not None:
+            raise SystemExit(code_of(self._worst))
 
     def _tell(self, before: str = "") -> None:
         for remark in self._remarks:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from penstock.errors import Damaged, NoSpace, NotFound, Unusable
+from penstock.errors import Damaged, Forbidden, NoSpace, NotFound, Unusable
 from penstock.events import JobCounts, measured_jobs
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import How, Job, check_apart
@@ -22,6 +22,7 @@ from penstock.jobs.parts.sync import sync
 from penstock.jobs.parts.verify import verify
 from penstock.observe import JsonLines, OpenTelemetry, to
 from penstock.options import StoreOptions
+from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.jobs.parts.deadly import Deadly
 from tests.trees import contents, plant
 
@@ -85,6 +86,24 @@ def test_a_part_that_fails_as_a_whole_is_set_aside(tmp_path):
     assert (records.numbers(), records.numbers(failed=True)) == ({1, 2, 4}, {0, 3})
     assert not (tmp_path / "finished").exists()
     assert done(tmp_path).parts_done == 5
+
+
+@pytest.mark.parametrize(("denied", "changed"), ["ab", "ba"])
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("verb", ["sync", "verify"])
+def test_of_several_failures_the_worst_is_raised(tmp_path, verb, in_parts, denied, changed):
+    with FaultServer.within() as server:
+        server.make("bucket")
+        for key in "abc":
+            server.put("bucket", f"tree/{key}", b"x")
+        server.fail(FAULTS["denied"], when=Match(verb="get", key=f"tree/{denied}", times=None))
+        server.fail(FAULTS["etag"], when=Match(verb="get", key=f"tree/{changed}", times=None))
+        options = {"store": server.store} | ({"job": f"{tmp_path}/job", "part_objects": 1} if in_parts else {})
+        with pytest.raises(Forbidden, match="; 2 objects failed"):
+            if verb == "sync":
+                sync("s3://bucket/tree", f"{tmp_path}/copy", **options)
+            else:
+                verify("s3://bucket/tree", **options)
 
 
 def test_where_every_part_fails_the_others_are_not_tried(tmp_path):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, Typer
@@ -15,7 +16,6 @@ from penstock.cli.output import (
     CODES,
     aside,
     code_of,
-    exit_with_worst,
     harmless,
     json_line,
     moment,
@@ -23,7 +23,7 @@ from penstock.cli.output import (
     write,
 )
 from penstock.display import counted
-from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable
+from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable, worse_of
 from penstock.progress import bar
 
 if TYPE_CHECKING:
@@ -198,8 +198,10 @@ def warm(
     finally:
         # After Ctrl-C and errors, too.
         _tell(done, as_json=json)
-    codes = [code_of(each.error) for each in done.failures] + ([CODES[NoSpace]] if done.left_out else [])
-    exit_with_worst(codes)
+    full = NoSpace("the cache is full") if done.left_out else None
+    worst = reduce(worse_of, (each.error for each in done.failures), full)
+    if worst is not None:
+        raise SystemExit(code_of(worst))
 
 
 def _tell(done: "Warmed", *, as_json: bool) -> None:

@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A part that has ended: its record, and the first failure."""
+    """A part that has ended: its record, and the worst failure."""
 
     record: PartRecord
     error: PenstockError | None
@@ -130,7 +130,7 @@ class Operation(ABC):
 
     @abstractmethod
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
-        """Do a part, count in ``record``, and return the first failure; a second run of a part finds the same.
+        """Do a part, count in ``record``, and return the worst failure; a second run of a part finds the same.
 
         Raises:
             PenstockError: The part as a whole cannot be done.

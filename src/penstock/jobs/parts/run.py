@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from logging import getLogger
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from penstock.errors import Changed, Conflict, Damaged, NotFound, PenstockError, Unusable, public_url
+from penstock.errors import Changed, Conflict, Damaged, NotFound, PenstockError, Unusable, public_url, worse_of
 from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
 from penstock.jobs.carriers import carrier
@@ -129,7 +129,7 @@ class Job:
 
         Raises:
             NotFound: Records were deleted meanwhile.
-            PenstockError: The first failure, after all other parts.
+            PenstockError: The worst failure, after all other parts.
 
         """
         with traced("job", str, self.records.url):
@@ -140,7 +140,7 @@ class Job:
         there, failed = (self.records.numbers(failed=each) for each in (False, True))
         sizes = {number: self.plan.parts[number][-2:] for number in mine}
         objects, size_bytes = (sum(each[at] for each in sizes.values()) for at in (0, 1))
-        first: PenstockError | None = None
+        worst: PenstockError | None = None
         with bar(self.operation.verb, objects, size_bytes, shown=self._how.progress) as count, self._interrupted():
             counted = _Counted(count)
             for number in mine:
@@ -158,15 +158,15 @@ class Job:
                     # Objects that were there already, or were added or removed since.
                     counted.part(*sizes[record.part])
                     count_job(self.operation.name, _measured(record, sizes[record.part][0]))
-                    first = first or error
+                    worst = worse_of(worst, error)
                     lost = 0 if error is None or set(record.counts) != {"failed"} else lost + 1
                     if lost == _LOST:
-                        raise error or PenstockError("parts failed")
+                        raise worst or PenstockError("parts failed")
         sums = self.sums(mine)
-        if first is not None:
+        if worst is not None:
             if sums.counts["failed"] > 1:
-                first.message += f"; {sums.counts['failed']:,} objects failed in {sums.parts_failed:,} parts"
-            raise first
+                worst.message += f"; {sums.counts['failed']:,} objects failed in {sums.parts_failed:,} parts"
+            raise worst
         if sums.parts_done < len(mine):
             raise NotFound(
                 "records of this job were deleted while it ran: penstock jobs rm deletes the others, and the same "

@@ -16,7 +16,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.engine.listing.select import globs
-from penstock.errors import Damaged, Unusable, public_url
+from penstock.errors import Damaged, Unusable, public_url, worse_of
 from penstock.jobs.mirror import SyncKeywords, SyncOptions
 from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.overlap import SIEVE_BYTES, Sieve
@@ -103,7 +103,7 @@ def sync(  # noqa: PLR0913  see design/0105
         Unusable: One tree lies in the other; ``delete`` on a protected place; a switch that is not True or False;
             ``part``, ``on`` or ``part_objects`` without ``job``. With ``job``: it lies in a tree or has another job,
             ``dry_run``, or ``on`` with ``report``.
-        PenstockError: The first failure, after all other objects were copied; nothing was deleted, or nothing in parts
+        PenstockError: The worst failure, after all other objects were copied; nothing was deleted, or nothing in parts
             with failures. The same call tries failed objects again.
 
     Example:
@@ -126,18 +126,18 @@ def sync(  # noqa: PLR0913  see design/0105
         return _in_parts(run, job, given, most, report, How(part, on, progress, processes))
     if part is not None or on is not None or most != PART_OBJECTS:
         raise Unusable("part=, on= and part_objects= are for the parts of a job: pass job=, a folder for its records")
-    found, first = Synced(), None
+    found, worst = Synced(), None
     outcomes = run.outcomes(progress=progress, processes=processes)
     with ledger(report, run.mirror.trees) as note, closing(outcomes):
         for outcome in outcomes:
             note(outcome)
             found.add(outcome)
-            first = first or outcome.error
+            worst = worse_of(worst, outcome.error)
     found.unchanged = run.unchanged
-    if first is not None:
+    if worst is not None:
         if found.failed > 1:
-            first.message += f"; {found.failed:,} objects failed, {found.copied:,} were copied"
-        raise first
+            worst.message += f"; {found.failed:,} objects failed, {found.copied:,} were copied"
+        raise worst
     return found
 
 
@@ -185,7 +185,7 @@ def copy_tree(  # noqa: PLR0913  see design/0091
         NotFound: The source has no objects to copy.
         Unusable: One tree lies in the other, the job's folder in one of them; the folder has another job; or ``on`` is
             given with ``report``, which lists the objects of this process, or with options that hold a secret.
-        PenstockError: The first failure, after all other objects and parts. The same call tries failed objects again.
+        PenstockError: The worst failure, after all other objects and parts. The same call tries failed objects again.
 
     Example:
         >>> done = ps.copy_tree("s3://bucket/train/", "s3://bucket/copy/", job="s3://bucket/jobs/copy/")
@@ -314,17 +314,17 @@ class _Sync(OfRanges):
         if not run.mirror.whole and not local(run.mirror.target):
             # A file may have come later than its time says.
             run.sieve = partial(_sieve, self._kept, self.store, means.records.run)
-        counts, first = Synced(), None
+        counts, worst = Synced(), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
                 means.note(outcome)
                 counts.add(outcome)
                 if outcome.error is not None:
-                    first = first or outcome.error
+                    worst = worse_of(worst, outcome.error)
                     fail(record, outcome.error, outcome.source or outcome.dest)
         counts.unchanged = run.unchanged
         record.counts = {name: getattr(counts, name) for name in self.counts}
-        return first
+        return worst
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: ARG002  of every operation
         """Remove what killed writers have left in a directory, once for all parts."""

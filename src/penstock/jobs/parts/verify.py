@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.saved import version_of
 from penstock.engine.listing.select import globs, selector
-from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url
+from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url, worse_of
 from penstock.jobs import steps
 from penstock.jobs.copy import cost_bytes, silent_bytes
 from penstock.jobs.mirror import SyncOptions, in_range, tree
@@ -121,7 +121,7 @@ def verify(  # noqa: PLR0913  see design/0095
         Changed: An object has other bytes, another size or another version.
         Damaged: The bytes of an object do not match the store's checksum.
         Unusable: ``part`` or ``on`` without ``job``; ``include`` or ``exclude`` with a catalog.
-        PenstockError: The first failure, after all other objects.
+        PenstockError: The worst failure, after all other objects.
 
     Example:
         >>> ps.verify("s3://bucket/train/3/").objects
@@ -167,11 +167,11 @@ def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | N
     record = PartRecord(0)
     with bar(operation.verb, None, None, shown=progress) as count:
         found = Part(0, operation.everything, again=False)
-        first = operation.work(found, record, Means(None, processes, count))  # type: ignore[arg-type]  # no data is kept
-    if first is not None:
+        worst = operation.work(found, record, Means(None, processes, count))  # type: ignore[arg-type]  # no data is kept
+    if worst is not None:
         if record.failed > 1:
-            first.message += f"; {record.failed:,} objects failed, {record.counts['verified']:,} were verified"
-        raise first
+            worst.message += f"; {record.failed:,} objects failed, {record.counts['verified']:,} were verified"
+        raise worst
     sums = Sums(parts=1, parts_done=1)
     sums.counts.update(record.counts)
     sums.digests = int(record.notes.get("digest", "0"), 16)
@@ -193,8 +193,8 @@ def _each(
     means: Means,
     processes: int,
 ) -> tuple[int, PenstockError | None]:
-    """Verify objects in parallel; return the sum of the results, and the first failure."""
-    counts, total, first = dict.fromkeys(_COUNTS, 0), 0, None
+    """Verify objects in parallel; return the sum of the results, and the worst failure."""
+    counts, total, worst = dict.fromkeys(_COUNTS, 0), 0, None
 
     async def task(meta: ObjectMeta) -> int:
         return await work(meta)
@@ -204,7 +204,7 @@ def _each(
         for meta, result in results:
             means.count(1, meta.size)
             if isinstance(result, PenstockError):
-                first = first or result
+                worst = worse_of(worst, result)
                 counts["failed"] += 1
                 fail(record, result)
             else:
@@ -212,7 +212,7 @@ def _each(
                 counts["verified"] += 1
                 counts["verified_bytes"] += meta.size
     record.counts = counts
-    return total, first
+    return total, worst
 
 
 class _Verifying(Operation):
@@ -271,9 +271,9 @@ class _Reading(_Verifying, OfRanges):
             return int.from_bytes(sha256(b"%d %s %s" % (meta.size, digest.digest(), name)).digest(), "big")
 
         processes = suitable(means.processes, source)
-        total, first = _each(self._listed(*part.piece), read, record, means, processes)
+        total, worst = _each(self._listed(*part.piece), read, record, means, processes)
         record.notes["digest"] = f"{total % (1 << 256):064x}"
-        return first
+        return worst
 
     def _listed(self, after: str, until: str | None) -> Iterator[ObjectMeta]:
         source, prefix = tree(self.url, self.store)
@@ -329,18 +329,18 @@ class _Comparing(_Verifying, OfRanges):
     def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
         """Compare the range on both sides."""
         run = Run(self.against, self.url, self.options, self.store, part.piece)
-        counts, first = dict.fromkeys(_COUNTS, 0), None
+        counts, worst = dict.fromkeys(_COUNTS, 0), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
                 if outcome.status == "skipped":
                     continue
                 counts["failed"] += 1
                 error = outcome.error or self._difference(run, outcome.source, outcome.dest)
-                first = first or error
+                worst = worse_of(worst, error)
                 fail(record, error, outcome.dest)
         counts["verified"], counts["verified_bytes"] = run.unchanged, run.unchanged_bytes
         record.counts = counts
-        return first
+        return worst
 
     def _difference(self, run: Run, source: str, dest: str) -> PenstockError:
         target = run.mirror.target
