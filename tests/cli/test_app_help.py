@@ -17,10 +17,8 @@ WITH_EXAMPLE = [
     "sync",
     "presign",
     "doctor",
-    "bench",
     "report",
     "top",
-    "man",
 ]
 
 
@@ -29,7 +27,7 @@ def test_each_shows_an_example(command, penstock):
     done = penstock(command, "--help", COLUMNS="200", TERM="dumb")
     assert done.returncode == 0
     assert f"penstock {command} " in done.stdout.partition("Example")[2]
-    assert ("--json" in done.stdout) == (command not in ("cat", "man"))
+    assert ("--json" in done.stdout) == (command != "cat")
 
 
 def test_every_command_that_prints_data_has_a_json_option():
@@ -44,11 +42,10 @@ def test_every_command_that_prints_data_has_a_json_option():
         for name, each in (inner or {}).items():
             yield from leaves(each, f"{path} {name}")
 
-    # cat writes the objects themselves, man a page; demo tells a story.
+    # cat writes the objects themselves; demo tells a story.
     assert {name for name, options in leaves(typer.main.get_command(build())) if "--json" not in options} == {
         "cat",
         "demo",
-        "man",
     }
 
 
@@ -68,7 +65,6 @@ def test_a_completion_script_is_shown(shell, penstock):
         ("penstock sync --che", {"--checksum"}),
         ("penstock config ", {"show", "validate"}),
         ("penstock to", {"top"}),
-        ("penstock ma", {"man"}),
         ("penstock top --in", {"--interval"}),
         ("penstock du --de", {"--depth"}),
     ],

@@ -10,8 +10,7 @@ import re
 import pytest
 from rich.console import Console
 
-from penstock.cli.bench.limits import Machine, Result
-from penstock.cli.commands import bench, config
+from penstock.cli.commands import config
 from penstock.cli.screen import Cell, Screen, terminal
 from tests.terminal import read_all
 
@@ -76,21 +75,6 @@ def test_no_screen_for_pipes_json_and_dumb_terminals(monkeypatch, is_terminal, a
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
     monkeypatch.setenv("TERM", term)
     assert terminal(as_json=as_json) is None
-
-
-def test_bench_draws_steps_limits_and_failures(drawn):
-    screen, text = drawn
-    read = Result("read small", "measured", "of 9 objects", 900, 900 << 10, 1.0, binds="the store")
-    results = [read, Result("read large", "failed", "no such key"), Result("decode", "skipped", "no transform")]
-    for each in results:
-        bench._show(screen, each)
-    machine = Machine(2.0, 1 << 30, 1e10, 3e9, "eth0", 1.25e9)
-    bench._show_machine(screen, machine, results)
-    shown = "\n".join(lines(text))
-    assert re.search(r"✓  read small +900 objects/s +900 KiB/s", shown)
-    assert "limited by the store" in shown
-    assert "✗  read large         no such key" in shown
-    assert re.search(r"read small +█+ .*900 KiB/s", shown)
 
 
 def test_settings_are_drawn_in_groups_with_their_origins(drawn):

@@ -12,7 +12,7 @@ From ``penstock cp a b`` in a shell to the exit code:
    with the code of the worst failure.
 6. Any other error of Penstock becomes one line and a code of ``output.CODES``.
 
-``penstock doctor``, ``bench`` and ``demo`` have their work in ``doctor.py``, ``bench/`` and ``demo/``.
+``penstock doctor`` and ``demo`` have their work in ``doctor.py``, with ``speed.py``, and in ``demo/``.
 """
 
 from __future__ import annotations

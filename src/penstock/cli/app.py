@@ -23,10 +23,7 @@ _HOMES = {
     "verify": "jobs",
     "jobs": "jobs",
     "presign": "objects.presign",
-    **{
-        name: name
-        for name in ("checkpoint", "zarr", "cache", "config", "doctor", "bench", "report", "top", "man", "demo")
-    },
+    **{name: name for name in ("checkpoint", "zarr", "cache", "config", "doctor", "report", "top", "demo")},
 }
 
 

@@ -7,13 +7,15 @@ import socket
 import ssl
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from penstock.cli.findings import Finding, step
+from penstock.cli.speed import measure_speed, written_keys
 from penstock.display import counted
 from penstock.engine.contracts.driver import Attributes, Delete, Driver, List, Multipart, Payload, Put
 from penstock.engine.contracts.exchange import Request
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions, TransportOptions
     from penstock.stores.urls import Location
 
-__all__ = ["Finding", "Way", "body", "clear", "deleting", "examine", "listing", "network", "reading", "step", "writing"]
-
 # Long enough for a store that answers but fails at times.
 _PATIENCE_S = 10.0
 _LEAST_PART = 1 << 20
@@ -72,64 +72,12 @@ _PLAIN = "where it speaks plain HTTP write http:// in {endpoint}"
 _ANOTHER = (62, 64)
 
 
-@dataclass(slots=True)
-class Finding:
-    """Finding of one step.
-
-    Attributes:
-        name: Name of the step: ``name resolution``, ``list``.
-        outcome: ``passed``; ``failed``; ``warned``: works, but the user should know a detail; ``skipped``: not tried.
-        detail: Description in one line; for a failure, also the remedy.
-        elapsed_s: Duration in seconds.
-        error: The failure.
-
-    """
-
-    name: str
-    outcome: Literal["passed", "failed", "warned", "skipped"] = "passed"
-    detail: str = ""
-    elapsed_s: float = 0.0
-    error: PenstockError | None = field(default=None, compare=False)
-
-    def fail(self, detail: str) -> None:
-        """Set the outcome to ``failed``."""
-        self.outcome, self.detail = "failed", detail
-
-    def warn(self, detail: str) -> None:
-        """Set the outcome to ``warned``."""
-        self.outcome, self.detail = "warned", detail
-
-    def skip(self, detail: str) -> None:
-        """Set the outcome to ``skipped``."""
-        self.outcome, self.detail = "skipped", detail
-
-
-class step:  # noqa: N801  used like a function
-    """Context manager that times a block and turns its error into a finding; ``Unsupported`` skips the step."""
-
-    def __init__(self, name: str) -> None:
-        """Start a finding with this name."""
-        self._finding, self._began = Finding(name), time.monotonic()
-
-    def __enter__(self) -> Finding:
-        """Return the finding, for the block to fill."""
-        return self._finding
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """Complete the finding; suppress only errors of Penstock."""
-        finding = self._finding
-        if isinstance(error, Unsupported):
-            finding.skip(str(error))
-        elif isinstance(error, PenstockError):
-            finding.fail(str(error))
-            finding.error = error
-        finding.elapsed_s = time.monotonic() - self._began
-        finding.detail = printable(finding.detail)
-        return isinstance(error, PenstockError)
-
-
 def examine(
-    url: str | os.PathLike[str], store: StoreOptions | str | None = None, *, read_only: bool = False
+    url: str | os.PathLike[str],
+    store: StoreOptions | str | None = None,
+    *,
+    read_only: bool = False,
+    speed: bool = False,
 ) -> Iterator[Finding]:
     """Examine the store of ``url`` below its key; yield the finding of each step as soon as it ends.
 
@@ -138,7 +86,8 @@ def examine(
     range and a version of the written object; delete. With ``read_only``, an existing object is read instead. Steps
     that depend on a failed step are not tried. The written objects are deleted on any exit, also after Ctrl-C.
 
-    About 30 requests; 6 MiB are written to a store like S3.
+    About 30 requests; 6 MiB are written to a store like S3. With ``speed``, the store is also measured for about 10 s:
+    thousands of requests, and another 41 MiB written if the store has no objects to read (``speed.measure_speed``).
 
     Raises:
         InvalidURL, UnknownScheme: The URL is invalid. All other errors are findings.
@@ -156,7 +105,7 @@ def examine(
             yield finding
             if finding.outcome == "failed":
                 return
-        yield from _stored(source, location.key, read_only=read_only)
+        yield from _stored(source, location.key, read_only=read_only, speed=speed)
 
 
 def _source(location: Location, store: StoreOptions | str | None) -> Source:
@@ -401,7 +350,7 @@ def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) ->
     return status != _BAD_REQUEST, server
 
 
-def _stored(source: Source, key: str, *, read_only: bool) -> Iterator[Finding]:
+def _stored(source: Source, key: str, *, read_only: bool, speed: bool) -> Iterator[Finding]:
     """Yield the findings about objects: an existing one, or one that is written for the examination."""
     listed, first = listing(source, key)
     yield listed
@@ -412,6 +361,8 @@ def _stored(source: Source, key: str, *, read_only: bool) -> Iterator[Finding]:
             yield Finding("read", "skipped", "there is no object to read: name one, or a prefix with one")
         else:
             yield from reading(source, first.key)
+        if speed and listed.outcome == "passed":
+            yield from measure_speed(source, key, "")
         return
     # Not a folder: a file system would keep it.
     stem = f"{as_folder(key)}penstock-doctor-{uuid4().hex}-"
@@ -422,13 +373,15 @@ def _stored(source: Source, key: str, *, read_only: bool) -> Iterator[Finding]:
             if finding.name == "write" and finding.outcome == "failed":
                 return
         yield from reading(source, f"{stem}object", body())
-        yield deleting(source, stem)
+        if speed and listed.outcome == "passed":
+            yield from measure_speed(source, key, stem)
+        yield deleting(source, stem, speed=speed)
         deleted = True
     finally:
         if not deleted:
             # The store has already refused, and that was reported.
             with suppress(PenstockError):
-                clear(source, stem)
+                clear(source, stem, speed=speed)
 
 
 def listing(source: Source, prefix: str) -> tuple[Finding, ObjectMeta | None]:
@@ -535,11 +488,11 @@ def writing(source: Source, stem: str) -> Iterator[Finding]:
     yield copied
 
 
-def deleting(source: Source, stem: str) -> Finding:
+def deleting(source: Source, stem: str, *, speed: bool = False) -> Finding:
     """Delete the written objects, and check that the first one no longer exists."""
     key = f"{stem}object"
     with step("delete") as finding:
-        clear(source, stem)
+        clear(source, stem, speed=speed)
         try:
             source.head(key)
         except NotFound:
@@ -549,13 +502,14 @@ def deleting(source: Source, stem: str) -> Finding:
     return finding
 
 
-def clear(source: Source, stem: str) -> None:
+def clear(source: Source, stem: str, *, speed: bool = False) -> None:
     """Delete all objects that the steps may have written, and abort unfinished uploads; missing ones are ignored.
 
     Raises the errors of the store.
     """
     if source.supports(Delete):
-        source.delete([f"{stem}{name}" for name in ("object", "parts", "copy")])
+        more = written_keys(stem) if speed else []
+        source.delete([*(f"{stem}{name}" for name in ("object", "parts", "copy")), *more])
     if source.supports(Multipart):
         # Some stores do not list uploads.
         with suppress(Unsupported):

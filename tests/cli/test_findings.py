@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cli.doctor import Finding, step
+from penstock.cli.findings import Finding, step
 from penstock.errors import NotFound, Unsupported
 
 

@@ -1,0 +1,65 @@
+"""Findings about a store, a step at a time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.errors import PenstockError, Unsupported, printable
+
+
+@dataclass(slots=True)
+class Finding:
+    """Finding of one step.
+
+    Attributes:
+        name: Name of the step: ``name resolution``, ``list``.
+        outcome: ``passed``; ``failed``; ``warned``: works, but the user should know a detail; ``skipped``: not tried.
+        detail: Description in one line; for a failure, also the remedy.
+        elapsed_s: Duration in seconds.
+        error: The failure.
+
+    """
+
+    name: str
+    outcome: Literal["passed", "failed", "warned", "skipped"] = "passed"
+    detail: str = ""
+    elapsed_s: float = 0.0
+    error: PenstockError | None = field(default=None, compare=False)
+
+    def fail(self, detail: str) -> None:
+        """Set the outcome to ``failed``."""
+        self.outcome, self.detail = "failed", detail
+
+    def warn(self, detail: str) -> None:
+        """Set the outcome to ``warned``."""
+        self.outcome, self.detail = "warned", detail
+
+    def skip(self, detail: str) -> None:
+        """Set the outcome to ``skipped``."""
+        self.outcome, self.detail = "skipped", detail
+
+
+class step:  # noqa: N801  used like a function
+    """Context manager that times a block and turns its error into a finding; ``Unsupported`` skips the step."""
+
+    def __init__(self, name: str) -> None:
+        """Start a finding with this name."""
+        self._finding, self._began = Finding(name), time.monotonic()
+
+    def __enter__(self) -> Finding:
+        """Return the finding, for the block to fill."""
+        return self._finding
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        """Complete the finding; suppress only errors of Penstock."""
+        finding = self._finding
+        if isinstance(error, Unsupported):
+            finding.skip(str(error))
+        elif isinstance(error, PenstockError):
+            finding.fail(str(error))
+            finding.error = error
+        finding.elapsed_s = time.monotonic() - self._began
+        finding.detail = printable(finding.detail)
+        return isinstance(error, PenstockError)
