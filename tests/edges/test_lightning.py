@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader
 
 import penstock as ps
@@ -114,6 +115,46 @@ def test_training_on_a_mixture_resumes_after_its_last_saved_step(url, tmp_path, 
     assert len(ledger) == 18
     loaders = (_mixed(url, workers) for _ in range(2))
     assert _interrupted(loaders, tmp_path / "killed", EVERY_STEP, dies_at) == ledger
+
+
+class _Paired(Keeper):
+    """Notes the samples of both loaders."""
+
+    def training_step(self, batch, number):
+        short, long = (each and each[1].tolist() for each in (batch["short"], batch["long"]))
+        super().training_step(batch["long"], number)
+        self.ledger[-1][2] = [short, long]
+
+
+def _pair(url, mode):
+    dataset = ps.MapDataset.from_prefix(url, transform=keys)
+    short, long = (ps.DataLoader(each, BATCH, shuffle=True) for each in (dataset[:15], dataset))
+    return CombinedLoader({"short": short, "long": long}, mode)
+
+
+# Four batches make an epoch of the first loader, six of the second. Trainings die right before and after its end.
+@pytest.mark.parametrize("dies_at", [2, 3, 5, 6])
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [("max_size_cycle", {}), ("max_size", {}), ("min_size", {}), ("max_size_cycle", {"limit_train_batches": 3})],
+)
+def test_training_on_two_loaders_of_different_lengths_resumes_after_its_last_step(
+    url, tmp_path, mode, options, dies_at
+):
+    whole = fit(_Paired(), _pair(url, mode), tmp_path / "whole", EVERY_STEP, **options)
+    loaders = iter([_pair(url, mode), _pair(url, mode)])
+    with pytest.raises(Killed):
+        fit(_Paired(dies_at), next(loaders), tmp_path, EVERY_STEP, **options)
+    assert fit(_Paired(), next(loaders), tmp_path, EVERY_STEP, resumes=tmp_path / "last.ckpt", **options) == whole
+
+
+def test_epochs_limited_to_one_batch_each_begin_with_their_own_order(url, tmp_path, caplog):
+    ledger = fit(Keeper(), _map(url), tmp_path, EVERY_STEP, limit_train_batches=1, max_epochs=6)
+    loader = _map(url)
+    assert [row[2] for row in ledger] == [
+        [sample.index for sample in loader.inspect(0, epoch=epoch)] for epoch in range(6)
+    ]
+    assert "ended after their first batch" not in caplog.text
 
 
 def test_another_set_is_refused(url, tmp_path):

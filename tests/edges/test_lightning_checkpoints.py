@@ -17,7 +17,7 @@ from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.errors import NotFound, Unusable
 from penstock.interop.fsspec import register
 from penstock.interop.fsspec.schemes import kind_of
-from tests.edges.keeper import Keeper
+from tests.edges.keeper import Keeper, Killed
 from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
 from tests.servers import Bucket
@@ -70,6 +70,16 @@ def test_training_ended_by_a_signal_resumes_from_the_bucket_checkpoint(opened, d
     model = Keeper()
     trainer(folder, plugin=CheckpointIO(opened.store)).fit(model, loader(data), ckpt_path="last")
     assert len(model.before) == dies_at
+    assert model.before + model.ledger == whole
+
+
+def test_training_resumed_after_an_epochs_last_batch_resumes_again_within_the_next(data, whole, tmp_path):
+    for dies_at in (6, 2):
+        with pytest.raises(Killed):
+            trainer(tmp_path).fit(Keeper(dies_at), loader(data), ckpt_path="last")
+    model = Keeper()
+    trainer(tmp_path).fit(model, loader(data), ckpt_path="last")
+    assert len(model.before) == 8
     assert model.before + model.ledger == whole
 
 

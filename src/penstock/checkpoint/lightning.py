@@ -175,6 +175,8 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
       nothing, and starts from the beginning.
     - Nothing outside ``dirpath`` is removed, nor the checkpoint that the training resumed from. Lightning (2.6) removes
       the best checkpoint of the resumed run as superseded, even from another ``dirpath``.
+    - A run that resumed from a checkpoint of an epoch's last batch can be resumed again. Lightning (2.6) counts one
+      epoch too few then, and its later checkpoints begin their epoch anew: batches repeat, with any loader.
     - A strategy that can only use disks is refused. Lightning's own for FSDP, model parallelism and DeepSpeed would
       write to a local folder named ``s3:``.
 
@@ -201,6 +203,16 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
                 "penstock.checkpoint.lightning.ModelParallelStrategy",
                 url=str(self.dirpath),
             )
+
+    def on_train_start(self, trainer: Trainer, *args: Any) -> None:  # noqa: ANN401  as Lightning's
+        """Count the epoch that begins, where the run resumes from the last batch of the epoch before it."""
+        super().on_train_start(trainer, *args)
+        loop = trainer.fit_loop
+        now = loop.epoch_progress.current
+        if getattr(loop, "restarted_mid_epoch", False) and now.ready == now.processed:
+            # Lightning has ended the epoch of the checkpoint, and begins the next only for other checkpoints.
+            loop.epoch_progress.increment_ready()
+            loop.epoch_progress.increment_started()
 
     def _find_last_checkpoints(self, trainer: Trainer) -> set[str]:
         found: set[str] = super()._find_last_checkpoints(trainer)

@@ -190,6 +190,31 @@ def test_epochs_advance_automatically_or_by_set_epoch_under_any_loader_options(f
     assert list(loader) == natural[0]
 
 
+@pytest.mark.parametrize(
+    ("received", "set_to", "expected"),
+    [
+        ([8, 3], 0, (1, 24)),  # the shorter of two loaders, in its second round within the trainer's first epoch
+        ([8, 3], 1, (1, 0)),  # the same, where the trainer's first epoch was over
+        ([8, 9], 0, (1, 61)),  # ended, and waits for the longer one: no batch until the trainer's next epoch
+        ([9], 0, (0, 61)),
+        ([9], 1, (1, 0)),
+        ([3], 0, (0, 24)),
+    ],
+    ids=str,
+)
+def test_resumed_loader_goes_on_in_the_trainers_epoch_that_its_state_was_taken_in(folder, received, set_to, expected):
+    loader = load(folder)
+    loader.sampler.set_epoch(0)
+    for batches in received:
+        delivered = iter(loader)
+        list(islice(delivered, batches))
+    again = load(folder)
+    again.load_state_dict(loader.state_dict())
+    again.sampler.set_epoch(set_to)
+    assert position(again) == expected
+    assert len(list(again)) == 8 - (expected[1] + 7) // 8
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loader_state_counts_received_samples_at_every_step(folder, workers):
     loader = load(folder, num_workers=workers)
@@ -541,6 +566,14 @@ class TestLooks:
         _, second = [*plain], [*plain]
         assert len([*islice(loader, 2)]) == 2
         assert [*loader] == second
+
+    def test_setting_the_epoch_that_comes_anyway_holds_after_a_look(self, folder, options):
+        loader, plain = load(folder, **options), load(folder)
+        first = next(batches := iter(loader))
+        loader.set_epoch(1)
+        batches.close()
+        assert [first] == list(plain)[:1]
+        assert list(loader) == list(plain)
 
     def test_a_loop_of_looks_gets_other_batches_and_a_warning(self, folder, options, caplog):
         loader = load(folder, **options)

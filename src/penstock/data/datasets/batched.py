@@ -156,9 +156,13 @@ class Resumable:
         """Return how many batches this rank has from ``cursor`` to the end of its epoch."""
         return len(self.plan.batches(cursor, self._iterations.rank()))
 
-    def rewind(self, cursor: Cursor) -> None:
+    def rewind(self, cursor: Cursor) -> bool:
         """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since."""
-        self._iterations.epochs.rewind(cursor)
+        return self._iterations.epochs.rewind(cursor)
+
+    def go_to(self, cursor: Cursor) -> None:
+        """Let the next iteration begin at ``cursor``; later iterations are the epochs after it."""
+        self._iterations.epochs.resume(cursor)
 
     def check_position(self, cursor: Cursor) -> None:
         """Compare ``cursor``, where an iteration began, with other ranks: the first time, and after a state was loaded.

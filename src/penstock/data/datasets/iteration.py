@@ -295,9 +295,9 @@ class Epochs:
             raise Unusable(f"epoch must be a whole number below 2^62, got {epoch!r}")
         with self._exclusive():
             coming = self._read()[0]
-            if epoch != coming.epoch:
-                cursor = _start(epoch, coming)
-                self._write(cursor, cursor)
+            cursor = coming if epoch == coming.epoch else _start(epoch, coming)
+            # Also where nothing changes: an iteration that is given up later does not rewind what was set.
+            self._write(cursor, cursor)
 
     def resume(self, cursor: Cursor) -> None:
         """Make ``cursor`` the start of the next iteration; later iterations are the epochs after it."""
@@ -312,11 +312,16 @@ class Epochs:
         with self._exclusive():
             self._write(_start(cursor.epoch + 1, cursor), cursor)
 
-    def rewind(self, cursor: Cursor) -> None:
-        """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since."""
+    def rewind(self, cursor: Cursor) -> bool:
+        """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since.
+
+        Return whether it will.
+        """
         with self._exclusive():
-            if self._read()[:2] == (_start(cursor.epoch + 1, cursor), cursor):
+            latest = self._read()[:2] == (_start(cursor.epoch + 1, cursor), cursor)
+            if latest:
                 self._write(cursor, cursor)
+            return latest
 
     def next(self) -> Cursor:
         """Return the cursor at which the next iteration will begin."""

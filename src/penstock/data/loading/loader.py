@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -178,6 +178,7 @@ class DataLoader:
         own = {"shuffle": shuffle, "seed": seed, "place": place}
         given = {name: value for name, value in own.items() if value is not None}
         self._batches = batches_of(dataset, batch_size, collate_fn, tail, given)
+        self._trainer = _TrainerSampler(self._batches)
         self.dataset = dataset
         self.batch_size = self._batches.batch_size
         self.num_workers = num_workers
@@ -245,8 +246,8 @@ class DataLoader:
 
     @property
     def sampler(self) -> Batched:
-        """The object that has ``set_epoch``, under the name where Lightning and others look for it."""
-        return self._batches
+        """The batches, under the name where trainers (Lightning) look for ``set_epoch``, once per epoch of theirs."""
+        return cast("Batched", self._trainer)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration. See ``Batched.set_epoch``.
@@ -256,6 +257,7 @@ class DataLoader:
 
         """
         self._batches.set_epoch(epoch)
+        self._trainer.epoch = None
 
     def spans(self) -> tuple[Source, Iterator[Span]]:
         """Return the store and the spans that this rank reads next epoch, in order, for ``ps.warm``; no request."""
@@ -392,12 +394,12 @@ class DataLoader:
         Programs look at a batch before they train, or while they do, ``before``. Where each step begins an iteration of
         its own, every look would show the same batch: after a few in a row, each counts as an epoch.
         """
-        self._looks += 1
-        if self._looks <= _MOST_LOOKS:
+        if self._looks < _MOST_LOOKS:
             # At the interpreter's end, the memory of the epochs is closed already.
             with suppress(OSError):
-                self._batches.rewind(cursor)
-        elif self._looks == _MOST_LOOKS + 1:
+                self._looks += self._batches.rewind(cursor)
+        elif self._looks == _MOST_LOOKS:
+            self._looks += 1
             _LOG.warning(
                 "%d iterations in a row ended after their first batch: from here on each counts as an epoch; to take "
                 "one batch after the other, keep the iterator: batches = iter(loader), then next(batches)",
@@ -476,7 +478,8 @@ class DataLoader:
         Once an iteration has ended normally, the state is the start of the next epoch. After the last batch and before
         that, the state is the end of the epoch: an iteration that resumes there has no batch.
         """
-        return self._batches.state(*self._where())
+        state, epoch = self._batches.state(*self._where()), self._trainer.epoch
+        return state if epoch is None or epoch == state["epoch"] else state | {"trainer_epoch": epoch}
 
     def _where(self) -> tuple[Cursor, int]:
         """Return the start of the current iteration, or else of the next one, and the batches received of it."""
@@ -515,6 +518,7 @@ class DataLoader:
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
         stage = self._batches.plan.stage
         self._batches.load_state_dict(state, new_weights=new_weights, **allowed)
+        self._trainer.resume(state)
         self._at, self._looks = None, 0
         if stage != self._batches.plan.stage:
             # Persistent workers have the weights of before.
@@ -524,6 +528,43 @@ class DataLoader:
         """Let the next iteration start other workers, also where they are persistent."""
         if self._workers is not None:
             self._workers._iterator = None  # noqa: SLF001  torch has no public way to end them
+
+
+class _TrainerSampler:
+    """The batches of a loader for a trainer, which sets its own epoch before each of its epochs, and after a resume.
+
+    With several loaders, a shorter one has more epochs than the trainer (Lightning's ``max_size_cycle``), or has ended
+    its epoch and waits for the others (``max_size``). So a state notes the trainer's epoch, where it is another one.
+    """
+
+    def __init__(self, batches: Batched) -> None:
+        self._batches = batches
+        self._resumed: Cursor | None = None  # where the latest state was taken
+        self.epoch: int | None = None
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the batches have
+        return getattr(self._batches, name)
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._resumed = self._batches.coming()
+        self.epoch = state.get("trainer_epoch", self._resumed.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, unless the trainer goes on in the epoch in which it was stopped."""
+        coming, before = self._batches.coming(), self.epoch
+        self._batches.set_epoch(epoch)
+        self.epoch = int(epoch)
+        if coming != self._resumed:
+            return
+        if epoch != before:
+            self._resumed = None
+            self._batches.go_to(coming._replace(epoch=self.epoch, position=0))
+        elif coming.position or coming.epoch <= epoch:
+            self._batches.go_to(coming)
+        else:
+            # The loader has ended in this epoch of the trainer: it has no more batches until the next.
+            self._resumed = coming._replace(epoch=coming.epoch - 1, position=self._batches.plan.total)
+            self._batches.go_to(self._resumed)
 
 
 _SETTINGS = frozenset(inspect.signature(DataLoader).parameters) - {"workers"} | TORCHS_ARGUMENTS

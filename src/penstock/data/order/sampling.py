@@ -27,6 +27,7 @@ _LARGEST = 1 << 62
 _SEED_BITS = 512  # so that a state stays below 1 KB
 _IDENTITY = 200  # characters, for the same reason
 _ARGUMENTS = {"samples": "the number of samples", "batch": "batch_size", "seed": "seed"}
+_OPTIONAL = {"order", "lanes", "trainer_epoch"}
 # A state does not name these orders: its seed tells them apart.
 _UNNAMED = {CatalogOrder.identity: CatalogOrder, FullShuffle.identity: FullShuffle}
 
@@ -233,15 +234,15 @@ class SamplingPlan:
         ours = SamplingPlan.state(self, Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
             raise StateMismatch(f"not a state of a dataset: {_shown(state)}")
-        if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order", "lanes"}:
+        if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - _OPTIONAL:
             raise StateMismatch(f"this state lacks fields, or has unknown ones: {_shown(list(state))}")
         for name, meaning in _MEANINGS.items():
             if not _same(state.get(name), ours.get(name)) and not (name == "global_batch" and allow_new_global_batch):
                 found = _shown(state.get(name))
                 raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shown(ours.get(name))}")
-        epoch, position = state["epoch"], state["position"]
-        whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
-        if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
+        epoch, position, trainer = state["epoch"], state["position"], state.get("trainer_epoch", 0)
+        whole = all(type(number) is int for number in (epoch, position, trainer, state["global_batch"]))
+        if not (whole and max(abs(epoch), abs(trainer)) < _LARGEST and 0 <= position <= self.total):
             raise StateMismatch(f"invalid position: {_shown(position)} of epoch {_shown(epoch)}")
         cursor = Cursor(epoch, position, self._lanes_of(state), self.stage)
         if not allow_rereads and (why := self.rereads(cursor, world)):
