@@ -134,7 +134,7 @@ def _matches(value: Any, schema: Any) -> bool:  # noqa: ANN401, PLR0911  one lin
     if schema is object:
         return True
     if isinstance(schema, re.Pattern):
-        return isinstance(value, str) and schema.fullmatch(value) is not None
+        return isinstance(value, str) and _is_text(value) and schema.fullmatch(value) is not None
     if isinstance(schema, range) or schema is int:
         return type(value) is int and value in (schema if isinstance(schema, range) else _INT)
     if schema is float:

@@ -20,8 +20,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from penstock.engine.waiting import Wakeup
-from penstock.errors import printable
+from penstock.errors import Damaged, printable
 from penstock.events import HOST_WORDS, CacheCounts, HostTimings, JobCounts, measured, measured_caches, measured_jobs
+from penstock.schema import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _EVERY_S: Final = 1.0
+_FORM: Final = {"hosts": {str: [int]}, "caches": {str: [int]}, "jobs": {str: [(float, bool)]}}
 
 
 class Tally(NamedTuple):
@@ -160,13 +162,13 @@ def _plain(tally: Tally) -> dict[str, dict[str, list[Any]]]:
 
 def _read(path: Path) -> Tally:
     try:
-        table = json.loads(path.read_text("utf-8"))
+        table = read_json(path.read_bytes(), _FORM, "the counts of a process", str(path))
         hosts = {
             name: HostTimings(array("q", words)) for name, words in table["hosts"].items() if len(words) == HOST_WORDS
         }
-        caches = {name: CacheCounts(*map(int, each)) for name, each in table["caches"].items()}
+        caches = {name: CacheCounts(*each) for name, each in table["caches"].items()}
         return Tally(hosts, caches, {name: JobCounts(*each) for name, each in table["jobs"].items()})
-    except (OSError, ValueError, TypeError, AttributeError, LookupError):
+    except (OSError, Damaged, TypeError):
         return Tally({}, {}, {})
 
 

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import Damaged, Unusable, needing
+from penstock.schema import COUNT, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ __all__ = ["Reported", "report", "reported"]
 
 _FILE = "penstock.json"
 _FORMAT = 1
+_FORM = {"penstock checkpoint": _FORMAT, "url": str, "step": COUNT}
 _MOST_BYTES = 1 << 16
 
 
@@ -155,10 +157,9 @@ def reported(checkpoint: Checkpoint) -> Reported:
         Reported(url='s3://bucket/run/', step=100)
 
     """
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError), checkpoint.as_directory() as folder:
+    with suppress(OSError, Damaged), checkpoint.as_directory() as folder:
         path = Path(os.fspath(folder), _FILE)
         if path.stat().st_size <= _MOST_BYTES:
-            said = json.loads(path.read_text("utf-8"))
-            if said["penstock checkpoint"] == _FORMAT and type(said["step"]) is int:
-                return Reported(str(said["url"]), said["step"])
+            said = read_json(path.read_bytes(), _FORM, "a checkpoint of Ray", str(path))
+            return Reported(said["url"], said["step"])
     raise Damaged("this checkpoint of Ray was not reported by penstock.ray.report")

@@ -60,7 +60,7 @@ def test_merging_damaged_missing_or_zero_reports_raises(tmp_path):
     (tmp_path / "x.json").write_text('{"rank": 0}')
     (tmp_path / "y.json").write_text("[")
     for name in ("x", "y"):
-        with pytest.raises(Damaged, match="not a report"):
+        with pytest.raises(Damaged, match="cannot read a report"):
             ps.merge_reports(tmp_path / f"{name}.json")
     for name in ("none.json", "none-*.json"):
         with pytest.raises(NotFound):
@@ -100,7 +100,7 @@ def test_values_that_no_report_has_are_damage(tmp_path, changed):
     (tmp_path / "x.json").write_text(json.dumps(WRITTEN))
     assert ps.merge_reports(tmp_path / "x.json").missing == (1,)
     (tmp_path / "x.json").write_text(json.dumps(WRITTEN | changed))
-    with pytest.raises(Damaged, match="not a report"):
+    with pytest.raises(Damaged, match="cannot read a report"):
         ps.merge_reports(tmp_path / "x.json")
 
 
@@ -109,7 +109,7 @@ def test_oversized_or_deeply_nested_report_files_raise_damaged(tmp_path):
     with (tmp_path / "long.json").open("wb") as file:
         file.truncate(1 << 40)
     for name in ("deep", "long"):
-        with pytest.raises(Damaged, match="not a report"):
+        with pytest.raises(Damaged, match="cannot read a report"):
             ps.merge_reports(tmp_path / f"{name}.json")
 
 

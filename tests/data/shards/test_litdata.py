@@ -104,7 +104,7 @@ def test_only_a_folder_with_an_index_is_taken(tmp_path):
         ({"filename": "chunk-0-1.bin"}, Damaged, "names 'chunk-0-1.bin' twice"),
         ({"filename": "chunk-0-9.bin"}, NotFound, "chunk-0-9"),
         ({"chunk_bytes": 5}, Damaged, "states 5 bytes, and the chunk has"),
-        ({"chunk_bytes": -5}, Damaged, "not an index.json of LitData"),
+        ({"chunk_bytes": -5}, Damaged, "chunk_bytes must be a whole number from 0, got -5"),
         ({"chunk_size": 4}, Damaged, "says 4 samples, and the shard has 3"),
         ({"encryption": {"algorithm": "fernet"}}, Unsupported, "encrypted"),
         ({"item_loader": "TokensLoader"}, Unsupported, r"for LitData's TokensLoader.*TokenDataset"),
@@ -112,8 +112,8 @@ def test_only_a_folder_with_an_index_is_taken(tmp_path):
         ({"compression": "zstd", "compression_level": "row"}, Unsupported, "compressed by 'row'"),
         ({"compression": "zstd", "compression_level": "batch"}, Damaged, "does not begin as chunks of frames"),
         ({"data_spec": '[1, {"type": "x.Y", "context": "[]", "children_spec": []}]'}, Unsupported, "hold a x.Y"),
-        ({"data_spec": "[1]"}, Damaged, "not an index.json of LitData"),
-        ({"data_format": ["int"]}, Damaged, "not an index.json of LitData"),
+        ({"data_spec": "[1]"}, Damaged, "must be a list of 2 values"),
+        ({"data_format": ["int"]}, Damaged, "data_spec and data_format do not fit"),
         ({"data_format": ["mesh"] * 10}, Unsupported, "column 'index' has the serializer 'mesh'"),
     ],
 )
@@ -159,5 +159,5 @@ def test_arguments_are_checked():
         LitDataFormat(packed="chunk")
     with pytest.raises(Unusable, match="packed must be one of"):
         CompressedLitDataFormat(packed="")
-    with pytest.raises(Damaged, match=r"not an index\.json of LitData"):
+    with pytest.raises(Damaged, match=r"cannot read the index\.json of LitData"):
         described_chunks(b"{", LitDataFormat())

@@ -255,7 +255,7 @@ def test_counts_of_wids_are_compared_with_those_of_a_walk(tmp_path):
 def test_json_that_is_not_of_wids_is_refused_by_name(tmp_path, text):
     (tmp_path / "a.tar").write_bytes(tar(MEMBERS))
     (tmp_path / "index.json").write_text(text)
-    with pytest.raises(Damaged, match=r"not a wids index.*index\.json"):
+    with pytest.raises(Damaged, match=r"cannot read the wids index.*index\.json"):
         ps.Catalog.from_shards(f"{tmp_path}/", index=str(tmp_path / "index.json"))
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from html import escape
-from math import isfinite
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +13,7 @@ from penstock.data.loading.report import COLOURS, document, seconds
 from penstock.data.loading.summary import Summary
 from penstock.display import axes, panel, table
 from penstock.errors import Damaged, NotFound, Unusable
+from penstock.schema import COUNT, read_json
 from penstock.verbs import glob
 from penstock.verbs import open as open_object
 
@@ -32,6 +31,17 @@ _WIDE: Final = 100
 # Limit for a report that another program wrote: all missing ranks are listed.
 _MOST_RANKS: Final = 1 << 20
 _MOST_BYTES: Final = 16 << 20  # limit for a report; most take some ten thousand
+_WHAT: Final = "a report (LoaderReport.save writes them)"
+_REPORT: Final = {
+    "rank": COUNT,
+    "world": range(1, _MOST_RANKS + 1),
+    "batches": COUNT,
+    "samples": COUNT,
+    "waiting_s": float,
+    "computing_s": float,
+    "recommendation": str,
+    "cause": (str, None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,25 +255,11 @@ def _all(given: Iterable[str | os.PathLike[str] | Summary], store: StoreOptions 
 def _read(url: str | os.PathLike[str], store: StoreOptions | str | None) -> RankReport:
     with open_object(url, "rb", store=store) as file:
         text = file.read(_MOST_BYTES + 1)
-    with suppress(ValueError, TypeError, LookupError, RecursionError):
-        values = json.loads(text)
-        if _is_one(values):
-            return _short(values)
-    raise Damaged("not a report: LoaderReport.save writes them", url=str(url))
+    values = read_json(text, _REPORT, _WHAT, str(url))
+    if values["rank"] >= values["world"] or min(values["waiting_s"], values["computing_s"]) < 0:
+        raise Damaged(f"cannot read {_WHAT}: a rank beyond the last one, or negative seconds", url=str(url))
+    return _short(values)
 
 
 def _short(values: Mapping[str, Any]) -> RankReport:
     return RankReport(**{name: values[name] for name in RankReport.__slots__})
-
-
-def _is_one(values: Mapping[str, Any]) -> bool:
-    """Return whether the values of a file are those of a report."""
-    counts = [values[name] for name in ("rank", "world", "batches", "samples")]
-    spans = [values[name] for name in ("waiting_s", "computing_s")]
-    return (
-        all(type(each) is int and each >= 0 for each in counts)
-        and all(type(each) in (int, float) and isfinite(each) and each >= 0 for each in spans)
-        and counts[0] < counts[1] <= _MOST_RANKS
-        and isinstance(values["recommendation"], str)
-        and isinstance(values["cause"], str | None)
-    )

@@ -21,6 +21,7 @@ from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
 from penstock.data.unpacking import inflated
 from penstock.errors import Damaged, Unsupported, Unusable, articled
+from penstock.schema import COUNT, check_json, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,11 @@ __all__ = ["CompressedLitDataFormat", "LitDataFormat", "Named", "described_chunk
 
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most chunks
 _MOST_NAME = 1 << 12
+_WHAT = "the index.json of LitData's chunks"
+_INDEX = {
+    "config": {"compression": (str, None), "data_format": [str], "data_spec": str},
+    "chunks": [{"filename": str, "chunk_bytes": COUNT, "chunk_size": COUNT}],
+}
 _FRAMED = struct.Struct("<8sHHIII")  # magic, version, flags, samples, samples of a frame, frames
 _MAGIC = b"LDFZ01\0\0"
 _FRAME = np.dtype([("first", "<u4"), ("count", "<u4"), ("start", "<u8"), ("size", "<u4"), ("raw", "<u4")])
@@ -166,17 +172,19 @@ def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[Named], Colu
         Unusable: A wanted value is missing.
 
     """
+    index = read_json(data, {"config": dict}, _WHAT)
+    config = index["config"]
+    _check_config(config)
+    check_json(index, _INDEX, _WHAT)
     try:
-        index = json.loads(data)
-        config = index["config"]
-        _check_config(config)
-        tree = json.loads(config["data_spec"])[1]
+        tree = read_json(config["data_spec"], [object, dict], "the description of LitData's samples")[1]
         names = [*_leaves(tree)]
         columns = tuple(Column(*each, None) for each in zip(names, config["data_format"], strict=True))
-        packed = (config.get("compression_level") or "chunk") if config["compression"] else ""
-        found = [_named(each, exact=packed != "chunk") for each in index["chunks"]]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise Damaged(f"this is not an index.json of LitData's chunks ({error!r:.200})") from None
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise Damaged(f"cannot read {_WHAT}: data_spec and data_format do not fit ({error!r:.200})") from None
+    check_json(names, [str], "the names of LitData's values")
+    packed = (config.get("compression_level") or "chunk") if config["compression"] else ""
+    found = [_named(each, exact=packed != "chunk") for each in index["chunks"]]
     files = [each.name for each in found]
     if len(set(files)) < len(files):
         raise Damaged(f"index.json names {next(name for at, name in enumerate(files) if name in files[:at])!r} twice")
@@ -199,7 +207,7 @@ def _check_config(config: dict[str, Any]) -> None:
             f"the chunks are for LitData's {loader}, and only those for PyTreeLoader are read: ps.TokenDataset reads "
             "files of tokens, and ps.MapDataset.from_shards Parquet files"
         )
-    compression = config["compression"]
+    compression = config.get("compression")
     if compression and str(compression).partition(":")[0] != "zstd":
         raise Unsupported(f"the chunks are compressed with {compression!r}, which is not read: write them with zstd")
 
@@ -224,10 +232,8 @@ def _leaves(spec: dict[str, Any], path: str = "") -> Iterator[str]:
 
 def _named(chunk: dict[str, Any], *, exact: bool) -> Named:
     name, size, samples = chunk["filename"], chunk["chunk_bytes"], chunk["chunk_size"]
-    if not isinstance(name, str) or not 0 < len(name) < _MOST_NAME or "\0" in name or "/" in name or name == "..":
+    if not 0 < len(name) < _MOST_NAME or "\0" in name or "/" in name or name == "..":
         raise Damaged(f"index.json names {name!r:.200}, which cannot be a file in its folder")
-    if not all(type(each) is int and each >= 0 for each in (size, samples)):
-        raise ValueError(f"{chunk!r:.80} has no valid sizes")
     return Named(name, size if exact else -1, samples)
 
 

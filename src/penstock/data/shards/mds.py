@@ -7,7 +7,6 @@ shards are such files in zstd or gzip, so that no sample has bytes of its own.
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -28,7 +27,8 @@ from penstock.data.shards.mds_columns import (
 )
 from penstock.data.shards.mds_index import check_hashes, columns_of
 from penstock.data.unpacking import inflated
-from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
+from penstock.errors import Damaged, Unsupported, Unusable
+from penstock.schema import read_json
 from penstock.values import switch
 
 if TYPE_CHECKING:
@@ -282,9 +282,5 @@ def _walk(size: int, stated: Stated | None, columns: tuple[Column, ...] = ()) ->
 
 
 def _described(config: memoryview) -> tuple[Column, ...]:
-    try:
-        return columns_of(json.loads(str(config, "utf-8")))
-    except PenstockError:
-        raise
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Damaged(f"the description of the columns of the MDS shard is damaged: {error!r:.200}") from error
+    what = "the description of the columns of an MDS shard"
+    return columns_of(read_json(config, dict, what), what)

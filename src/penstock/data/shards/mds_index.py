@@ -7,19 +7,23 @@ description of its columns in its own header. Nothing in the file is trusted: na
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any, NamedTuple
 
 import xxhash
 
 from penstock.data.shards.mds_columns import Column, fixed_size, refusal
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported
+from penstock.schema import COUNT, check_json, read_json
 
 __all__ = ["Stated", "StatedFile", "check_hashes", "columns_of", "stated_shards"]
 
 _VERSION = 2
 _INFLATED = ("zstd", "gz")
 _MOST_NAME = 1 << 12
+_WHAT = "the index.json of MDS shards"
+_FILE = {"basename": str, "bytes": COUNT, "hashes": ({str: str}, None)}
+_SHARD = {"raw_data": _FILE, "zip_data": (_FILE, None), "compression": (str, None), "samples": COUNT}
+_COLUMNS = {"column_names": [str], "column_encodings": [str], "column_sizes": [(COUNT, None)]}
 
 
 class StatedFile(NamedTuple):
@@ -55,15 +59,14 @@ def stated_shards(data: bytes) -> list[Stated]:
         Unsupported: The shards have another format, or a compression that is not read.
 
     """
-    try:
-        index = json.loads(data)
-        if "chunks" in index:
-            raise Unsupported('this index.json describes chunks of LitData: pass format="litdata"')
-        if index["version"] != _VERSION:
-            raise Unsupported(f"index.json has the version {index['version']!r}, not {_VERSION}")
-        found = [_shard(each) for each in index["shards"]]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Damaged(f"this is not an index.json of MDS shards ({error!r})") from None
+    index = read_json(data, dict, _WHAT)
+    if "chunks" in index:
+        raise Unsupported('this index.json describes chunks of LitData: pass format="litdata"')
+    check_json(index, {"version": int}, _WHAT)
+    if index["version"] != _VERSION:
+        raise Unsupported(f"index.json has the version {index['version']!r}, not {_VERSION}")
+    check_json(index, {"shards": [dict]}, _WHAT)
+    found = [_shard(each) for each in index["shards"]]
     names = [file.name for each in found for file in (each.raw, each.packed) if file is not None]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
@@ -72,58 +75,46 @@ def stated_shards(data: bytes) -> list[Stated]:
 
 
 def _shard(given: dict[str, Any]) -> Stated:
-    columns = columns_of(given)
-    compression = str(given["compression"] or "").partition(":")[0]
-    packed = given["zip_data"] or None
+    columns = columns_of(given, _WHAT)
+    check_json(given, _SHARD, _WHAT)
+    compression = (given["compression"] or "").partition(":")[0]
+    packed = given["zip_data"]
     if packed and compression not in _INFLATED:
         raise Unsupported(
             f"the shards are compressed with {compression or 'nothing known'}, which is not read: write them with "
             'compression="zstd", or without'
         )
-    return Stated(_file(given["raw_data"]), packed and _file(packed), _count(given["samples"]), columns)
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.40} is not a number of samples or bytes")
-    return value
+    return Stated(_file(given["raw_data"]), packed and _file(packed), given["samples"], columns)
 
 
 def _file(given: dict[str, Any]) -> StatedFile:
-    name, hashes = given["basename"], given["hashes"] or {}
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name) < _MOST_NAME
-        or "\0" in name
-        or any(part in ("", ".", "..") for part in name.split("/"))
-    ):
+    name = given["basename"]
+    if len(name) >= _MOST_NAME or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise Damaged(f"index.json names {name!r:.200}, which cannot be a file below its folder")
-    if not isinstance(hashes, dict) or not all(isinstance(each, str) for each in hashes.values()):
-        raise ValueError(f"{hashes!r:.40} is not a mapping of hashes")
-    return StatedFile(name, _count(given["bytes"]), hashes)
+    return StatedFile(name, given["bytes"], given["hashes"] or {})
 
 
-def columns_of(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  JSON
-    """Return the columns that a shard's header, or its entry in index.json, describes.
+def columns_of(given: dict[str, Any], what: str) -> tuple[Column, ...]:
+    """Return the columns that ``what`` describes: a shard's header, or its entry in index.json.
 
     Raises:
-        Damaged: Names occur twice, or sizes are not those of the encodings.
+        Damaged: This is not a description of columns; names occur twice, or sizes are not those of the encodings.
         Unsupported: The shard has another format.
-        ValueError, TypeError, KeyError: This is not a description of columns.
 
     """
+    check_json(given, {"format": str, "version": int}, what)
     if given["format"] != "mds" or given["version"] != _VERSION:
         raise Unsupported(
             f"the shards have the format {given['format']!r} in version {given['version']!r}, not 'mds' in {_VERSION}: "
             "write them again with MDSWriter"
         )
-    every = zip(given["column_names"], given["column_encodings"], given["column_sizes"], strict=True)
+    check_json(given, _COLUMNS, what)
+    every = [given[name] for name in _COLUMNS]
+    if len({*map(len, every)}) > 1:
+        raise Damaged(f"cannot read {what}: {', '.join(_COLUMNS)} have different lengths")
     # A size of 0 stands for none.
-    columns = tuple(Column(name, encoding, size or None) for name, encoding, size in every)
-    given_columns: Any = columns
-    for name, encoding, size in given_columns:
-        if not isinstance(name, str) or not isinstance(encoding, str) or (size is not None and _count(size) < 1):
-            raise ValueError(f"{(name, encoding, size)!r:.80} is not a column")
+    columns = tuple(Column(name, encoding, size or None) for name, encoding, size in zip(*every, strict=True))
+    for name, encoding, size in columns:
         if not refusal(encoding) and size != fixed_size(encoding):
             raise Damaged(
                 f"the column {name!r} ({encoding}) is stated to have {size} bytes, not {fixed_size(encoding)}"

@@ -10,7 +10,6 @@ compares all others when they are read. A JSON file of wids has counts alone, wh
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from penstock.data.shards.format import Ask, Extents
 from penstock.data.shards.keys import Grouping
 from penstock.data.shards.tar import TarFormat, check_tail, read_member
 from penstock.errors import Damaged, PenstockError, Unusable
+from penstock.schema import COUNT, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,6 +31,7 @@ SIDES = ("energon", "wds2idx")
 _BLOCK = 512
 _TAIL_BYTES = 1 << 20  # behind the last sample that are not read, as tar fills up a record
 _VERSION = b"v1.2 "
+_WIDS = {"shardlist": [{"url": str, "nsamples": COUNT}]}
 
 
 class _Head(NamedTuple):
@@ -78,11 +79,8 @@ def wids_counts(data: bytes) -> dict[str, int]:
         Damaged: It is not such a file.
 
     """
-    try:
-        shards = json.loads(data)["shardlist"]
-        found = {str(each["url"]).rpartition("/")[2]: int(each["nsamples"]) for each in shards}
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Damaged(f"this is not a wids index, JSON with a shardlist of url and nsamples ({error!r})") from None
+    shards = read_json(data, _WIDS, "the wids index")["shardlist"]
+    found = {each["url"].rpartition("/")[2]: each["nsamples"] for each in shards}
     if len(found) < len(shards):
         raise Damaged("the wids index names two shards that differ only in their folders, so that counts are not told")
     return found

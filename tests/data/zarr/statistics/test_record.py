@@ -35,7 +35,7 @@ def test_a_file_has_the_statistics_and_is_refused_once_changed(tmp_path, group):
         ps.ZarrStatistics.load(tmp_path / "s.json")
     for text in ("{}", "[]", "x", json.dumps({**record, "kind": "other"}), json.dumps({**record, "samples": 3})):
         (tmp_path / "s.json").write_text(text)
-        with pytest.raises(Damaged, match="not a file of statistics"):
+        with pytest.raises(Damaged, match="cannot read a file of statistics"):
             ps.ZarrDataset(group, normalize=tmp_path / "s.json")
     with pytest.raises(NotFound):
         ps.ZarrDataset(group, normalize=tmp_path / "none.json")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import re
 from dataclasses import dataclass
 from itertools import compress, islice, pairwise
@@ -24,6 +23,7 @@ from penstock.data.catalog.discovery.manifest import columns as parquet_columns
 from penstock.data.unpacking import GZIP, UnpackedFile, check_unpacked, most_unpacked
 from penstock.engine.listing.select import Leftovers, selector
 from penstock.errors import ChecksumMismatch, Damaged, ManifestError, NotFound, Unusable
+from penstock.schema import COUNT, check_json, read_json
 from penstock.source import object_at
 from penstock.values import Span
 
@@ -262,8 +262,25 @@ def _size(value: object) -> int:
     return size
 
 
-_FORMS = {"csv": "csv", "parquet": "parquet"}
-_MD5 = re.compile(r"[0-9a-fA-F]{32}").fullmatch
+_WHAT = "the manifest of an inventory (S3's manifest.json, or Google's _manifest.json)"
+_SOME = re.compile(".+", re.DOTALL)
+_NUMBER = (COUNT, re.compile("[0-9]{1,18}"))
+_AMAZON = {
+    "sourceBucket": _SOME,
+    "fileFormat": re.compile("(?i)csv|parquet|orc"),
+    "fileSchema": _SOME,
+    "files": [{"key": _SOME, "size": _NUMBER, "MD5checksum": re.compile("[0-9a-fA-F]{32}")}],
+}
+_GOOGLE = {
+    "report_config": {"object_metadata_report_options": {"storage_filters": {"bucket": _SOME}}},
+    "report_shards_file_names": [_SOME],
+    "shard_count": _NUMBER,
+    "records_processed?": _NUMBER,
+}
+_GOOGLE_CSV = {
+    "csv_options": {"header_required?": bool, "delimiter?": (re.compile(".", re.DOTALL), "", None)},
+    "object_metadata_report_options": {"metadata_fields": [_SOME]},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,14 +331,10 @@ def described(data: bytes, name: str) -> Inventory:
         Unusable: The format of the inventory is not supported (ORC).
 
     """
-    try:
-        found = json.loads(data)
-        if not isinstance(found, dict):
-            raise TypeError("expected a JSON object")
-        inventory = _google(found) if "report_shards_file_names" in found else _amazon(found)
-    except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-        message = f"not the manifest of an inventory ({error!r}): name S3's manifest.json, or Google's _manifest.json"
-        raise ManifestError(message, url=name) from error
+    found = read_json(data, dict, _WHAT, name, ManifestError)
+    google = "report_shards_file_names" in found
+    check_json(found, _GOOGLE if google else _AMAZON, _WHAT, name, ManifestError)
+    inventory = _google(found, name) if google else _amazon(found)
     if not inventory.form:
         raise Unusable("this inventory is ORC, which is not read: have it written as Parquet or CSV", url=name)
     return inventory
@@ -329,46 +342,23 @@ def described(data: bytes, name: str) -> Inventory:
 
 def _amazon(found: dict[str, Any]) -> Inventory:
     """Parse a manifest as described in the Amazon S3 user guide under "Inventory manifest"."""
-    form = _text(found["fileFormat"]).lower()
-    if form not in _FORMS and form != "orc":
-        raise ValueError(f"unknown format of files: {form!r}")
-    schema = _text(found["fileSchema"])
-    columns = tuple(each.strip().lower() for each in schema.split(",")) if form == "csv" else ()
-    parts = []
-    for each in found["files"]:
-        md5 = _text(each["MD5checksum"])
-        if not _MD5(md5):
-            raise ValueError(f"invalid MD5: {md5[:40]!r}")
-        parts.append(Part(_text(each["key"]), _whole(each["size"]), md5.lower()))
-    return Inventory(_text(found["sourceBucket"]), _FORMS.get(form, ""), tuple(parts), columns, escaped=True)
+    form = found["fileFormat"].lower()
+    columns = tuple(each.strip().lower() for each in found["fileSchema"].split(",")) if form == "csv" else ()
+    parts = tuple(Part(each["key"], int(each["size"]), each["MD5checksum"].lower()) for each in found["files"])
+    return Inventory(found["sourceBucket"], form if form != "orc" else "", parts, columns, escaped=True)
 
 
-def _google(found: dict[str, Any]) -> Inventory:
+def _google(found: dict[str, Any], name: str) -> Inventory:
     """Parse a manifest as described in Google's guide "View an inventory report"."""
     config = found["report_config"]
     options = config["object_metadata_report_options"]
-    names = tuple(_text(each) for each in found["report_shards_file_names"])
-    if _whole(found["shard_count"]) != len(names):
-        raise ValueError(f"the manifest lists {len(names)} files of {found['shard_count']}")
-    bucket = _text(options["storage_filters"]["bucket"])
-    parts = tuple(map(Part, names))
-    rows = _whole(found["records_processed"]) if "records_processed" in found else -1
+    parts = tuple(map(Part, found["report_shards_file_names"]))
+    if int(found["shard_count"]) != len(parts):
+        raise ManifestError(f"the manifest lists {len(parts)} files of {found['shard_count']}", url=name)
+    bucket, rows = options["storage_filters"]["bucket"], int(found.get("records_processed", -1))
     if "parquet_options" in config:
         return Inventory(bucket, "parquet", parts, rows=rows)
+    check_json(config, _GOOGLE_CSV, _WHAT, name, ManifestError)
     told = config["csv_options"]
-    columns = () if told.get("header_required") else tuple(_text(each).lower() for each in options["metadata_fields"])
-    return Inventory(bucket, "csv", parts, columns, _text(told.get("delimiter") or ","), rows=rows)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"expected a str that is not empty, got {value!r}")
-    return value
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"expected an integer from 0, got {value!r}")
-    return value
+    columns = () if told.get("header_required") else tuple(map(str.lower, options["metadata_fields"]))
+    return Inventory(bucket, "csv", parts, columns, told.get("delimiter") or ",", rows=rows)

@@ -15,6 +15,7 @@ from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments
 from penstock.display import panel, table
 from penstock.errors import Damaged, Unusable
+from penstock.schema import COUNT, read_json
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -31,6 +32,20 @@ __all__ = ["ArrayStatistics", "ZarrStatistics"]
 _KIND, _VERSION = "penstock-zarr-statistics", 1
 _SIDES = ("samples", "targets")
 _COUNTS = ("count", "missing")
+_NUMBERS = [(float, "nan", "inf", "-inf")]
+_ARRAY = {"dims": [str], "shape": [COUNT]} | {
+    each.name: [COUNT] if each.name in _COUNTS else _NUMBERS for each in fields(Moments)
+}
+_FORM = {
+    "kind": _KIND,
+    "version": _VERSION,
+    "read": str,
+    "versions": str,
+    "part": [COUNT, COUNT],
+    "chunks": [COUNT, COUNT],
+    "digest": str,
+    **{side: {str: (_ARRAY, None)} for side in _SIDES},
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -228,24 +243,20 @@ class ZarrStatistics:
         with open_object(url, "rb", store=store) as reader:
             data = reader.read()
         shown = os.fspath(url)
-        try:
-            record = json.loads(data)
-            digest = record.pop("digest")
-            if record["kind"] != _KIND or record["version"] != _VERSION:
-                raise ValueError(record["kind"])
-            found = cls._of(record)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Damaged("this is not a file of statistics of arrays", url=shown) from error
-        if digest != _digest(record):
+        record = read_json(data, _FORM, "a file of statistics of arrays", shown)
+        if record.pop("digest") != _digest(record):
             raise Damaged("the file of statistics was changed: its digest does not match", url=shown)
-        return found
+        try:
+            return cls._of(record)
+        except ValueError as error:
+            raise Damaged(f"cannot read a file of statistics of arrays: {error}", url=shown) from None
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> ZarrStatistics:
         """Return the statistics of a record of JSON."""
         samples, targets = ({name: _parsed(each) for name, each in record[side].items()} for side in _SIDES)
-        (number, count), (done, total) = ([*map(int, record[each])] for each in ("part", "chunks"))
-        return cls(samples, targets, str(record["read"]), (number, count), (done, total), str(record["versions"]))
+        (number, count), (done, total) = record["part"], record["chunks"]
+        return cls(samples, targets, record["read"], (number, count), (done, total), record["versions"])
 
     def as_record(self) -> dict[str, Any]:
         """Return the statistics as JSON-compatible values."""
@@ -336,9 +347,9 @@ def _listed(values: NDArray[Any]) -> list[int | float | str]:
 def _parsed(record: Mapping[str, Any] | None) -> ArrayStatistics | None:
     if record is None:
         return None
-    dims, shape = tuple(map(str, record["dims"])), tuple(map(int, record["shape"]))
-    values: dict[str, Any] = {
-        each.name: np.array([*map(float, record[each.name])], np.int64 if each.name in _COUNTS else np.float64)
+    dims, shape = tuple(record["dims"]), tuple(record["shape"])
+    values = {
+        each.name: np.array(record[each.name], np.int64 if each.name in _COUNTS else np.float64)
         for each in fields(Moments)
     }
     return ArrayStatistics(dims, Moments(**{name: each.reshape(shape) for name, each in values.items()}))
