@@ -239,7 +239,7 @@ class Store:
             attributes: ``Content-Type``, and user metadata by name.
             tags: Not supported.
             mode: ``overwrite`` (default), ``create``, or a mapping with the ``e_tag`` to replace.
-            **tuning: ``use_multipart``, ``chunk_size`` and ``max_concurrency``, without effect: the store's options decide.
+            **tuning: ``use_multipart``, ``chunk_size`` and ``max_concurrency`` have no effect: the store decides.
 
         Returns:
             The ETag as ``e_tag``; ``version`` is None.

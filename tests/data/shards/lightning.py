@@ -57,6 +57,17 @@ def given(number):
     return found
 
 
+def labelled(number):
+    """Return the commonest sample of images, which LitData writes as a row in Arrow."""
+    return {"image": bytes(range(number)), "label": number}
+
+
+def tagged(number):
+    """Return a sample that LitData writes as a row in Arrow, compressed with its batch."""
+    name = None if number % 2 else "x"
+    return {"text": f"{number}" * 90, "meta": {"width": number / 2, "name": name}, "tags": [number, 1], "ok": True}
+
+
 def encoded():
     """Return an image in a file."""
     file = io.BytesIO()
@@ -97,6 +108,8 @@ def main(folder):
     assert list(write("bytes", [bytes([number]) for number in range(3)])) == [b"\0", b"\1", b"\2"]
     write("pickle", [{"a": {number}, "b": b"x"} for number in range(3)])
     write("rows", [{"a": {"b": number}, "t": "x"} for number in range(3)])
+    assert [*write("images", map(labelled, range(SAMPLES)))] == [*map(labelled, range(SAMPLES))]
+    assert [*write("texts", map(tagged, range(SAMPLES)), compression="zstd")] == [*map(tagged, range(SAMPLES))]
     picture = Image.open(io.BytesIO(encoded()))
     write("jpeg", [{"jpeg": picture, "many": [picture, picture]}])
     shutil.rmtree(copies)

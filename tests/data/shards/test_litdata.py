@@ -10,7 +10,9 @@ import pytest
 import penstock as ps
 from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat, described_chunks
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
-from tests.data.shards.lightning import GOLDEN, KINDS, SAMPLES, encoded, nested, sample
+from tests.data.shards.lightning import GOLDEN, KINDS, SAMPLES, encoded, labelled, nested, sample, tagged
+
+NUMBERS = range(SAMPLES)
 
 
 def read(url, **how):
@@ -80,9 +82,74 @@ def test_pickles_are_refused_and_the_values_beside_them_are_read():
         read(GOLDEN / "pickle", fields=("c",))
 
 
-def test_rows_in_arrow_are_refused_by_name():
-    with pytest.raises(Unsupported, match="rows in Arrow"):
-        read(GOLDEN / "rows")
+def test_images_and_labels_that_litdata_wrote_as_rows_in_arrow_are_read(tmp_path):
+    dataset = read(GOLDEN / "images")
+    assert [(bytes(each["image"].data), each["label"]) for each in dataset] == [
+        (*labelled(n).values(),) for n in NUMBERS
+    ]
+    assert [bytes(each.data) for each in read(GOLDEN / "images", fields="image")] == [bytes(range(n)) for n in NUMBERS]
+    dataset.catalog.save(f"{tmp_path}/saved")
+    loader = ps.DataLoader(
+        ps.MapDataset.from_catalog(f"{tmp_path}/saved"), 2, shuffle=ps.Lanes(), collate_fn=lambda batch: batch
+    )
+    assert sorted(each["label"] for batch in loader for each in batch) == [*NUMBERS]
+
+
+def test_rows_in_arrow_have_texts_numbers_and_nested_values():
+    found = [dict(each) for each in read(GOLDEN / "texts")]
+    for number, each in enumerate(found):
+        given = tagged(number)
+        inner = {f"meta.{name}": value for name, value in given.pop("meta").items()}
+        assert each == given | inner
+    assert [each["a.b"] for each in read(GOLDEN / "rows")] == [0, 1, 2]
+    assert [each.read() for each in read(GOLDEN / "rows", fields="t")] == [b"x"] * 3
+
+
+def test_a_row_without_the_only_field_is_damaged():
+    with pytest.raises(Damaged, match=r"'meta\.name' has no value in row 1 of a chunk: pass fields="):
+        read(GOLDEN / "texts", fields="meta.name")[1]
+
+
+def test_a_chunk_without_rows_among_chunks_with_rows_is_read(copied):
+    body = struct.pack("<2I", 1, 8) + b"\7" + struct.pack("<q", 7)
+    chunk = struct.pack("<3I", 1, 12, 12 + len(body)) + body
+    folder = copied("images")
+    (folder / "chunk-0-2.bin").write_bytes(chunk)
+    index = json.loads((folder / "index.json").read_text())
+    index["chunks"][2]["chunk_bytes"] = len(chunk)
+    (folder / "index.json").write_text(json.dumps(index))
+    found = read(folder)
+    assert (bytes(found[6]["image"].data), found[6]["label"]) == (b"\7", 7)
+    assert found[5]["label"] == 5
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_damaged_rows_in_arrow_are_named(kind, copied):
+    folder = copied(kind)
+    whole = (folder / "chunk-0-0.bin").read_bytes()
+    outcomes = set()
+    for at in range(0, len(whole), 13):
+        (folder / "chunk-0-0.bin").write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            outcomes.add(len([dict(each) for each in read(folder)]))
+        except ps.PenstockError as error:
+            outcomes.add(type(error).__name__)
+    assert outcomes <= {SAMPLES, "Damaged", "Unsupported"}
+    assert {SAMPLES, "Damaged"} <= outcomes
+
+
+def test_rows_in_arrow_of_another_name_are_damaged(copied):
+    folder = copied("images")
+    whole = (folder / "chunk-0-1.bin").read_bytes()
+    (folder / "chunk-0-1.bin").write_bytes(whole.replace(b"image", b"imbge"))
+    with pytest.raises(Damaged, match="the rows in Arrow have 'imbge', and not 'image'"):
+        read(folder)[3]
+
+
+def test_rows_in_arrow_that_inflate_beyond_the_limit_are_refused(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_UNPACKED_SIZE", "100")
+    with pytest.raises(Damaged, match="the rows of a chunk must take at most 100 bytes once unpacked"):
+        read(GOLDEN / "texts")[0]
 
 
 def test_only_a_folder_with_an_index_is_taken(tmp_path):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from penstock.data.shards.compressed import whole_file
-from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, extents_of, walked
-from penstock.data.shards.litdata_columns import decoder
+from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, extents_of, walked
+from penstock.data.shards.litdata_columns import MAGIC, Rows, decoder, read_rows
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
 from penstock.data.unpacking import inflated
@@ -26,10 +26,20 @@ from penstock.schema import COUNT, check_json, read_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.data.shards.format import Fields, Piece, Walk
+    from penstock.data.shards.format import Piece, Walk
     from penstock.data.shards.mds_columns import Decoder
 
-__all__ = ["CompressedLitDataFormat", "LitDataFormat", "Named", "described_chunks"]
+__all__ = [
+    "HEAD_BYTES",
+    "CompressedLitDataFormat",
+    "LitDataFormat",
+    "Named",
+    "described_chunks",
+    "form_of_rows",
+    "may_have_rows",
+]
+
+HEAD_BYTES = 12  # that say whether a chunk has rows in Arrow
 
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most chunks
 _MOST_NAME = 1 << 12
@@ -41,7 +51,8 @@ _INDEX = {
 _FRAMED = struct.Struct("<8sHHIII")  # magic, version, flags, samples, samples of a frame, frames
 _MAGIC = b"LDFZ01\0\0"
 _FRAME = np.dtype([("first", "<u4"), ("count", "<u4"), ("start", "<u8"), ("size", "<u4"), ("raw", "<u4")])
-_ROWS = b"LDARW01\0"  # the end of chunks of rows in Arrow
+# Serializers of what rows in Arrow hold.
+_IN_ROWS = {"bytes", "str", "int", "float", "bool", "json"}
 
 
 class Named(NamedTuple):
@@ -117,7 +128,7 @@ class LitDataFormat(_LitDataChunks):
 
 @dataclass(frozen=True, slots=True)
 class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
-    """Chunks of LitData that zstd compresses as a whole, or in frames of several samples: those of ``LitDataFormat``.
+    """Chunks of LitData that zstd compresses as a whole, or in frames of several samples; and those of rows in Arrow.
 
     A chunk or frame is read and inflated at once, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its
     last sample was delivered. Needs ``penstock[parquet]``.
@@ -125,7 +136,7 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
     Args:
         fields: As for ``LitDataFormat``.
         columns: As for ``LitDataFormat``.
-        packed: ``"chunk"`` or ``"batch"``: what is compressed.
+        packed: ``"chunk"`` or ``"batch"``: what is compressed; ``"rows"``: chunks of rows in Arrow.
 
     Example:
         >>> from penstock.data.shards.litdata import CompressedLitDataFormat
@@ -137,7 +148,7 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
     name: ClassVar[str] = "litdata.zst"
     suffixes: ClassVar[tuple[str, ...]] = ()
     most_walks: ClassVar[int] = 4
-    levels: ClassVar[tuple[str, ...]] = ("batch", "chunk")
+    levels: ClassVar[tuple[str, ...]] = ("batch", "chunk", "rows")
 
     packed: str = "batch"
 
@@ -145,21 +156,37 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
         """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
         if self.packed == "batch":
             return (yield from _framed(size))
-        raw = inflated((yield from whole_file(size)))
-        places = _places(raw)
-        count = len(places) - 1
-        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
+        if self.packed == "rows":
+            sizes, unpacked = (yield from _walk(size, rows=True)).sizes, size
+            # Rows have no bytes of their own.
+            sizes = sizes if sizes.all() else np.full_like(sizes, -(-size // len(sizes)))
+        else:
+            raw = inflated((yield from whole_file(size)))
+            sizes, unpacked = np.diff(_places(raw)), len(raw)
+        one = [[0], [unpacked], [1], [0], [size]] if len(sizes) else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
-        sizes = extents_of(places[:-1], places[1:]).sizes
-        return Extents(np.arange(count, dtype=np.int64), sizes, units=units)
+        return Extents(np.arange(len(sizes), dtype=np.int64), sizes, units=units)
 
     def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the samples of a chunk, or of a frame: see ``UnitFormat.decode``."""
+        if self.packed == "rows":
+            raw, places = pieces[0].data, _places(pieces[0].data, rows=True)
+            if places[0] < places[-1]:
+                return _Unit(raw, places)
+            names = [each.name for each in self.columns]
+            return read_rows(raw, places, names, self.wanted or names)
         raw = inflated(pieces[0].data)
         return _Unit(raw, _places(raw) if self.packed == "chunk" else [*_summed(raw, len(self.columns))])
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
         """Return sample ``number`` of a chunk, or of a frame: see ``UnitFormat.row``."""
+        if isinstance(unit, Rows):
+            values = unit.row(number)
+            if not isinstance(self.fields, str):
+                return Fields("", values)
+            if (value := values[self.fields]) is None:
+                raise Damaged(f"{self.fields!r} has no value in row {number} of a chunk: pass fields=(…,)")
+            return memoryview(value.encode()) if isinstance(value, str) else value
         return self.made(unit.data[unit.places[number] : unit.places[number + 1]])
 
 
@@ -196,6 +223,17 @@ def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[Named], Colu
     alone = tree["type"] is None and not refusal(columns[0].encoding, decoder)
     bare = alone and decoder(columns[0].encoding) in (as_view, as_text)
     return found, kind(form.fields or (names[0] if bare else ()), columns, packed)
+
+
+def form_of_rows(form: ColumnFormat, head: bytes | memoryview) -> ColumnFormat:
+    """Return the format for rows in Arrow if the first bytes of a chunk say that it has them, else ``form``."""
+    _, first, second = struct.unpack("<3I", head)
+    return CompressedLitDataFormat(form.fields, form.columns, "rows") if first == second else form
+
+
+def may_have_rows(form: ColumnFormat) -> bool:
+    """Return whether LitData writes chunks of these values as rows in Arrow, where it has pyarrow."""
+    return isinstance(form, LitDataFormat) and not form.packed and {each.encoding for each in form.columns} <= _IN_ROWS
 
 
 def _check_config(config: dict[str, Any]) -> None:
@@ -237,8 +275,11 @@ def _named(chunk: dict[str, Any], *, exact: bool) -> Named:
     return Named(name, size if exact else -1, samples)
 
 
-def _walk(size: int) -> Walk:
-    """Find the samples of a chunk that is not compressed: its header says where they are."""
+def _walk(size: int, *, rows: bool = False) -> Walk:
+    """Find the samples of a chunk that is not compressed: its header says where they are.
+
+    With ``rows``, a chunk of rows in Arrow has samples without bytes.
+    """
     if size < 8:  # noqa: PLR2004  the number of samples, and the end of none
         raise Damaged(f"{size} bytes are not a chunk of LitData")
     view = yield Ask(0, min(size, _FIRST_BYTES))
@@ -251,24 +292,23 @@ def _walk(size: int) -> Walk:
     if end > len(view):
         view = memoryview(bytes(view) + (yield Ask(len(view), end)))
     places = np.frombuffer(view[4:end], "<u4").astype(np.int64)
-    stop = size
+    stop, arrow = size, False
     if places[-1] < size:
-        last = bytes(view if len(view) == size else (yield Ask(max(len(view), size - len(_ROWS)), size)))
-        if last.endswith(_ROWS):
+        last = bytes(view if len(view) == size else (yield Ask(max(len(view), size - len(MAGIC)), size)))
+        if last.endswith(MAGIC):
             stop = int(places[-1])
-            if stop == end and count:
-                raise Unsupported(
-                    "the chunk holds rows in Arrow, as LitData writes dicts of nothing but JSON: write the samples "
-                    "with a value of bytes or an array, or as Parquet"
-                )
-    if places[0] != end or places[-1] != stop or (np.diff(places) <= 0).any():
+            arrow = stop == end and count > 0
+            if arrow and not rows:
+                raise Unsupported("the chunk has rows in Arrow, and the first one has none: write the samples again")
+    steps = np.diff(places)
+    if places[0] != end or places[-1] != stop or (steps if arrow else steps <= 0).any():
         raise Damaged(f"the offsets of {count} samples do not ascend from byte {end} to the end at byte {size}")
     return extents_of(places[:-1].tolist(), places[1:].tolist())
 
 
-def _places(data: memoryview) -> list[int]:
+def _places(data: memoryview, *, rows: bool = False) -> list[int]:
     """Return the first byte of each sample of an inflated chunk, and the end of the last."""
-    found = walked(_walk(len(data)), data)
+    found = walked(_walk(len(data), rows=rows), data)
     return [*found.offsets.tolist(), int((found.offsets + found.sizes)[-1]) if len(found.offsets) else len(data)]
 
 

@@ -1,6 +1,8 @@
-"""Columns of LitData's samples: its serializers, from bytes to values. Pure.
+"""Columns of LitData's samples: its serializers, from bytes to values, and its rows in Arrow. Pure.
 
-Format: ``litdata/streaming/serializers.py`` of LitData 0.2.76. Serializers that can run code are refused.
+Format: ``litdata/streaming/serializers.py`` of LitData 0.2.76. Serializers that can run code are refused. Dicts of
+bytes, texts, numbers, lists and dicts are rows in Arrow (``append_arrow_row_footer`` of ``item_loader.py``): behind the
+offsets of a chunk, which are all equal, are an Arrow file (or stream), its size, a uint32, and a magic.
 """
 
 from __future__ import annotations
@@ -10,19 +12,23 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from json import loads
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.parquet import libraries
 from penstock.data.shards.mds_columns import as_image, as_text, as_view, check_count, list_parts
-from penstock.errors import Damaged, Unsupported
+from penstock.data.unpacking import check_unpacked
+from penstock.errors import Damaged, PenstockError, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from penstock.data.shards.mds_columns import Decode
 
-__all__ = ["decoder"]
+__all__ = ["MAGIC", "Rows", "decoder", "read_rows"]
 
 # LitData's numbers of element types. Those of torch have synonyms, and bfloat16, 10, which NumPy lacks.
 _NUMPY = dict(enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "?")))
@@ -173,3 +179,160 @@ def decoder(encoding: str) -> Decode:
     if name in ("pickle", "graph"):
         raise Unsupported("is a pickle, or holds one, which can run any code when it is read")
     raise Unsupported(f"has the serializer {encoding!r}, which is not read")
+
+
+MAGIC = b"LDARW01\0"
+_TAIL = 4 + len(MAGIC)
+_FILE = b"ARROW1\0\0"  # what precedes a stream in an Arrow file
+
+
+class Rows(NamedTuple):
+    """The wanted values of a chunk, as Arrow's arrays.
+
+    Attributes:
+        firsts: Number of the first row of each record batch.
+        columns: Arrays by name, of each record batch; None if it lacks the name.
+
+    """
+
+    firsts: list[int]
+    columns: list[dict[str, Any]]
+
+    def row(self, number: int) -> dict[str, Any]:
+        """Return the values of row ``number`` by name: a memoryview for bytes, or any Python value."""
+        at = max(at for at, first in enumerate(self.firsts) if first <= number)
+        return {name: _value(column, number - self.firsts[at]) for name, column in self.columns[at].items()}
+
+
+def read_rows(data: memoryview, places: Sequence[int], names: Sequence[str], wanted: Sequence[str]) -> Rows:
+    """Return the wanted values in the rows of a chunk.
+
+    Args:
+        data: The chunk.
+        places: Where its header ends, once for each row that it states, and once more.
+        names: Paths of all values that index.json names.
+        wanted: Paths of the values to take.
+
+    Raises:
+        Damaged: The chunk does not end as such a chunk, or has another number of rows, or other values.
+        Unsupported: The rows have dictionaries.
+
+    """
+    size = int.from_bytes(data[-_TAIL : -len(MAGIC)], "little")
+    start, count = places[0], len(places) - 1
+    if bytes(data[-len(MAGIC) :]) != MAGIC or start + size + _TAIL != len(data):
+        raise Damaged(f"the rows in Arrow do not end where the chunk of {len(data)} bytes does")
+    rows = data[start : start + size]
+    try:
+        batches = _batches(rows[len(_FILE) :] if rows[: len(_FILE)] == _FILE else rows)
+        columns = [_columns(each.to_struct_array(), names, wanted) for each in batches]
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise Damaged(f"cannot decode the rows in Arrow ({error})") from error
+    firsts = [0]
+    for each in batches:
+        firsts.append(firsts[-1] + each.num_rows)
+    if firsts[-1] != count:
+        raise Damaged(f"the chunk has {firsts[-1]} rows in Arrow, and its header states {count}")
+    return Rows(firsts[:-1], columns)
+
+
+def _batches(stream: memoryview) -> list[Any]:
+    """Return the record batches of a stream, which are bounded before they are inflated."""
+    pa, _ = libraries("the chunk")
+    schema, found, unpacked = None, [], 0
+    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(stream))):
+        if message.type == "schema":
+            schema = pa.ipc.read_schema(message)
+        elif message.type == "record batch":
+            unpacked += _unpacked_bytes(message)
+            check_unpacked(unpacked, "the rows of a chunk")
+            batch = pa.ipc.read_record_batch(message, schema)
+            # Offsets that lead elsewhere would be followed without a check.
+            batch.validate(full=True)
+            found.append(batch)
+        else:
+            raise Unsupported(f"the rows in Arrow have a {message.type} message, which is not read")
+    return found
+
+
+def _unpacked_bytes(message: Any) -> int:  # noqa: ANN401  pyarrow's
+    """Return the bytes that a record batch takes once inflated, as its buffers state; pyarrow holds them to this.
+
+    Format: ``Message.fbs`` of Arrow: the third field of a message is its header, whose third field are the buffers, and
+    whose fourth says that they are compressed.
+    """
+    data, body = memoryview(message.metadata), memoryview(message.body)
+    batch = _table(data, _field(data, _table(data, 0), 2))
+    if not _field(data, batch, 3):
+        return len(body)
+    buffers = _table(data, _field(data, batch, 2))
+    count, total = struct.unpack_from("<I", data, buffers)[0], 0
+    for start, size in struct.iter_unpack("<qq", data[buffers + 4 : buffers + 4 + 16 * count]):
+        stated = struct.unpack_from("<q", body, start)[0] if size else 0
+        total += size if stated < 0 else stated
+    return total
+
+
+def _table(data: memoryview, at: int) -> int:
+    """Return the place of the table, or vector, to which a reference of FlatBuffers leads."""
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Return the place of a field of a table of FlatBuffers; 0 if the table lacks it."""
+    layout = table - struct.unpack_from("<i", data, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", data, layout)[0]:
+        return 0
+    offset = struct.unpack_from("<H", data, layout + 4 + 2 * number)[0]
+    return table + offset if offset else 0
+
+
+def _columns(array: Any, names: Sequence[str], wanted: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401  pyarrow's
+    """Return the arrays of the wanted paths in an array of structs.
+
+    A chunk may lack a value that none of its rows has, and may have values that the first sample of all had not; a
+    chunk of which both are true has other names.
+    """
+    found = {name: _column(array, name) for name in names}
+    lost = next((name for name, column in found.items() if column is None), None)
+    if lost is not None:
+        known = [f"{name}." for name in names]
+        strange = [path for path in _paths(array.type) if not any(_on_one_way(f"{path}.", each) for each in known)]
+        if strange:
+            raise Damaged(f"the rows in Arrow have {strange[0]!r}, and not {lost!r}, which index.json names")
+    return {name: found[name] for name in wanted}
+
+
+def _on_one_way(path: str, other: str) -> bool:
+    return path.startswith(other) or other.startswith(path)
+
+
+def _paths(kind: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401  pyarrow's
+    """Yield the paths of all values of a struct."""
+    pa, _ = libraries("the chunk")
+    for field in kind if pa.types.is_struct(kind) else ():
+        yield above + field.name
+        yield from _paths(field.type, f"{above}{field.name}.")
+
+
+def _column(array: Any, name: str) -> Any:  # noqa: ANN401  pyarrow's
+    """Return the array of a path such as ``meta.width`` in an array of structs; None without it."""
+    pa, _ = libraries("the chunk")
+    if not pa.types.is_struct(array.type):
+        return None
+    for field, inner in zip(array.type, array.flatten(), strict=True):
+        if field.name == name:
+            return inner
+        rest = name.removeprefix(f"{field.name}.")
+        if rest != name and (found := _column(inner, rest)) is not None:
+            return found
+    return None
+
+
+def _value(column: Any, number: int) -> Any:  # noqa: ANN401  pyarrow's
+    if column is None or not (found := column[number]).is_valid:
+        return None
+    is_bytes = "binary" in str(column.type) and hasattr(found, "as_buffer")
+    return memoryview(found.as_buffer()) if is_bytes else found.as_py()

@@ -30,6 +30,7 @@ from penstock.data.catalog.discovery.stated import (
 from penstock.data.catalog.labels import classified
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
+from penstock.data.shards.litdata import HEAD_BYTES, form_of_rows, may_have_rows
 from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settled, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.data.shards.tokens import TokenFile
@@ -341,6 +342,8 @@ def _described(source: Source, key: str, form: ColumnFormat) -> Shards:
                 f"{INDEX} states {each.size} bytes, and the chunk has {shard.size}: one of them is older",
                 url=source.url(shard.key),
             )
+    if may_have_rows(form) and found[0].size >= HEAD_BYTES:
+        form = form_of_rows(form, source.read(Span(found[0].key, 0, HEAD_BYTES, found[0].etag)))
     return Shards(source, folder, found, form, counts={each.name: each.samples for each in named})
 
 
