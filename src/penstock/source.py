@@ -24,13 +24,13 @@ from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
 from penstock.engine.read.lookahead import Lookahead
-from penstock.engine.read.reader import Reader, complete_reads, read_into, read_many, scatter
+from penstock.engine.read.reader import CHANGED, Reader, complete_reads, read_into, scatter
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Turn
 from penstock.engine.write.copy import copy
 from penstock.engine.write.publish import publish, put
 from penstock.engine.write.upload import Writer
-from penstock.errors import InvalidURL, Unusable
+from penstock.errors import Changed, InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
 from penstock.options import StoreOptions
 from penstock.options.typed import CACHE_VARIABLE, with_cache
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Exchange
-    from penstock.engine.contracts.fetching import Fetching
+    from penstock.engine.contracts.fetching import Fetching, ReadOperation
     from penstock.engine.waiting import Inbox
     from penstock.events import Scope
     from penstock.stores.store import Store
@@ -345,19 +345,38 @@ class Source:
         return self.read_many((span,))[0]
 
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:
-        """Return the bytes of spans, in order, read in parallel. Raise the first error, in order."""
-        spans = [*spans]
-        with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
-            return read_many(self.fetching(), spans)
+        """Return the bytes of spans, in order, read in parallel. Raise the first error, in order.
+
+        Raise ``Changed`` if spans of one object turn out to be of several versions.
+        """
+        return [data for data, _ in self.read_versions(spans)]
 
     def read_version(self, span: Span) -> tuple[bytes, str]:
         """Return one span's bytes, as ``read`` does, and the version that they are of; empty if the store names none.
 
         For an index or a header: what it locates is read in the same version.
         """
-        with operation("read", self.url, span.key):
-            (read,) = complete_reads(self.fetching(), (span,))
-            return read.take(), read.version
+        return self.read_versions((span,))[0]
+
+    def read_versions(self, spans: Iterable[Span]) -> list[tuple[bytes, str]]:
+        """Return the bytes of spans, as ``read_many`` does, each with its version."""
+        spans = [*spans]
+        with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
+            reads = complete_reads(self.fetching(), spans)
+            found = [(each.take(), each.version) for each in reads]
+            for error in self.find_changes(reads).values():
+                raise error
+            return found
+
+    def find_changes(self, reads: Sequence[ReadOperation]) -> dict[str, Changed]:
+        """Return an error for each object of which these reads have brought more than one version, by its key."""
+        found: dict[str, Changed] = {}
+        versions: dict[str, str] = {}
+        for read in reads if len(reads) > 1 else ():
+            key, version = read.span.key, read.version
+            if version and versions.setdefault(key, version) != version:
+                found[key] = Changed(CHANGED, url=self.url(key))
+        return found
 
     def read_into(self, span: Span, buffer: object) -> None:
         """Fill a writable buffer with a span, in parallel ranges; after it ends in any way nothing writes into it."""

@@ -143,7 +143,8 @@ class Span(NamedTuple):
         etag: The version to read (sent as ``If-Match``); empty for any version.
         whole: True if ``[start, stop)`` is known to be the entire object, so that no ``Range`` is needed.
         most: If ``stop`` is None, the largest size that the caller expects: the size of its buffer. A larger object is
-            still read, in two requests. 0 if unknown.
+            still read, in two requests. Otherwise the object's size, as a listing has it: another one in the answer
+            raises ``Changed``. 0 if unknown.
         checksum: If ``whole`` is True, the object's checksum, if known before the read.
 
     """

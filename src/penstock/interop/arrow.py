@@ -12,6 +12,7 @@ import io
 from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -433,9 +434,16 @@ class RandomFile(io.RawIOBase):
         ahead = self._ahead.pop((start, stop), None)
         self._predict(start, stop, hit=ahead is not None)
         if ahead is None:
-            return self._source.read(self._span(start, stop))
+            return self._read(start, stop)
         self._inbox.wait(ahead.read)
         return ahead.read.take()
+
+    def _read(self, start: int, stop: int) -> bytes:
+        """Read a range; the first one decides the version if the metadata, such as a listing's, name none."""
+        data, version = self._source.read_version(self._span(start, stop))
+        if not self._meta.etag:
+            self._meta = replace(self._meta, etag=version)
+        return data
 
     def _is_footer(self, start: int, stop: int) -> bool:
         """Return whether the range is a Parquet footer, by the length in the file's last bytes, if already read."""
@@ -446,7 +454,7 @@ class RandomFile(io.RawIOBase):
         """Load the file's bytes from ``start`` on into memory, except those already in memory."""
         held = self._meta.size - len(self._tail)
         if start < held:
-            self._tail = self._source.read(self._span(start, held)) + self._tail
+            self._tail = self._read(start, held) + self._tail
             if start:
                 self._learn()
 

@@ -16,9 +16,10 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from penstock.engine.waiting import LOOK_S, Inbox
+from penstock.errors import PenstockError
 from penstock.events import operation
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.fetching import Fetching, ReadOperation
     from penstock.engine.waiting import Awaited
-    from penstock.errors import PenstockError
     from penstock.source import Source, VerbOperation
     from penstock.values import ObjectMeta, Span
 
-__all__ = ["call", "read", "read_each", "read_many", "stat", "stat_each"]
+__all__ = ["call", "read", "read_each", "read_many", "read_version", "stat", "stat_each"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,14 +43,26 @@ async def read(source: Source, span: Span) -> bytes:
     return (await _reads(source, (span,)))[0].take()
 
 
+async def read_version(source: Source, span: Span) -> tuple[bytes, str]:
+    """Return the bytes of one span and their version, as ``Source.read_version`` does."""
+    (found,) = await _reads(source, (span,))
+    return found.take(), found.version
+
+
 async def read_many(source: Source, spans: Sequence[Span]) -> list[bytes]:
     """Read spans in parallel and return their bytes, in order; when all have ended, raise the first error in order."""
-    return [each.take() for each in await _reads(source, spans)]
+    found = await read_each(source, spans)
+    for each in found:
+        if isinstance(each, PenstockError):
+            raise each
+    return cast("list[bytes]", found)
 
 
 async def read_each(source: Source, spans: Sequence[Span]) -> list[bytes | PenstockError]:
-    """Read spans in parallel and return the bytes or the error of each, in order."""
-    return [each.error or each.take() for each in await _reads(source, spans)]
+    """Read spans in parallel and return the bytes or the error of each, in order: ``Changed`` for several versions."""
+    reads = await _reads(source, spans)
+    changed = source.find_changes(reads)
+    return [each.error or changed.get(each.span.key) or each.take() for each in reads]
 
 
 async def stat(source: Source, key: str) -> ObjectMeta:

@@ -133,10 +133,12 @@ async def _on_server(job: Job) -> None:
 async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     """Copy through this machine, with content type and user metadata."""
     size = job.meta.size
-    described = await _described(job)
+    small = size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes)
+    described = await _described(job, pinned=not small)
+    job = replace(job, meta=replace(job.meta, etag=described.etag))
     kind, metadata = described.content_type, _metadata(job, described.metadata)
     metadata = marked(metadata) if job.marked else metadata
-    if size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes):
+    if small:
         data = await steps.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
         await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
         return
@@ -147,20 +149,20 @@ async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
         raise
 
 
-async def _described(job: Job) -> ObjectMeta:
+async def _described(job: Job, *, pinned: bool) -> ObjectMeta:
     """Return the object with its checksum and, if the destination can store them, content type and metadata.
 
     One request to a store; none for a small object that goes to a folder, because the response to its read has the
-    checksum.
+    checksum. With ``pinned`` it has a version, too, which a web server's index page does not name.
     """
     meta = job.meta
     if local(job.source):
         return meta if local(job.target) else replace(meta, content_type=meta.content_type or content_type_of(meta.key))
     sums = meta.size > _WHOLE_BYTES and meta.checksum is None and job.source.sums
-    if not sums and (local(job.target) or meta.content_type):
+    if not sums and (meta.etag or not pinned) and (local(job.target) or meta.content_type):
         return meta
     described = await steps.head(job.source, meta.key, sums=sums)
-    if described.etag != meta.etag:
+    if (meta.etag or described.etag, meta.size) != (described.etag, described.size):
         raise Changed("the object was written to since it was listed: copy it again", url=job.source.url(meta.key))
     return described
 

@@ -55,6 +55,13 @@ def test_longer_body_than_its_content_range_names_is_damaged(found):
     assert _span(_part("bytes 0-2/9", overflow=True), Span("k", 0, 3, "e")) == 3, "the whole object begins alike"
 
 
+@pytest.mark.parametrize("listed", [8, 10])
+def test_a_range_of_an_object_of_another_size_than_listed_is_changed(listed):
+    with pytest.raises(Changed, match=f"has 9 bytes and was listed with {listed}"):
+        _span(_part(), PART._replace(most=listed))
+    assert _span(_part(), PART._replace(most=9)) == _span(_part("bytes 2-4/*"), PART._replace(most=9)) == 3
+
+
 def test_a_range_past_the_end_is_truncated():
     with pytest.raises(Truncated, match="4 bytes, 5 were asked for"):
         _span(_part("bytes 2-3/4"))

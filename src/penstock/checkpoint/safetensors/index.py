@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.integrity import BLANK, document, stored_digest, with_digest
@@ -180,7 +180,10 @@ def _opened(source: Source, keys: Sequence[str]) -> list[SafetensorsFile]:
     urls = [source.url(key) for key in keys]
     for meta, url in zip(metas, urls, strict=True):
         stop_of(b"", meta.size, url)  # raises if a file is too short
-    firsts = source.read_many(Span(meta.key, 0, min(meta.size, _FIRST_BYTES), meta.etag) for meta in metas)
+    found = source.read_versions(Span(meta.key, 0, min(meta.size, _FIRST_BYTES), meta.etag) for meta in metas)
+    firsts = [data for data, _ in found]
+    # Some servers name the version in answers to GET alone.
+    metas = [replace(meta, etag=version) for meta, (_, version) in zip(metas, found, strict=True)]
     stops = [stop_of(first, meta.size, url) for first, meta, url in zip(firsts, metas, urls, strict=True)]
     known = list(zip(metas, urls, firsts, stops, strict=True))
     longer = [Span(meta.key, len(first), stop, meta.etag) for meta, _, first, stop in known if stop > len(first)]

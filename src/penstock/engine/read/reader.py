@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, deque
+from dataclasses import replace
 from itertools import repeat
 from operator import methodcaller
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from penstock.engine.blocks import BlockReader
 from penstock.engine.contracts.fetching import CachedFetching
 from penstock.engine.fetch.policy import again
 from penstock.engine.waiting import Inbox
-from penstock.errors import ChecksumMismatch, Unusable
+from penstock.errors import Changed, ChecksumMismatch, Unusable
 from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from penstock.values import Running
 
 
-__all__ = ["Reader", "complete_reads", "read_into", "read_many", "scatter", "start_reads"]
+__all__ = ["CHANGED", "Reader", "complete_reads", "read_into", "read_many", "scatter", "start_reads"]
+
+CHANGED = "the object was replaced between two reads of it: read it again"
 
 _BLOCK_BYTES = 4 << 20
 # Blocks held at once, for repeated reads nearby and for read-ahead.
@@ -37,6 +40,8 @@ _AHEAD = 3  # blocks in flight once reading turns out to be sequential
 
 class Reader(BlockReader):
     """A read-only, seekable file over one version of an object; a different version raises ``Changed``.
+
+    If ``meta`` names no version, such as that of a web server's index page, it is that of the first read.
 
     Reads of a block (4 MiB) or more go straight into the caller's memory, in parallel ranges, one request each. Smaller
     reads are served from blocks; while reading is sequential, the next three blocks are fetched ahead. Memory beyond
@@ -79,7 +84,7 @@ class Reader(BlockReader):
 
     def _straight(self, start: int, target: Buffer) -> None:
         span = self._span(start, start + target.size)
-        read_into(self._fetching(), span, target)
+        self._pin(read_into(self._fetching(), span, target))
         self._compare(start, target.view())
 
     def _block(self, number: int) -> bytes:
@@ -99,6 +104,7 @@ class Reader(BlockReader):
         try:
             self._inbox.wait(read)
             data = read.take()
+            self._pin(read.version)
             self._compare(number * self._block_bytes, data)
         except BaseException:
             self._blocks.pop(number, None)
@@ -113,7 +119,14 @@ class Reader(BlockReader):
     def _span(self, start: int, stop: int) -> Span:
         whole = start == 0 and stop == self.size
         checksum = self._meta.checksum if whole else None
-        return Span(self._meta.key, start, stop, self._meta.etag, whole, checksum=checksum)
+        return Span(self._meta.key, start, stop, self._meta.etag, whole, self._meta.size, checksum)
+
+    def _pin(self, version: str) -> None:
+        """Bind later reads to the version of the first, and compare those that were under way."""
+        if version and version != self._meta.etag:
+            if self._meta.etag:
+                raise Changed(CHANGED, url=self._url)
+            self._meta = replace(self._meta, etag=version)
 
     def _compare(self, start: int, data: bytes | memoryview) -> None:
         """Add bytes that follow those already added, and compare the checksum once all bytes are added.
@@ -221,8 +234,11 @@ def complete_reads(fetching: Fetching, spans: Iterable[Span]) -> list[ReadOperat
     return reads
 
 
-def read_into(fetching: Fetching, span: Span, buffer: Buffer) -> None:
-    """Fill ``buffer`` with the span, in parallel ranges; after the return, or an error, nothing writes into it."""
+def read_into(fetching: Fetching, span: Span, buffer: Buffer) -> str:
+    """Fill ``buffer`` with the span, in parallel ranges, and return its version.
+
+    After the return, or an error, nothing writes into the buffer.
+    """
     inbox = Inbox()
     reads = fetching.prepare_reads(((span, buffer),), inbox)
     try:
@@ -232,3 +248,4 @@ def read_into(fetching: Fetching, span: Span, buffer: Buffer) -> None:
         fetching.stop_reads(reads)
         raise
     reads[0].check()
+    return reads[0].version

@@ -422,7 +422,9 @@ class SplitRead(SpanRead):
         super().__init__(policy, span, owner, whole)
         start = span.start
         reads = [
-            SpanRead(policy, Span(span.key, low, high, span.etag), self, whole.slice(low - start, high - start))
+            SpanRead(
+                policy, span._replace(start=low, stop=high, whole=False), self, whole.slice(low - start, high - start)
+            )
             for low, high in split(start, start + whole.size, most_bytes)
         ]
         reads[0].front = start == 0 and len(reads) == 1

@@ -112,13 +112,15 @@ async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -
     """
     spans = [spanned(*each) for each in wanted]
     results: list[Outcome] = [b""] * len(wanted)
-    quick = [at for at, span in enumerate(spans) if span is not None and span.stop != span.start]
-    await _read(source, [(at, span) for at in quick if (span := spans[at]) is not None], gap_bytes, results)
-    late = [at for at, span in enumerate(spans) if span is None]
-    late += [at for at in quick if isinstance(results[at], Truncated)]
+    # All slices of an object whose size is needed are read in the version that has this size.
+    sized = {key for (key, *_), span in zip(wanted, spans, strict=True) if span is None}
+    quick = [(at, span) for at, span in enumerate(spans) if span and span.stop != span.start and span.key not in sized]
+    await _read(source, quick, gap_bytes, results)
+    sized |= {span.key for at, span in quick if isinstance(results[at], Truncated)}
+    late = [at for at, (key, *_) in enumerate(wanted) if key in sized]
     if late:
         metas = await _metas(source, [wanted[at][0] for at in late])
-        sized: list[tuple[int, Span]] = []
+        pinned: list[tuple[int, Span]] = []
         for at in late:
             key, start, end = wanted[at]
             meta = metas[key]
@@ -127,8 +129,8 @@ async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -
             else:
                 span = exact(meta, start, end)
                 results[at] = b""
-                sized += [(at, span)] if span.stop != span.start else []
-        await _read(source, sized, gap_bytes, results)
+                pinned += [(at, span)] if span.stop != span.start else []
+        await _read(source, pinned, gap_bytes, results)
     return results
 
 

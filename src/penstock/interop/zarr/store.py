@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from asyncio import gather
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.abc.store import Store as AbstractStore
@@ -24,7 +25,7 @@ from penstock.errors import (
     Unusable,
     public_url,
 )
-from penstock.interop.awaiting import call, read, read_each, stat
+from penstock.interop.awaiting import call, read, read_each, read_version, stat
 from penstock.source import Source
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder, switch
@@ -40,6 +41,18 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Page
 
 __all__ = ["ChunkSizes", "Store", "array_of", "checked", "clipped", "direct"]
+
+
+class _Index(NamedTuple):
+    """Index of a shard: the shard's URL and version, and whether the index is at its end."""
+
+    url: str = ""
+    version: str = ""
+    at_end: bool = False
+
+
+# zarr reads the index of a shard, and then the chunks that it locates, in the same task.
+_last: ContextVar[_Index] = ContextVar("penstock-shard", default=_Index())  # noqa: B039  immutable
 
 
 class Store(AbstractStore):
@@ -224,12 +237,22 @@ class Store(AbstractStore):
         if span is None:
             return await self._clipped(key, request)
         try:
-            return await read(self._source, span)
+            return await self._of_one_version(span)
         except Truncated as error:
             # The connection broke: the object does not end there.
             if error.retries:
                 raise
             return await self._clipped(key, request)
+
+    async def _of_one_version(self, span: Span) -> bytes:
+        """Read a part of an object: a chunk of a shard in the version of the index that the task has read before."""
+        index, url = _last.get(), self._source.url(span.key)
+        if index.url == url and (span.start > 0 or (index.at_end and not span.start)):
+            return await read(self._source, span._replace(etag=index.version))
+        data, version = await read_version(self._source, span)
+        if span.start <= 0:
+            _last.set(_Index(url, version, at_end=span.start < 0))
+        return data
 
     async def _clipped(self, key: str, request: ByteRequest) -> bytes:
         """Read the part of a request that lies within the object; a HEAD returns the size."""
@@ -316,6 +339,7 @@ class Store(AbstractStore):
             message = f"a Buffer of zarr's is written, not {type(value).__name__}"  # type: ignore[unreachable]
             raise TypeError(message)
         self._location.at(self._full(key))  # raises InvalidURL
+        _last.set(_Index())
         return flat(value.as_numpy_array())
 
     def _put(self, full: str, data: memoryview) -> None:

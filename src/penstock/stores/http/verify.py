@@ -76,7 +76,8 @@ class Verification:
         """Return how many bytes of ``buffer`` are the span's; the answer is a 200 or 206 to GET (to HEAD, if empty).
 
         Raises:
-            Changed: The answer has another version, or a whole object of another size than the span.
+            Changed: The answer has another version, or the object has another size than that of the span (if it is
+                whole), or than ``most``.
             ChecksumMismatch: The bytes of a whole object do not match the store's digest.
             Damaged: The answer has another range than the span.
             Transient: The headers ended early.
@@ -101,7 +102,7 @@ class Verification:
             if response.fault is not None and "content-range" not in headers:
                 raise response.fault
             if response.status == 206 or span.start:  # noqa: PLR2004  Partial Content
-                _same_range(response, span.start, span.start + buffer.size)
+                _same_range(response, span.start, span.start + buffer.size, span.most)
         return response.received
 
     def whole(self, response: Response, etag: str) -> bytes:
@@ -233,10 +234,12 @@ def heeds_ranges(response: Response) -> bool | None:
     return False if response.overflow else None
 
 
-def _same_range(response: Response, start: int, stop: int) -> None:
+def _same_range(response: Response, start: int, stop: int, size: int) -> None:
     found = response.headers.get("content-range", "")
     # Almost every answer, at a third of the pattern's time: it is as long as was asked for.
     if not response.overflow and found.startswith(f"bytes {start}-{stop - 1}/"):
+        if size and not found.endswith((f"/{size}", "/*")):
+            raise Changed(f"the object has {found.rpartition('/')[2][:_QUOTED]} bytes and was listed with {size}")
         return
     if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
         ignored = Unusable("this server ignores Range: objects can only be read whole")

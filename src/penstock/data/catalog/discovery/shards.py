@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.data.shards.mds import ColumnFormat, MdsFormat
     from penstock.data.shards.mds_index import Stated
     from penstock.data.shards.tar import TarFormat
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.options import StoreOptions
     from penstock.source import Source
 
@@ -582,11 +583,15 @@ def _strings(texts: Sequence[bytes]) -> Strings:
 
 
 def walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extents]]:
-    """Yield the number and the extents of each of these shards, as its walk ends."""
+    """Yield the number and the extents of each of these shards, as its walk ends.
+
+    A shard of ``shards.found`` whose listing named no version gets that of its first bytes: the rest of the walk, and
+    later its samples, are read in it.
+    """
     walks = _Walks(shards, numbers)
-    with shards.source.lookahead(walks.spans()) as bodies:
-        for body in bodies:
-            walks.take(body)
+    with shards.source.lookahead(walks.spans()) as reads, suppress(StopIteration):
+        while True:
+            walks.take(reads.advance())
             yield from walks.ended()
     yield from walks.ended()
 
@@ -596,10 +601,10 @@ class _Walks:
 
     def __init__(self, shards: Shards, numbers: Iterable[int]) -> None:
         self._shards, self._source = shards, shards.source
-        self._coming = ((number, shards.found[number]) for number in numbers)
+        self._coming = iter(numbers)
         self._most = shards.format.most_walks
-        self._asking: deque[tuple[int, Shard, _Walk, Span]] = deque()  # whose bytes were not requested yet
-        self._waiting: deque[tuple[int, Shard, _Walk]] = deque()  # in the order of their requests
+        self._asking: deque[tuple[int, _Walk, Span]] = deque()  # whose bytes were not requested yet
+        self._waiting: deque[tuple[int, _Walk]] = deque()  # in the order of their requests
         self._ended: deque[tuple[int, Extents]] = deque()
 
     def spans(self) -> Iterator[Span]:
@@ -608,26 +613,31 @@ class _Walks:
             while (
                 len(self._asking) + len(self._waiting) < self._most and (each := next(self._coming, None)) is not None
             ):
-                self._step(*each, self._shards.walk(each[1]), None)
+                self._step(each, self._shards.walk(self._shards.found[each]), None)
             if self._asking:
-                number, shard, walk, span = self._asking.popleft()
-                self._waiting.append((number, shard, walk))
+                number, walk, span = self._asking.popleft()
+                self._waiting.append((number, walk))
                 yield span
             elif self._waiting:
                 yield PAUSE
             else:
                 return
 
-    def take(self, data: bytes) -> None:
+    def take(self, read: ReadOperation) -> None:
         """Give the bytes of the first request to its walk."""
-        self._step(*self._waiting.popleft(), memoryview(data))
+        number, walk = self._waiting.popleft()
+        data, shard = read.take(), self._shards.found[number]
+        if not shard.etag and read.span.key == shard.key:
+            self._shards.found[number] = shard._replace(etag=read.version)
+        self._step(number, walk, memoryview(data))
 
     def ended(self) -> Iterator[tuple[int, Extents]]:
         """Yield what walks have found that ended meanwhile."""
         while self._ended:
             yield self._ended.popleft()
 
-    def _step(self, number: int, shard: Shard, walk: _Walk, data: memoryview | None) -> None:
+    def _step(self, number: int, walk: _Walk, data: memoryview | None) -> None:
+        shard = self._shards.found[number]
         try:
             ask = next(walk) if data is None else walk.send(data)
         except StopIteration as end:
@@ -639,5 +649,5 @@ class _Walks:
             message = f"cannot read the {self._shards.format.name} file: {error!r}"
             raise Damaged(message, url=self._source.url(shard.key)) from error
         else:
-            span = ask if isinstance(ask, Span) else Span(shard.key, *ask, shard.etag)
-            self._asking.append((number, shard, walk, span))
+            span = ask if isinstance(ask, Span) else Span(shard.key, *ask, shard.etag, most=shard.size)
+            self._asking.append((number, walk, span))

@@ -438,9 +438,9 @@ def _within(span: Span, start: int, stop: int | None) -> Span:
     if stop is None:
         return span
     if span.start < 0:
-        return Span("", max(start, stop + span.start), stop)
+        return Span("", max(start, stop + span.start), stop, span.etag)
     end = stop if span.stop is None else min(stop, start + span.stop)
-    return Span("", min(start + span.start, end), end)
+    return Span("", min(start + span.start, end), end, span.etag)
 
 
 Missing = Literal["fill", "error"]

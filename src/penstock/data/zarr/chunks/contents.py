@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunks", "Index", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
 
 _MOST_BYTES = 64 << 20
+_MOST_FILES = 100_000  # whose versions are kept: 20 MiB or so
 _TRIES = 4  # readings of what belongs together in a shard that is written anew meanwhile
 _index_lock = Lock()  # for all caches: held only briefly
 os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
@@ -242,6 +243,8 @@ class Chunks:
         self._normals = [array.normal for array in arrays]
         self._stacked = [array.stacked for array in arrays for _ in array.parts]
         self._filled: dict[int, NDArray[Any]] = {}
+        # Versions of files that references lead to.
+        self._versions: dict[tuple[int, str], str] = {}
 
     @cached_property
     def dtypes(self) -> list[np.dtype[Any]]:
@@ -330,7 +333,7 @@ class Chunks:
         """
         part, key = self.parts[number], self.parts[number].layout.object_key(place)
         if part.layout.shards is None or not isinstance(part.objects, OwnObjects):
-            return None if read is None else read.take()
+            return None if read is None else self._of_one_version(read, part, key)
         if read is None:
             # Another chunk may have shown meanwhile that the shard was written anew.
             index = self.indexes.get((number, key))
@@ -352,6 +355,16 @@ class Chunks:
             span, read = now, None
         message = "this shard is written anew again and again while it is read"
         raise error or Changed(message, url=part.source.url(key))
+
+    def _of_one_version(self, read: ReadOperation, part: StoredArray, key: str) -> bytes:
+        """Return the bytes of a chunk; for part of a file, which a reference locates, after a look at its version."""
+        data, version, (file, start, stop, *_) = read.take(), read.version, read.span
+        if version and (start or stop is not None) and len(self._versions) < _MOST_FILES:
+            known = self._versions.setdefault((getattr(file, "home", 0), file), version)
+            if known != version:
+                message = "the file was written anew since its first read: make its references again, and open them"
+                raise Changed(message, url=part.objects.url(key))
+        return data
 
     def _read_index(self, number: int, key: str, outdated: str) -> Index:
         """Return the index of a shard in a version other than ``outdated``, read anew unless another thread did so."""
