@@ -9,10 +9,10 @@ From ``penstock cp a b`` in a shell to the exit code:
 4. ``commands.objects.cp.cp``, whose signature and docstring are the options and the help, calls public functions of
    Penstock or of ``jobs/``: here ``jobs.transfer``, which yields an outcome for each object.
 5. ``output.Report`` prints a line of JSON for each, then errors and sums on standard error, and raises ``SystemExit``
-   with the code of the worst failure.
+   with the code of the worst failure. ``screen`` draws marks, colours and bars on a terminal.
 6. Any other error of Penstock becomes one line and a code of ``output.CODES``.
 
-``penstock doctor`` and ``demo`` have their work in ``doctor.py``, with ``speed.py``, and in ``demo/``.
+The work of ``penstock doctor`` is in ``doctor.py``, ``findings.py`` and ``speed.py``, that of ``demo`` in ``demo/``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
    (``consistency``).
 4. ``batched`` and ``stateful``: the state of an iteration, and how it resumes.
 5. ``readable`` reads the objects of the batches ahead, and gives them to the loader as items of a ``reading``: single
-   ``objects``, several for a sample (``groups``), or ``runs`` of a shard. ``concat`` joins several datasets, and
-   ``joint`` their readings.
+   ``objects``, several for a sample (``groups``), ``runs`` of a shard, or ``units`` and ``chunks`` that are decoded
+   once for several samples. ``concat`` and ``mix`` join several datasets (``joined``), and ``joint`` their readings.
 6. A transform receives each object as a ``sample``; ``batched`` collates what it returns.
 """
