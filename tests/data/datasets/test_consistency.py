@@ -9,6 +9,7 @@ import signal
 import time
 import weakref
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.datasets.consistency import check_same_catalog, check_same_order
 from penstock.errors import StateMismatch, TimedOut, Unreachable
 from tests.children import forked
+from tests.data.datasets.chunks import Chunked, Numbers
 from tests.data.datasets.ranks import free_port, ranks
 
 
@@ -277,6 +279,34 @@ def test_a_rank_with_another_order_names_the_arguments_that_differ(tcp):
         assert (second[name] or "").startswith(says or ""), name
         assert bool(second[name]) == bool(says), name
         assert not says or "place=ps.Place()" in second[name]
+
+
+PLACES = {  # epoch and position that each rank goes on from, None: nowhere; and what rank 1 says
+    "one without a state": ((None, (0, 8)), "rank 1 has position=8, rank 0 has position=0: load the same state on"),
+    "another epoch": (((0, 8), (1, 8)), "rank 1 has epoch=1, rank 0 has epoch=0: load the same state on every rank"),
+    "one state": (((0, 8), (0, 8)), None),
+}
+
+
+def _begun():
+    """Go on from each place; return what the first two batches raised."""
+    answers = {}
+    for name, (places, _) in PLACES.items():
+        dataset = Chunked(24, 4, shuffle=True)
+        dataset.contents_of = Numbers(24, digest=name)
+        loader = ps.DataLoader(dataset, 2, collate_fn=list)
+        if (place := places[dist.get_rank()]) is not None:
+            loader.load_state_dict(loader.state_dict() | dict(zip(("epoch", "position"), place, strict=True)))
+        answers[name] = _in_turn(lambda loader=loader: [*islice(loader, 2)])
+    return answers
+
+
+def test_a_rank_that_begins_elsewhere_is_refused_at_its_second_batch(tcp):
+    first, second = ranks(2, tcp, _begun)
+    assert first == dict.fromkeys(PLACES)
+    for name, (_, says) in PLACES.items():
+        assert (second[name] or "").startswith(says or ""), name
+        assert bool(second[name]) == bool(says), name
 
 
 def _makes(*options):
