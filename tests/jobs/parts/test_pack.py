@@ -188,6 +188,22 @@ def test_a_job_begun_anew_in_one_process_packs_the_objects_that_are_there_now(fo
     assert bytes_of(contents(folder.parent / "parts")) == bytes_of(alone(folder, samples=7))
 
 
+def test_a_pack_follows_the_endpoint_of_the_environment(monkeypatch):
+    packed_there = []
+    with FaultServer.within() as one, FaultServer.within() as two:
+        for server in (one, two):
+            server.make("bucket")
+            server.put("bucket", "data/0.txt", b"x")
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.store.endpoint)
+            monkeypatch.setenv("AWS_REGION", server.store.region)
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.store.access_key)
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.store.secret_key)
+            ps.pack("s3://bucket/data/", "s3://bucket/packed/", samples=1, job="s3://bucket/job/")
+            packed_there.append({key for key in server.objects("bucket") if key.startswith("packed/")})
+    assert "packed/shard-000000.tar" in packed_there[0]
+    assert packed_there[0] == packed_there[1]
+
+
 def test_the_same_names_at_another_endpoint_are_another_job(folder):
     with FaultServer.start() as one, FaultServer.start() as two:
         for server in (one, two):

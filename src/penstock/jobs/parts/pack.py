@@ -204,6 +204,8 @@ def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
 
 
 def _in_parts(operation: _Pack, how: How) -> Catalog | None:
+    # The environment may name another endpoint by now.
+    _packing.cache_clear()
     work = Job(operation, operation.job, how)
     work.work()
     if not work.records.finished():
