@@ -111,6 +111,11 @@ def test_a_sharding_filter_over_a_dataset_that_shares_out_by_itself_is_refused(c
     clear_frames(caught.tb)
 
 
+def test_a_stateful_wrapper_that_iterates_while_it_is_made_is_refused(catalog):
+    with pytest.raises(Unusable, match="DataLoaderDispatcher"):
+        accelerate.DataLoaderDispatcher(batches(catalog, 0), batch_size=None, use_stateful_dataloader=True)
+
+
 def test_a_process_that_is_spawned_by_a_wrapper_is_refused_before_it_starts(catalog):
     with pytest.raises(Unusable, match="DataLoaderDispatcher"):
         loader = accelerate.DataLoaderDispatcher(

@@ -107,7 +107,7 @@ def check_sharding(place: Place) -> None:
         wrapper = frame.f_locals.get("self") if names else None
         name = type(wrapper).__name__
         if names and name in names:
-            _refuse(name, _parts(wrapper, names[name]), place)
+            _refuse(name, _parts(wrapper, names[name], place.world), place)
 
 
 def _refuse(name: str, parts: int, place: Place) -> None:
@@ -147,9 +147,10 @@ def _callers() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _parts(wrapper: object, path: str) -> int:
+def _parts(wrapper: object, path: str, ranks: int) -> int:
     for name in path.split("."):
-        wrapper = getattr(wrapper, name, 1)
+        # Accelerate iterates over a dataset while it makes a stateful wrapper, which has no number of parts yet.
+        wrapper = getattr(wrapper, name, ranks)
     return wrapper if isinstance(wrapper, int) else 1
 
 

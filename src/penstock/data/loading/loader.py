@@ -238,10 +238,10 @@ class DataLoader:
 
     @property
     def pin_memory_device(self) -> Never:
-        """Refuse to be rebuilt: ``skip_first_batches`` of Accelerate, which a Trainer calls, reads this."""
+        """Refuse to be rebuilt: Accelerate's ``skip_first_batches`` and ``prepare_data_loader`` read this."""
         raise Unusable(
-            "cannot skip the first batches of a ps.DataLoader by rebuilding it: save loader.state_dict() with the "
-            "checkpoint and pass it to loader.load_state_dict(); a Trainer takes ignore_data_skip=True then"
+            "cannot rebuild a ps.DataLoader to skip batches or to prepare it: it shards by itself and takes device=; "
+            "to resume, pass loader.load_state_dict() the saved state, and a Trainer ignore_data_skip=True"
         )
 
     @property
