@@ -1,6 +1,7 @@
 """Saved statistics are taken for those of the values that are there only if no chunk was written anew since."""
 
 import json
+from dataclasses import replace
 
 import icechunk
 import numpy as np
@@ -214,3 +215,21 @@ def test_session_of_icechunk_that_writes_has_no_version(tmp_path, monkeypatch):
     assert dataset.statistics(save=tmp_path / "c.json")[""].mean == 2
     monkeypatch.setattr(gathering, "moments_of", None)
     assert dataset.statistics(save=tmp_path / "c.json")[""].mean == 2
+
+
+@pytest.mark.parametrize("mode", ["ttl", "revalidate"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_values_that_a_cache_has_of_before_are_not_saved_as_statistics_of_those_that_are_there(tmp_path, layout, mode):
+    with FaultServer.within() as server:
+        server.make("bucket")
+        place, save = Store("s3://bucket/a", store=server.store), tmp_path / "s.json"
+        store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path), mode=mode))
+        constant(place, 1, **LAYOUTS[layout])
+        assert mean("s3://bucket/a", save, store=store) == 1
+        constant(place, 2, **LAYOUTS[layout])
+        if mode == "ttl":
+            with pytest.raises(DatasetChanged, match="the cache has values of before"):
+                mean("s3://bucket/a", save, store=store)
+        else:
+            assert mean("s3://bucket/a", save, store=store) == 2
+        assert mean("s3://bucket/a", save, store=server.store) == 2

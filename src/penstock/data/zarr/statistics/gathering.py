@@ -18,7 +18,7 @@ from penstock.data.zarr.chunks.contents import ShardIndexes, box_of
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments, moments_of
 from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
-from penstock.data.zarr.statistics.versions import check_versions, versions_of
+from penstock.data.zarr.statistics.versions import check_cached, check_versions, versions_of
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import NotFound, Unusable
 from penstock.progress import bar
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from penstock.data.zarr.samples.arrangement import Arrangement
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
+
+    # Numbers of chunks and, if they are known, digests of their versions.
+    _Chunks = tuple[NDArray[np.int64], NDArray[np.int64] | None]
 
 __all__ = ["Sides", "check_normals", "elements_used", "gathered"]
 
@@ -171,7 +174,8 @@ def gathered(
     )
     saved, counted = monotonic(), True
     try:
-        reading = _read(contents, jobs, chunks[done:], limits, whole(threads, "threads", 1))
+        known = None if versions is None else versions[done:]
+        reading = _read(contents, jobs, (chunks[done:], known), limits, whole(threads, "threads", 1))
         with closing(reading), bar("statistics", len(chunks) - done, None, shown=shown) as progress:
             for job, at, found in reading:
                 counted = False
@@ -279,10 +283,10 @@ def _telling(layout: Layout) -> str:
 
 
 def _read(
-    contents: ZarrContents, jobs: Sequence[_Job], wanted: NDArray[np.int64], limits: Limits, threads: int
+    contents: ZarrContents, jobs: Sequence[_Job], of: _Chunks, limits: Limits, threads: int
 ) -> Generator[tuple[int, tuple[Any, ...], Moments]]:
     """Yield, for each chunk in order: the number of its job, its elements along kept dimensions, and its moments."""
-    chunks, source = contents.chunks, contents.source
+    (wanted, known), chunks, source = of, contents.chunks, contents.source
     owners = np.searchsorted([chunks.bases[job.number] for job in jobs], wanted, side="right") - 1
     indexes = ShardIndexes(chunks.parts, source, contents.chunks.indexes, ReadCounts())
     located: deque[tuple[int, int, Span | bytes | None]] = deque()
@@ -306,11 +310,13 @@ def _read(
     pool = ThreadPoolExecutor(threads, "penstock-statistics")
     try:
         with source.lookahead(spans(), limits.parts) as ahead:
-            for _ in range(len(wanted)):
+            for number in range(len(wanted)):
                 if not located:
                     ahead.refill()
                 job, chunk, span = located.popleft()
                 read = ahead.advance() if isinstance(span, tuple) else span
+                if known is not None and not (read is None or isinstance(read, bytes)):
+                    check_cached(contents, chunk, read, int(known[number]))
                 pending.append(pool.submit(decode, job, jobs[job], chunk, read))
                 while len(pending) >= held:
                     yield pending.popleft().result()

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.zarr.chunks.contents import ZarrContents
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
     from penstock.values import ObjectMeta, Span
 
-__all__ = ["check_versions", "versions_of"]
+__all__ = ["check_cached", "check_versions", "versions_of"]
 
 _AT_ONCE = 4096  # chunks whose references, or whose objects, are looked up together
 # Up to so many objects are looked up one by one, as are more of which a listing has one among so many keys.
@@ -71,6 +72,19 @@ def check_versions(contents: ZarrContents, chunks: NDArray[np.int64], versions: 
     if now is None or not np.array_equal(versions, now):
         message = "values were written anew while their statistics were gathered: gather them again"
         raise DatasetChanged(message, url=contents.arrays[0].url)
+
+
+def check_cached(contents: ZarrContents, chunk: int, read: ReadOperation, known: int) -> None:
+    """Raise ``DatasetChanged`` if a cache (mode ``ttl``) has served a chunk in another version than ``known``."""
+    if read.attempts or not read.version:
+        return
+    [(home, place, _)] = _places(contents, np.array([chunk]))
+    # A listing may name other versions than an answer does.
+    if _digest(place) ^ _digest(read.version.encode()) != known:
+        source = contents.sources[home]
+        if source.head(read.span.key).etag != read.version:
+            message = "the cache has values of before: pass CacheOptions(mode='revalidate'), or clear it"
+            raise DatasetChanged(message, url=source.url(read.span.key))
 
 
 def _places(contents: ZarrContents, chunks: NDArray[np.int64]) -> Iterator[tuple[int, bytes, Span | None]]:
