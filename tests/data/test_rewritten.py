@@ -28,6 +28,7 @@ from penstock.interop.arrow import RandomFile, filesystem
 from penstock.interop.fsspec import PenstockFileSystem
 from penstock.interop.zarr import Store
 from penstock.testing.servers import Scripted, reply
+from tests.data.catalog.discovery.inventories import FIELDS, csv_of
 from tests.data.shards import mosaic
 from tests.data.shards.archives import tar, tfrecord, zipped
 from tests.data.shards.lightning import GOLDEN
@@ -38,22 +39,21 @@ SIZES = (700, 900, 1500) * 3, (900, 1500, 700) * 3
 
 
 class _Server:
-    """A web server whose index pages state sizes and no versions; after ``left`` reads, its objects are replaced."""
+    """A web server whose index pages state sizes and no versions; after ``left`` requests, its objects are replaced."""
 
     def __init__(self, before, after, *, heads=True):
         self.data, self._after, self._heads = before, after, heads
         self.left = self.stated = None
-        self.reads = 0
+        self.requests = 0
 
     def replace(self):
         self.data = self._after
 
     def __call__(self, received, send):
         send(self._answer(received, received.path.lstrip("/")))
-        if received.range is not None or received.method == "GET":
-            self.reads += 1
-            if self.reads == self.left:
-                self.replace()
+        self.requests += 1
+        if self.requests == self.left:
+            self.replace()
         return True
 
     def _answer(self, received, key):
@@ -178,6 +178,11 @@ def _safetensors(base, store):
         return [file.get_tensor(name).tolist() for name in sorted(file.keys())]
 
 
+def _inventory(base, store):
+    yield
+    return [each.key for each in ps.Catalog.from_inventory(f"{base}a_manifest.json", "memory://bucket/", store=store)]
+
+
 def _copy(base, store):
     to = f"memory://copies-{id(store)}-{len(base)}/"
     yield
@@ -236,6 +241,17 @@ def _sharded(first, absent):
     return {key: value.to_bytes() for key, value in store._store_dict.items()}
 
 
+def _report(*keys):
+    """Return an inventory of Google's, which has neither sizes nor sums of its files."""
+    names = {"storage_destination_options": {"bucket": "b"}, "metadata_fields": FIELDS}
+    names["storage_filters"] = {"bucket": "bucket"}
+    config = {"csv_options": {}, "object_metadata_report_options": names}
+    manifest = {"report_config": config, "records_processed": 2, "shard_count": 1}
+    manifest |= {"snapshot_time": "2026-01-02T00:00:00Z", "report_shards_file_names": ["a_0.csv"]}
+    rows = [["p", "bucket", key, 1, "1", "2026-01-02T03:04:05Z"] for key in keys]
+    return {"a_manifest.json": json.dumps(manifest).encode(), "a_0.csv": csv_of(rows)}
+
+
 def _saved(model):
     file = io.BytesIO()
     torch.save(model, file)
@@ -274,6 +290,7 @@ CASES = {
     "torch": (_torch, *({"a.pt": _saved({name: torch.from_numpy(each) for name, each in m.items()})} for m in MODELS)),
     "safetensors": (_safetensors, *({"a.safetensors": safetensors(each)} for each in MODELS)),
     "sync": (_copy, *BLOBS),
+    "inventory": (_inventory, _report("a", "b"), _report("c", "d", "e")),
 }
 
 
@@ -329,7 +346,7 @@ def test_readers_of_a_web_server_whose_objects_are_replaced_give_one_version_or_
     whole = run(first), run(_Server(after, after, heads=heads))
     assert whole[0] != whole[1]
     assert "Changed" not in whole
-    outcomes = [run(_Server(before, after, heads=heads), left) for left in range(1, min(first.reads, 8))]
+    outcomes = [run(_Server(before, after, heads=heads), left) for left in range(1, min(first.requests, 8))]
     server = _Server(before, after, heads=heads)
     outcomes.append(run(server, between=server.replace))
     assert [each for each in outcomes if each != "Changed" and each not in whole] == []

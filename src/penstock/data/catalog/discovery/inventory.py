@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.stores.urls import Location
+    from penstock.values import ObjectMeta
 
 
 __all__ = ["Inventory", "Part", "described", "listed", "records"]
@@ -65,10 +66,10 @@ def listed(
     """
     source, key = object_at(manifest, store)
     name = source.url(key)
-    size = source.head(key).size
-    if size > _MANIFEST_BYTES:
-        raise ManifestError(f"not the manifest of an inventory: it has {size} bytes", url=name)
-    data = source.read(Span(key, 0, size))
+    meta = source.head(key)
+    if meta.size > _MANIFEST_BYTES:
+        raise ManifestError(f"not the manifest of an inventory: it has {meta.size} bytes", url=name)
+    data = _read_whole(source, meta)
     _check_manifest(source, key, data)
     inventory = described(data, name)
     if inventory.bucket != place.bucket:
@@ -102,7 +103,7 @@ def _check_manifest(source: Source, key: str, data: bytes) -> None:
         return
     beside = f"{key.removesuffix('json')}checksum"
     try:
-        text = source.read(Span(beside, 0, source.head(beside).size)).strip()
+        text = _read_whole(source, source.head(beside)).strip()
     except NotFound:
         return
     if text.decode("ascii", "replace").lower() != hashlib.md5(data, usedforsecurity=False).hexdigest():
@@ -111,13 +112,18 @@ def _check_manifest(source: Source, key: str, data: bytes) -> None:
 
 def _file(source: Source, manifest: str, part: Part) -> tuple[str, bytes]:
     key = part.name if "/" in part.name else manifest[: manifest.rfind("/") + 1] + part.name
-    url, size = source.url(key), source.head(key).size
-    if part.size not in (-1, size):
-        raise ChecksumMismatch(f"the file has {size} bytes, but the manifest says {part.size}", url=url)
-    data = source.read(Span(key, 0, size))
+    url, meta = source.url(key), source.head(key)
+    if part.size not in (-1, meta.size):
+        raise ChecksumMismatch(f"the file has {meta.size} bytes, but the manifest says {part.size}", url=url)
+    data = _read_whole(source, meta)
     if part.md5 and hashlib.md5(data, usedforsecurity=False).hexdigest() != part.md5:
         raise ChecksumMismatch("the MD5 of a file of the inventory does not match the manifest", url=url)
     return url, data
+
+
+def _read_whole(source: Source, meta: ObjectMeta) -> bytes:
+    """Return an object in the version, and of the size, that was looked up."""
+    return source.read(Span(meta.key, 0, meta.size, meta.etag, whole=True))
 
 
 def _sorted(table: Table, name: str) -> Table:
