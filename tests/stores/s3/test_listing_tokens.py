@@ -95,9 +95,11 @@ def test_token_that_names_a_text_behind_the_page_is_replaced(driver, named, pref
     assert ("continuation-token" in url, sent in url) == (not sent, True)
 
 
-@pytest.mark.parametrize("token", ["not base64!", "", b64encode(b"\xff\xfe").decode()])
-def test_token_of_any_other_form_is_kept(driver, token):
-    assert driver.list("p/").parse(_answer(["p/a"], token)).token == token
+@pytest.mark.parametrize("prefix", ["p/", ""])
+@pytest.mark.parametrize("text", [b"p/a\xff\xfe", b"", b'{"key": "p/a"}'])
+def test_token_of_any_other_form_is_kept(driver, prefix, text):
+    for token in (b64encode(text).decode(), "not base64!"):
+        assert driver.list(prefix).parse(_answer(["p/a"], token)).token == token
 
 
 def test_token_after_a_page_without_keys_is_kept(driver):

@@ -58,7 +58,7 @@ _MD5 = "content-md5"
 # Begins a token that continues a listing after a key. No token of a server holds it: XML cannot.
 _AFTER = "\0"
 # Follows the key in a token of MinIO or RustFS.
-_CACHE_TAG = re.compile(rb"\[\w+_cache:[^\]]*\]$")
+_CACHE_TAG = re.compile(r"\[\w+_cache:[^\]]*\]$")
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
@@ -392,14 +392,16 @@ def _continued_by_key(page: Page, prefix: str, delimiter: str) -> Page:
     """
     names = [each.key for each in page.entries[-1:]] + [*page.prefixes[-1:]]
     try:
-        text = b64decode(page.token, validate=True)
+        text = b64decode(page.token, validate=True).decode()
     except ValueError:
         return page
-    last, named = max(map(str.encode, names), default=b""), _CACHE_TAG.sub(b"", text)
-    # With a delimiter, other servers repeat a common prefix that the listing is to begin after.
-    if not names or named <= last or not named.startswith(prefix.encode()) or (delimiter and named == text):
+    last, named = max(names, key=str.encode, default=""), _CACHE_TAG.sub("", text)
+    # Any text begins with an empty prefix; and with a delimiter, other servers repeat a common prefix that the listing
+    # is to begin after.
+    sure = named != text or (prefix and not delimiter)
+    if not (names and sure and named.startswith(prefix) and named.encode() > last.encode()):
         return page
-    return replace(page, token=_AFTER + last.decode())
+    return replace(page, token=_AFTER + last)
 
 
 def _payload(body: bytes) -> Payload:
