@@ -287,6 +287,25 @@ def alone(server, cluster, what):
     return ended.stdout.strip(), below(server, "alone/")
 
 
+def written(server, bucket):
+    """Return what was written, without catalogs, which hold their own URL."""
+    return {name: data for name, data in below(server, "to/", bucket).items() if not name.endswith(".catalog")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", CALLS)
+def test_two_drivers_of_one_job_end_with_its_result(cluster, server, what):
+    bucket = "other" if what == "sync_to_another_bucket" else "bucket"
+    filled(server, what, bucket)
+    expected, there = ("True", below(server, "from/")) if what.startswith("sync") else alone(server, cluster, what)
+    program = WORK + ON_RAY + f"print({CALLS[what]})"
+    words = "s3://bucket/from/", f"s3://{bucket}/to/", "s3://bucket/jobs/1/", server.store.endpoint
+    both = [driver(cluster, program, *words) for _ in range(2)]
+    assert [told(each) for each in both] == [expected] * 2
+    assert len(below(server, "jobs/1/done/")) == PARTS
+    assert written(server, bucket).keys() == {name for name in there if not name.endswith(".catalog")}
+
+
 # A request of each object that is not made again, for those operations that have one.
 ONCE = {"sync": ("put", "to/"), "verify": ("get", "from/"), "pack": ("put", "to/shard")}
 
