@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import NamedTuple
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,23 @@ def test_staging_copies_tensors_and_keeps_the_rest():
     assert found["counts"]["missing"] == 0
     assert found["number"] == 3
     assert staged_bytes(state) == 4 * (3 + 2 + 4 * 3) + 8
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # prototypes, and quantized tensors are deprecated
+def test_staging_copies_tensors_that_have_no_empty_form():
+    ones = torch.ones(2, 3)
+    state = {
+        "meta": torch.empty(3, device="meta"),
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "rows": torch.quantize_per_channel(ones, torch.ones(2), torch.zeros(2), 0, torch.qint8),
+        "sparse": ones.to_sparse_csr(),
+    }
+    found = Stage().copy(state)
+    state["nested"].unbind()[0].zero_()
+    assert found["meta"].is_meta
+    assert found["nested"].unbind()[0].tolist() == [1, 1]
+    assert torch.equal(found["rows"].dequantize(), ones)
+    assert torch.equal(found["sparse"].to_dense(), ones)
 
 
 def test_the_next_copy_takes_the_memory_of_the_one_before():

@@ -65,6 +65,11 @@ class Stage:
             # Tied weights stay tied.
             place = _place(tensor)
             if place not in copies:
+                if _is_odd(tensor):
+                    # torch makes no empty tensor like these, and cannot copy into it.
+                    of = tensor.detach()
+                    copies[place] = known[id(tensor)] = of.clone() if of.is_nested else deepcopy(of)
+                    return tensor
                 fitting = spare.get(_kind(tensor)) if _is_plain(tensor) else None
                 empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
                 # Asynchronous for CUDA only: nothing here waits for other devices.
@@ -81,8 +86,13 @@ class Stage:
 
 
 def _is_plain(tensor: Any) -> bool:  # noqa: ANN401  see Stage
-    """Return whether a tensor is of torch's own class, or a parameter."""
-    return type(tensor.detach()) is torch_module().Tensor
+    """Return whether a tensor is of torch's own class, or a parameter, and has elements in memory."""
+    return type(tensor.detach()) is torch_module().Tensor and not _is_odd(tensor)
+
+
+def _is_odd(tensor: Any) -> bool:  # noqa: ANN401  see Stage
+    nested = tensor.is_nested and tensor.layout is torch_module().strided
+    return bool(tensor.is_meta or tensor.is_quantized or nested)
 
 
 def _place(tensor: Any) -> object:  # noqa: ANN401  see Stage
@@ -90,7 +100,7 @@ def _place(tensor: Any) -> object:  # noqa: ANN401  see Stage
 
     A module's ``state_dict`` makes another tensor object for each name of a tied weight.
     """
-    if not _is_plain(tensor) or tensor.layout is not torch_module().strided or not tensor.numel() or tensor.is_meta:
+    if not _is_plain(tensor) or tensor.layout is not torch_module().strided or not tensor.numel():
         return id(tensor)
     lazy = tensor.is_conj(), tensor.is_neg()
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy

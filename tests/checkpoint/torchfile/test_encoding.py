@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+import penstock as ps
 from penstock.checkpoint.torchfile.encoding import decoded, encoded
-from penstock.errors import CheckpointError, Unusable
+from penstock.errors import CheckpointError, NotFound, Unusable
 
 
 class Color(Enum):
@@ -212,12 +213,45 @@ Renamed = Enum("Color", ["RED"])
         ([1, 1 << 2040], r"state\[1\] is a builtins.int, and cannot be read"),
         (around(), r"state\[0\] is a builtins.dict, and needs .*Custom"),
         ({"p": [attributed()]}, r"state\['p'\]\[0\] is a torch.nn.parameter.Parameter, and needs numpy"),
+        ({"p": [torch.nn.UninitializedParameter()]}, r"state\['p'\]\[0\] is .*Parameter, .*no values before the first"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_value_that_only_code_can_rebuild_is_refused_with_its_path(value, path):
     with pytest.raises(Unusable, match=path):
         encoded(value, "state")
+
+
+def mkldnn():
+    return torch.rand(3, 3).to_mkldnn()
+
+
+def four_bits():
+    return torch.zeros(4, dtype=torch.uint8).view(torch.int4)
+
+
+@pytest.mark.parametrize("make", [mkldnn, four_bits])
+@pytest.mark.parametrize(
+    "save",
+    [
+        lambda state, folder: ps.save(state, folder / "a.pt"),
+        lambda state, folder: ps.CheckpointManager(folder).save(1, state),
+        lambda state, folder: ps.CheckpointManager(folder).save(1, state, weights_only=False),
+        lambda state, folder: ps.AsyncCheckpointer(ps.CheckpointManager(folder)).save(1, state),
+    ],
+    ids=["save", "manager", "manager of all", "background"],
+)
+def test_tensor_that_torch_cannot_save_is_refused_with_its_path(tmp_path, save, make):
+    with pytest.raises(Unusable, match=r"\['x'\]\[0\] is a torch.Tensor, and cannot be pickled"):
+        save({"x": [make(), torch.ones(2)]}, tmp_path)
+
+
+def test_refusal_of_a_save_within_an_except_block_is_not_the_handled_error(tmp_path):
+    with pytest.raises(Unusable, match=r"state\['x'\]"):
+        try:
+            ps.load(tmp_path / "none.pt")
+        except NotFound:
+            ps.save({"x": lambda: None}, tmp_path / "a.pt")
 
 
 def test_a_tuple_may_begin_with_anything():

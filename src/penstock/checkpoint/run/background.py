@@ -98,10 +98,11 @@ class AsyncCheckpointer:
         self.wait()
         # Now, as the training may change a metric that is a tensor, and would hear of a wrong one at the next save.
         step, metric = checked_step(step), checked_metric(metric)
+        # First: of a tensor that cannot be saved, torch may not know the size.
+        everything = self._manager.gathered(state, loader, weights_only=weights_only)
         size = staged_bytes(state)
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes, but staging_bytes allows {self._most:,}")
-        everything = self._manager.gathered(state, loader, weights_only=weights_only)
         everything = self._stage.copy(everything)
         self._job = Job(partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite)))
 

@@ -404,6 +404,8 @@ def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
     torch = torch_module()
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
         return f"names must be text and values tensors, got {type(name).__name__} and {type(tensor).__name__}"
+    if torch.nn.parameter.is_lazy(tensor):
+        return "it has no values before the first batch"
     if hasattr(tensor, "full_tensor"):
         return "it is spread over several processes; save what its full_tensor() returns"
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:

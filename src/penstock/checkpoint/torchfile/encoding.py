@@ -41,6 +41,7 @@ __all__ = [
     "decoded",
     "encoded",
     "marked",
+    "name_unsaved",
     "readable",
     "shown",
 ]
@@ -406,7 +407,13 @@ def check_weights_only(value: Any, at: str) -> None:  # noqa: ANN401  any value 
 
     """
     if why := _unsafe(value):
-        _refuse(value, at, why, set())
+        _refuse(value, at, why, _unsafe, set())
+
+
+def name_unsaved(value: Any, at: str) -> None:  # noqa: ANN401  any value may be saved
+    """Raise ``Unusable`` with the path of a value that ``torch.save`` cannot save, if there is one."""
+    if why := _unpicklable(value):
+        _refuse(value, at, why, _unpicklable, set())
 
 
 def shown(error: Exception) -> str:
@@ -417,10 +424,8 @@ def shown(error: Exception) -> str:
 def _unsafe(value: object) -> str:
     """Return why torch would not load a value with weights only, or an empty string; copies no tensor data."""
     torch, file = torch_module(), io.BytesIO()
-    try:
-        torch.save(value, file, pickle_module=_PICKLING)
-    except Exception as error:  # noqa: BLE001  a foreign class may raise anything
-        return f"cannot be pickled ({shown(error)}): save plain values"
+    if why := _unpicklable(value, file):
+        return why
     file.seek(0)
     try:
         found: list[str] = torch.serialization.get_unsafe_globals_in_checkpoint(file)
@@ -429,8 +434,17 @@ def _unsafe(value: object) -> str:
     return f"needs {', '.join(found):.200}, which weights_only=True does not call: {_INSTEAD}" if found else ""
 
 
-def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
-    """Raise ``Unusable`` with the path of the innermost value that torch would not load."""
+def _unpicklable(value: object, file: io.BytesIO | None = None) -> str:
+    """Return why torch cannot pickle a value, or an empty string; pickle it into ``file``, without tensor data."""
+    try:
+        torch_module().save(value, file or io.BytesIO(), pickle_module=_PICKLING)
+    except Exception as error:  # noqa: BLE001  a foreign class may raise anything
+        return f"cannot be pickled ({shown(error)}): save plain values"
+    return ""
+
+
+def _refuse(value: Any, at: str, why: str, test: Callable[[object], str], seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
+    """Raise ``Unusable`` with the path of the innermost value that torch would not save or load."""
     seen.add(id(value))
     inner: dict[Any, Any] = {}
     if isinstance(value, dict):
@@ -438,8 +452,8 @@ def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN
     elif type(value) in (list, tuple):
         inner = dict(enumerate(value))
     for key, each in inner.items():
-        if id(each) not in seen and (found := _unsafe([each])):
-            _refuse(each, f"{at}[{key!r:.80}]", found, seen)
+        if id(each) not in seen and (found := test([each])):
+            _refuse(each, f"{at}[{key!r:.80}]", found, test, seen)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if callable(getattr(type(value), "state_dict", None)):
         why = why.replace("save plain values", "save its state_dict()")
@@ -454,6 +468,13 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, torch.Tensor):
             kind = type(obj)
             own = kind.__module__.partition(".")[0] == "torch"
+            if kind in (torch.Tensor, torch.nn.Parameter):
+                # Copies no data. torch has no form for some dtypes and layouts, and raises.
+                _, (storage, *_), *_ = obj.detach().__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+                if isinstance(storage, torch.storage.TypedStorage):
+                    storage._pickle_storage_type()  # noqa: SLF001  torch.save asks it for each storage
+            elif torch.nn.parameter.is_lazy(obj):
+                raise pickle.PicklingError("it has no values before the first batch")
             usual = kind.__reduce_ex__ in (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__)
             return OrderedDict, (), {"of": None if own else kind, "attributes": vars(obj) if usual else {}}
         return NotImplemented

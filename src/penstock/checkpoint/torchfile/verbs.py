@@ -6,6 +6,7 @@ import io
 import pickle
 import re
 import struct
+import sys
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from penstock.checkpoint.gather import Object
 from penstock.checkpoint.integrity import crc32, fast
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.archive import Checkpoint, Use, archive
+from penstock.checkpoint.torchfile.encoding import name_unsaved
 from penstock.checkpoint.torchfile.load import load_torchfile, storages
 from penstock.errors import Bug, PenstockError, Unusable
 from penstock.events import operation
@@ -57,6 +59,7 @@ def save(
 
     Raises:
         Unsupported: The store is read-only.
+        Unusable: A value cannot be pickled; the message names its path.
 
     Example:
         >>> ps.save({"weight": torch.zeros(2)}, "s3://bucket/model.pt")
@@ -69,16 +72,27 @@ def save(
 
 
 def dump(obj: object, file: BinaryIO | io.BufferedIOBase) -> None:
-    """Write with ``torch.save``; if a write fails, raise the file's error instead of the one torch makes of it."""
+    """Write with ``torch.save``; if a write fails, raise the file's error instead of the one torch makes of it.
+
+    Raises:
+        Unusable: A value cannot be saved; the message names its path.
+
+    """
+    handled = sys.exception()
     try:
         save_torchfile(torch_module(), obj, file)
-    # torch finishes the archive even after a failed write, and fails at that.
-    except RuntimeError as error:
+    except Exception as error:
+        # torch finishes the archive even after a failed write, and fails at that. Ctrl-C can be the cause, too.
         cause: BaseException | None = error
-        # Ctrl-C can be the cause, too.
-        while isinstance(cause, Exception) and not isinstance(cause, PenstockError):
+        while isinstance(cause, Exception) and not isinstance(cause, PenstockError) and cause is not handled:
             cause = cause.__context__
-        raise cause or error from None
+        if cause is not None and cause is not handled:
+            raise cause from None
+        try:
+            name_unsaved(obj, "state")
+        except Unusable as named:
+            raise named from error
+        raise
 
 
 def load(

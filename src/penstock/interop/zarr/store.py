@@ -283,7 +283,7 @@ class Store(AbstractStore):
         """Return whether an error means that the object does not exist."""
         if isinstance(error, NotFound):
             _check_bucket(error)
-            return error.missing != "target"
+            return True
         return self._forbidden and isinstance(error, Forbidden)
 
     # -- writing -----------------------------------------------------------------------------------------------------
