@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import zarr
 
@@ -19,6 +20,7 @@ import penstock as ps
 from penstock.checkpoint.run import store as steps
 from penstock.data.catalog import saved
 from penstock.data.catalog.discovery import inventory
+from penstock.data.shards.extensions import extension_of
 from penstock.data.shards.litdata import LitDataFormat, described_chunks
 from penstock.data.shards.mds import _described
 from penstock.data.shards.mds_index import stated_shards
@@ -78,6 +80,16 @@ def written(name, read):
     return reader
 
 
+def typed(name):
+    """Return a reader of the document as the description of an extension type of Arrow."""
+
+    def reader(document, _folder):
+        about = {"ARROW:extension:name": name, "ARROW:extension:metadata": document}
+        extension_of(pa.field("x", pa.list_(pa.float32()), metadata=about))
+
+    return reader
+
+
 # By name: the document, what reads it from its bytes and a folder, and how its text lies in the bytes.
 DOCUMENTS = {
     "index of MDS": ({"version": 2, "shards": [SHARD]}, lambda document, _: stated_shards(document)),
@@ -105,6 +117,10 @@ DOCUMENTS = {
         lambda text, _: steps.decode(text),
     ),
     "counts of a process": (TALLY, written("b.json", lambda folder: board._plain(board._read(folder / "b.json")))),
+    "tensors of Arrow": ({"shape": [2, 3], "permutation": [1, 0]}, typed("arrow.fixed_shape_tensor")),
+    "tensors of any shape": ({"permutation": [1, 0]}, typed("arrow.variable_shape_tensor")),
+    "tensors of Ray": ([2, 3], typed("ray.data.arrow_tensor")),
+    "arrays of Hugging Face": ([[2, None], "f4"], typed("datasets.features.features.Array2DExtensionType")),
     "plan of a job": (json.loads(PLAN.encoded()), lambda document, _: records.JobPlan.decoded(document, "")),
 }
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from penstock.data.parquet import libraries
 from penstock.errors import Damaged, Unsupported
+from penstock.schema import COUNT, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,11 @@ _RAY = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 _RAY_VARIABLE = "ray.data.arrow_variable_shaped_tensor"
 _ARRAYS = tuple(f"datasets.features.features.Array{axes}DExtensionType" for axes in range(2, 6))
 _PERMUTED = re.compile(r"permutation=\[([\d,]+)\]")
+_AXES = ([COUNT], None)
+_FORMS: dict[str, object] = {_FIXED: {"shape": [COUNT], "permutation?": _AXES}, _VARIABLE: {"permutation?": _AXES}}
+_FORMS |= {name: [COUNT] for name in _RAY}
+# The shape and the type of the elements, which are those of the lists.
+_FORMS |= {name: [[(COUNT, None)], object] for name in _ARRAYS}
 # Types whose values are those of their storage.
 _AS_STORED = ("arrow.json",)
 
@@ -69,11 +75,7 @@ def extension_of(field: Any) -> Extension | None:  # noqa: ANN401  pyarrow's
     else:
         # Types within lists and structs: their meaning would be lost.
         return None if plain_type(kind).equals(kind) else Extension(str(kind), known=False)
-    try:
-        return _extension(name, text)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        message = f"the column {field.name!r} is of the type {name}, whose description is invalid: {error!r:.200}"
-        raise Damaged(message) from None
+    return _extension(name, text, f"the type {name} of the column {field.name!r}")
 
 
 def _described(kind: Any) -> bytes:  # noqa: ANN401  pyarrow's
@@ -88,40 +90,30 @@ def _described(kind: Any) -> bytes:  # noqa: ANN401  pyarrow's
     return text
 
 
-def _extension(name: str, text: bytes) -> Extension:
+def _extension(name: str, text: bytes, what: str) -> Extension:
+    if name not in _FORMS:
+        return Extension(name, known=name in ("arrow.uuid", "arrow.bool8", _RAY_VARIABLE, *_AS_STORED))
+    about = read_json(text or b"{}", _FORMS[name], what)
     if name == _FIXED:
-        about = json.loads(text)
-        return Extension(name, _sizes(about["shape"]), _axes(about.get("permutation"), len(about["shape"])))
+        return Extension(name, tuple(about["shape"]), _axes(about.get("permutation"), len(about["shape"]), what))
     if name == _VARIABLE:
-        about = json.loads(text or b"{}")
-        axes = about.get("permutation")
-        return Extension(name, None, _axes(axes, len(axes)) if axes else ())
-    if name in _RAY:
-        return Extension(name, _sizes(json.loads(text)))
-    if name in _ARRAYS:
-        # The shape and the type of the elements, which are those of the lists.
-        return Extension(name, _sizes(json.loads(text)[0], several=True))
-    return Extension(name, known=name in ("arrow.uuid", "arrow.bool8", _RAY_VARIABLE, *_AS_STORED))
+        axes = about.get("permutation") or []
+        return Extension(name, None, _axes(axes, len(axes), what))
+    return Extension(name, tuple(about if name in _RAY else about[0]))
 
 
-def _sizes(given: Any, *, several: bool = False) -> tuple[int | None, ...]:  # noqa: ANN401  JSON
-    fits = [(type(each) is int and each >= 0) or (several and each is None) for each in given]
-    if not isinstance(given, list) or not all(fits):
-        raise ValueError(f"{given!r:.80} is not a shape")
-    return tuple(given)
-
-
-def _axes(given: Any, count: int) -> tuple[int, ...]:  # noqa: ANN401  JSON
+def _axes(given: list[int] | None, count: int, what: str) -> tuple[int, ...]:
     """Return the order of axes; empty for that in which they are stored.
 
     Raises:
+        Damaged: They are not an order of ``count`` axes.
         Unsupported: It is not its own inverse: pyarrow reads such an order as the inverse of what it writes.
 
     """
     if given is None or given == [*range(count)]:
         return ()
     if sorted(given) != [*range(count)]:
-        raise ValueError(f"{given!r:.80} is not an order of {count} axes")
+        raise Damaged(f"cannot read {what}: {given!r:.80} is not an order of {count} axes")
     if any(given[given[axis]] != axis for axis in range(count)):
         raise Unsupported(
             f"tensors whose axes are in the order {given} cannot be read, since programs disagree on what that means: "
