@@ -20,7 +20,7 @@ from penstock.compat.multistorageclient.types import SourceVersionCheckMode
 from penstock.compat.osstorchconnector import OssDCPFileSystem
 from penstock.compat.s3torchconnector.dcp import S3StorageWriter
 from penstock.compat.s3torchconnector.lightning import S3LightningCheckpoint
-from penstock.errors import Unsupported, Unusable
+from penstock.errors import ConfigError, Unsupported, Unusable
 from penstock.interop import obspec
 from penstock.interop.fsspec import PenstockFileSystem
 
@@ -261,6 +261,9 @@ REFUSED = {
     "glob of a path": (lambda: PATH.glob("*", case_sensitive=False), Unusable),
     "touch of a path": (lambda: PATH.touch(0o600), Unusable),
     "rename of a path": (lambda: PATH.rename("memory://settings/new", recursive=False), TypeError),
+    "copy of a path": (lambda: PATH.copy(ps.Path("memory://settings/new"), preserve_metadata=True), Unusable),
+    "move of a path": (lambda: PATH.move(ps.Path("memory://settings/new"), lost=1), Unusable),
+    "attributes of an msc reader": (lambda: msc.open(__file__, attributes={"a": "1"}), ConfigError),
     "relative_to of a path": (lambda: PATH.relative_to("memory://settings/", "key"), TypeError),
 }
 

@@ -450,6 +450,11 @@ class PenstockPath(UPath):
         delete_sources([copy_object(source, each, into, folder + each.removeprefix(below)) for each in found])
         return to
 
+    def _copy_from(self, source: Any, **options: Any) -> None:  # noqa: ANN401  of universal_pathlib's copy and move
+        if lost := options.keys() - {"follow_symlinks", "on_name_collision"}:
+            raise Unusable(f"cannot copy with {', '.join(lost)}=: leave it out, or use ps.copy", url=str(self))
+        super()._copy_from(source, **options)
+
     def replace(self, target: UPath | str | os.PathLike[str]) -> Self:  # type: ignore[override]
         """Do the same as ``rename``, which also replaces.
 

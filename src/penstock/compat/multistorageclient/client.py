@@ -138,7 +138,7 @@ class StorageClient:
         opened: Any = partial(open_object, self.url(path), store=store)
         opened = partial(opened, **{name: value for name, value in text.items() if value is not None})
         if "r" in mode:
-            return opened(mode)
+            return opened(mode, metadata=attributes or None)
         if "a" in mode and text["newline"] not in (None, "", "\n"):
             refuse(
                 f"newline={text['newline']!r} in mode {mode!r}",
