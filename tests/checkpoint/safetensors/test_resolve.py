@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -52,6 +54,15 @@ def test_file_of_a_few_bytes_is_refused_as_safetensors(tmp_path, size):
     (tmp_path / "a.safetensors").write_bytes(bytes(size))
     with pytest.raises(CheckpointError, match=r"safetensors file.*a\.safetensors"):
         ps.load_safetensors(tmp_path / "a.safetensors")
+
+
+def test_index_that_leaves_out_a_tensor_of_its_files_is_refused_unless_tensors_are_named(tmp_path):
+    ps.save_safetensors({"a": torch.ones(2), "b": torch.zeros(3)}, tmp_path / "x.safetensors")
+    index = {"metadata": {}, "weight_map": {"a": "x.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    with pytest.raises(CheckpointError, match=r"holds tensor 'b', which its index, .*names=.*x\.safetensors"):
+        ps.load_safetensors(tmp_path)
+    assert ps.load_safetensors(tmp_path, names=["a"])["a"].tolist() == [1, 1]
 
 
 def test_folder_without_safetensors_reports_both_expected_names(tmp_path):

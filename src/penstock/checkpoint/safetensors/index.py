@@ -171,6 +171,15 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
             raise CheckpointError(
                 f"tensor {name!r} is missing from this file, although the index lists it: {url}", url=file.url
             )
+    # Names that the caller gave may be read from an index that says less, or something else, of other tensors.
+    held = [(name, shard) for shard, file in files.items() for name in file.header.entries] if names is None else []
+    for name, shard in held:
+        if index.files.get(name) != shard:
+            raise CheckpointError(
+                f"this file holds tensor {name!r}, which its index, {url}, does not list for it: load the file by its "
+                "own URL, or name the tensors to load (names=)",
+                url=files[shard].url,
+            )
     return {name: files[index.files[name]] for name in wanted}
 
 
