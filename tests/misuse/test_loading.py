@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import numpy as np
@@ -81,6 +82,15 @@ REFUSED = {
         lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, seed=1),
         Unusable,
         "shuffle=True, seed=",
+    ),
+    "a sampler's rank": (lambda c: ps.BatchSampler(mapped(c), 4, rank=0), TypeError, "write place=ps.Place("),
+    "a sampler's remainder": (lambda c: ps.BatchSampler(mapped(c), 4, drop_last=True), TypeError, 'write tail="drop"'),
+    "a dataset's rank": (lambda _: ps.MapDataset.from_prefix("a", num_replicas=2), TypeError, "pass place=ps.Place("),
+    "a dataset's workers": (lambda _: ps.MapDataset.from_prefix("a", timeout=2), TypeError, "it is ps.DataLoader's"),
+    "more batches than an epoch has": (
+        lambda c: ps.BatchSampler(mapped(c), 4).state_at(10**9),
+        Unusable,
+        "must be 0 to 3, as many as epoch 0 has from position 0 on, got 1000000000",
     ),
     "batches out of order": (lambda c: loader(c, in_order=False), Unusable, "always come in order"),
     "a device for pinned memory": (lambda c: loader(c, pin_memory_device="cuda"), Unusable, "write device='cuda'"),
@@ -162,6 +172,14 @@ def test_arguments_with_torchs_defaults_say_nothing_and_are_accepted(catalog):
     for workers in (0, 1):
         made = loader(catalog, num_workers=workers, **defaults)
         assert torch.cat(list(made)).tolist() == list(range(COUNT))
+
+
+def test_every_argument_of_torchs_loader_is_taken_or_refused_with_what_to_write(catalog):
+    taken = inspect.signature(ps.DataLoader).parameters
+    for name in list(inspect.signature(torch.utils.data.DataLoader).parameters)[1:]:
+        if name not in taken:
+            with pytest.raises(Unusable, match=f"^{name} is (not an argument of this loader: |for worker processes)"):
+                loader(catalog, **{name: 3})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

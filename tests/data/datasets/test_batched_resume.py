@@ -58,8 +58,8 @@ def test_state_at_uses_the_latest_iteration_or_the_given_epoch(catalog):
     list(of)
     assert (of.state_at(2)["epoch"], of.state_at(2)["position"]) == (1, 16)
     assert (of.state_at(1, epoch=7)["epoch"], of.state_at(1, epoch=7)["position"]) == (7, 8)
-    assert of.state_at(8)["position"] == of.state_at(10**9)["position"] == COUNT
-    for wrong in (-1, 2.5, True, "2"):
+    assert of.state_at(8)["position"] == COUNT
+    for wrong in (-1, 2.5, True, "2", 9, 10**9):
         with pytest.raises(Unusable, match="number of received batches must be"):
             of.state_at(wrong)
     with pytest.raises(Unusable, match="an epoch must be a whole number"):

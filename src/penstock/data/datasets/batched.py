@@ -9,9 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
+from inspect import signature
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self
 
 import numpy as np
 import torch.distributed
@@ -63,6 +64,9 @@ __all__ = [
 ]
 
 
+P = ParamSpec("P")
+
+
 class Resumable:
     """Resumable batches: the same for any number of workers, and the same global batches for any number of ranks.
 
@@ -100,9 +104,19 @@ class Resumable:
 
         Asks no worker, so their read-ahead does not matter. With ``epoch``, ``batches`` are counted from the start of
         that epoch. The first call computes the catalog's digest, at about 0.1 µs per object.
+
+        Raises:
+            Unusable: That iteration has fewer batches.
+
         """
         latest = self._iterations.epochs.latest()
         begun = latest if epoch is None else latest._replace(epoch=whole(epoch, "an epoch"), position=0)
+        most = self.remaining(begun)
+        if whole(batches, "the number of received batches", 0) > most:
+            raise Unusable(
+                f"the number of received batches must be 0 to {most:,}, as many as epoch {begun.epoch} has from "
+                f"position {begun.position:,} on, got {batches!r:.40}; count anew in each epoch, or pass epoch="
+            )
         return self.state(begun, batches)
 
     def load_state_dict(
@@ -557,6 +571,34 @@ def planned(
     return tuple(dataset.planned(int(index), repeat=isinstance(index, Repeat)) for index in indices)
 
 
+# Arguments of torch's samplers, with what to write here.
+_INSTEAD = {
+    **dict.fromkeys(
+        ("num_replicas", "rank", "world_size"),
+        ": a process finds its rank by itself; to give it, write place=ps.Place(rank=…, world=…)",
+    ),
+    **dict.fromkeys(("replacement", "num_samples", "weights"), ": write shuffle=ps.WeightedShuffle(…)"),
+    "drop_last": ': write tail="drop"',
+    "generator": ": the order depends on seed= and the epoch alone",
+    "sampler": ": it orders the dataset itself; write shuffle=True, or give shuffle= an order",
+}
+
+
+def _hint_arguments(function: Callable[P, None]) -> Callable[P, None]:
+    """Let a constructor refuse an argument of torch's with what to write instead."""
+    known = signature(function).parameters
+
+    @wraps(function)
+    def construct(*args: P.args, **arguments: P.kwargs) -> None:
+        for name in arguments:
+            if name not in known and name in _INSTEAD:
+                kind = function.__qualname__.partition(".")[0]
+                raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}{_INSTEAD[name]}")
+        function(*args, **arguments)
+
+    return construct
+
+
 class BatchSampler(Resumable, Sampler[list[int]]):
     """A ``batch_sampler`` for torch's DataLoader, which yields each batch of this rank as a list of indices.
 
@@ -589,6 +631,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
 
     """
 
+    @_hint_arguments
     def __init__(
         self,
         data_source: Sized,

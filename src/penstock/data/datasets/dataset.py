@@ -48,7 +48,16 @@ _LOADER = ": pass it to ps.DataLoader(dataset, …) or dataset.batched(…)"
 _INSTEAD = {
     **dict.fromkeys(("shuffle", "seed", "place", "batch_size", "tail", "drop_last", "collate_fn"), _LOADER),
     **dict.fromkeys(("num_workers", "prefetch", "decode_threads", "pin_memory", "device"), ": it is ps.DataLoader's"),
-    "sampler": ": ps.DataLoader orders samples and shards them over ranks by itself; see its shuffle and place",
+    **dict.fromkeys(("persistent_workers", "worker_init_fn", "timeout"), ": it is ps.DataLoader's"),
+    **dict.fromkeys(
+        ("sampler", "batch_sampler", "generator"),
+        ": ps.DataLoader orders samples and shards them over ranks by itself; see its shuffle, seed and place",
+    ),
+    **dict.fromkeys(
+        ("num_replicas", "rank", "world_size", "num_shards"),
+        ": a process finds its rank by itself; to give it, pass place=ps.Place(rank=…, world=…) to ps.DataLoader, or "
+        "to an IterableDataset",
+    ),
     "prefetch_factor": ": pass prefetch to ps.DataLoader",
     "columns": ": pass fields=, the names of the columns of Parquet files, too",
     "endpoint_url": ": pass store=ps.S3Options(endpoint=…)",

@@ -32,11 +32,11 @@ from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.litdata import HEAD_BYTES, form_of_rows, may_have_rows
 from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settled, suffixes
-from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_shards
+from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
 from penstock.engine.listing.select import Leftovers, fixed_part, selector, split_of
-from penstock.errors import Changed, Damaged, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
+from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from penstock.data.shards.format import Ask, ShardFormat
     from penstock.data.shards.mds import ColumnFormat, MdsFormat
     from penstock.data.shards.mds_index import Stated
-    from penstock.data.shards.side import Listed
     from penstock.data.shards.tar import TarFormat
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.options import StoreOptions
@@ -103,7 +102,6 @@ class Shards(NamedTuple):
         counts: Samples of each shard by its name, which an index states, and which are compared with those found; None:
             nothing is compared.
         stated: What an index.json of MDS states of each shard, by its key; None: there is none.
-        whole: Whether they are all shards of a folder.
 
     """
 
@@ -114,7 +112,6 @@ class Shards(NamedTuple):
     side: str = ""
     counts: Mapping[str, int] | None = None
     stated: Mapping[str, Stated] | None = None
-    whole: bool = False
 
     def sided(self, side: str | None, store: StoreOptions | str | None, *, labels: bool) -> Shards:
         """Return these shards with side indexes, or with the counts of a wids JSON file.
@@ -130,22 +127,12 @@ class Shards(NamedTuple):
             check_counted(self.format)
             source, key = open_source(side, store)
             try:
-                return self._listed(wids_shards(source.read(Span(key))))
+                return self._replace(counts=wids_counts(source.read(Span(key))))
             except PenstockError as error:
                 error.url = error.url or source.url(key)
                 raise
         check_side(side, self.format, labels=labels)
         return self._replace(side=side)
-
-    def _listed(self, listed: Mapping[str, Listed]) -> Shards:
-        """Return these shards with the counts of wids; raise ``Damaged`` if it states another size or a lost shard."""
-        sizes = {each.key.rpartition("/")[2]: each.size for each in self.found}
-        for name, each in listed.items():
-            if self.whole and name not in sizes:
-                raise Damaged(f"the index names {name!r}, which is not there: a glob, or a list, reads some of them")
-            if each.size not in (None, sizes.get(name, each.size)):
-                raise Damaged(f"the index states {each.size} bytes for {name!r}, which has {sizes[name]}")
-        return self._replace(counts={name: each.samples for name, each in listed.items()})
 
     def check_count(self, shard: Shard, samples: int) -> None:
         """Raise ``Damaged`` if a shard has another number of samples than its index says."""
@@ -267,17 +254,12 @@ def find_shards(
         if (form is None or form.name == "mds") and f"/{key}".endswith(f"/{INDEX}"):
             return _named(source, key, cast("MdsFormat", form or format_by("mds", (), arguments)))
         if _WILD.search(key) or not is_shard(key, form):
-            try:
-                base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
-            except NotFound:
-                if (empty := _empty(source, key, form)) is None:
-                    raise
-                return empty
+            base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
             keys = [each.key for each in found]
             if not split_of(key[len(base) :])[0]:
                 warn_of_splits(source, base, [each[len(base) :] for each in keys])
             form = form or format_by(None, keys, arguments)
-            return _indexed(Shards(source, base, found, form, whole=not key or key.endswith("/")), key)
+            return _indexed(Shards(source, base, found, form), key)
     if form is not None and form.name in _LITDATA:
         raise Unusable(f'format="litdata" takes the URL of one folder, or of its {INDEX}; join several with ps.concat')
     return _singly(patterns, form, arguments, store)
@@ -335,7 +317,7 @@ def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> S
 
 def _named(source: Source, key: str, form: MdsFormat) -> Shards:
     """Return the shards that an index.json of MDS names: a HEAD for each."""
-    stated = read_stated(source, key, empty=True)
+    stated = read_stated(source, key)
     if stated is None:
         raise NotFound(f"there is no such {INDEX}", url=source.url(key))
     folder = key.removesuffix(INDEX)
@@ -344,30 +326,17 @@ def _named(source: Source, key: str, form: MdsFormat) -> Shards:
     return Shards(source, folder, found, form).named(folder, stated)
 
 
-def _empty(source: Source, key: str, form: ShardFormat | None) -> Shards | None:
-    """Return no shards if the index.json of MDS in a folder says so, as that of a writer without samples does."""
-    if (form is None or form.name == "mds") and not _WILD.search(key):
-        with suppress(PenstockError):
-            if read_stated(source, as_folder(key) + INDEX, empty=True) == []:
-                return Shards(source, as_folder(key), [], form or format_by("mds", (), {}))
-    return None
-
-
 def _described(source: Source, key: str, form: ColumnFormat) -> Shards:
     """Return the chunks that the index.json of LitData in a folder names: a HEAD for each.
 
     Raises:
         Damaged: A chunk has other bytes than the index states.
-        Changed: The index, which alone describes the columns, was replaced meanwhile.
 
     """
     key = key if f"/{key}".endswith(f"/{INDEX}") else as_folder(key) + INDEX
-    named, described = read_described(source, key, form)
+    named, form = read_described(source, key, form)
     folder = key.removesuffix(INDEX)
     found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([folder + each.name for each in named])]
-    if read_described(source, key, form) != (named, described):
-        raise Changed("the index was replaced while its chunks were looked up: repeat the call", url=source.url(key))
-    form = described
     for shard, each in zip(found, named, strict=True):
         if each.size not in (-1, shard.size):
             raise Damaged(

@@ -25,17 +25,17 @@ INDEX = "index.json"
 _MOST_BYTES = 256 << 20  # of an index.json: that of a million shards
 
 
-def read_stated(source: Source, key: str, *, empty: bool = False) -> list[Stated] | None:
+def read_stated(source: Source, key: str) -> list[Stated] | None:
     """Return what the index.json ``key`` states of its shards; None if it is not there: a HEAD, and a GET.
 
     Raises:
         Damaged: It is not such a file.
         Unsupported: The shards cannot be read.
-        NotFound: It names no shard, and ``empty`` is False.
+        NotFound: It names no shard.
 
     """
     found = _read(source, key, stated_shards)
-    if found == [] and not empty:
+    if found == []:
         raise NotFound(f"{INDEX} names no shard", url=source.url(key))
     return found
 
@@ -65,7 +65,7 @@ def _read(source: Source, key: str, parse: Callable[[bytes], T]) -> T | None:
     if meta.size > _MOST_BYTES:
         raise Damaged(f"{INDEX} has {meta.size} bytes: too many", url=source.url(key))
     try:
-        return parse(source.read(Span(key, 0, meta.size, meta.etag, whole=True)))
+        return parse(source.read(Span(key, 0, meta.size, meta.etag)) if meta.size else b"")
     except PenstockError as error:
         error.url = error.url or source.url(key)
         raise
