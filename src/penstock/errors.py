@@ -186,7 +186,7 @@ def worse_of(one: PenstockError | None, other: PenstockError | None) -> Penstock
 
 
 def _severity(error: PenstockError) -> int:
-    worst_first = (Damaged, NoSpace, Denied, Unusable)
+    worst_first: tuple[type, ...] = (Damaged, NoSpace, Denied, Unusable)
     usual = len(worst_first) + isinstance(error, Transient)
     return next((at for at, kind in enumerate(worst_first) if isinstance(error, kind)), usual)
 

@@ -198,7 +198,7 @@ def warm(
     finally:
         # After Ctrl-C and errors, too.
         _tell(done, as_json=json)
-    full = NoSpace("the cache is full") if done.left_out else None
+    full: PenstockError | None = NoSpace("the cache is full") if done.left_out else None
     worst = reduce(worse_of, (each.error for each in done.failures), full)
     if worst is not None:
         raise SystemExit(code_of(worst))
