@@ -360,7 +360,7 @@ def _google(found: dict[str, Any], name: str) -> Inventory:
     options = config["object_metadata_report_options"]
     parts = tuple(map(Part, found["report_shards_file_names"]))
     if int(found["shard_count"]) != len(parts):
-        raise ManifestError(f"the manifest lists {len(parts)} files of {found['shard_count']}", url=name)
+        raise ManifestError(f"the inventory lists {len(parts)} files of {found['shard_count']}", url=name)
     bucket, rows = options["storage_filters"]["bucket"], int(found.get("records_processed", -1))
     if "parquet_options" in config:
         return Inventory(bucket, "parquet", parts, rows=rows)
