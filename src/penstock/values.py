@@ -28,6 +28,7 @@ __all__ = [
     "Upload",
     "Uploads",
     "as_folder",
+    "check_choice",
     "check_keywords",
     "common_folder",
     "content_type_of",
@@ -71,6 +72,18 @@ def switch(value: object, name: str) -> bool:
     if getattr(value, "shape", ()) or value not in (True, False):
         raise Unusable(f"{name} must be True or False, got {value!r}")
     return bool(value)
+
+
+def check_choice(value: object, words: Sequence[str], name: str) -> None:
+    """Refuse a value of any type that is not one of ``words``; ``name`` is its name in the error.
+
+    Raises:
+        Unusable: ``value`` is another text, or not a text: arrays cannot be compared with words, lists have no hash.
+
+    """
+    if not isinstance(value, str) or value not in words:
+        *others, last = map(repr, words)
+        raise Unusable(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from glob import escape
 from operator import attrgetter
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 from penstock.copies import copy_object
 from penstock.engine.contracts.driver import Delete
 from penstock.engine.listing.select import fixed_part, selector
-from penstock.errors import ConfigError, InvalidURL, NotFound
+from penstock.errors import ConfigError, InvalidURL, NotFound, kind_of
 from penstock.source import Source, object_at, open_source
 from penstock.stores.urls import LOCAL_ROOT
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from penstock.options import StoreOptions
@@ -233,6 +234,8 @@ def delete(
 
     """
     grouped: dict[str, tuple[Source, dict[str, None]]] = {}
+    if not isinstance(urls, Iterable | os.PathLike):
+        raise InvalidURL(f"delete takes a URL, or several, got {kind_of(urls)}")
     for url in (urls,) if isinstance(urls, str | os.PathLike) else urls:
         source, key = object_at(url, store)
         source.require(Delete, key)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from penstock.errors import NotFound
-from penstock.jobs.outcome import Outcome, Synced, as_line
+import pytest
+
+from penstock.errors import NotFound, Unusable
+from penstock.jobs.outcome import Outcome, Synced, as_line, ledger
 
 
 def test_json_line_of_an_outcome_reports_its_note_and_error():
@@ -30,3 +32,9 @@ def test_sums_count_each_once_and_keep_a_hundred_failures():
     found.add(Outcome("", "b", 2, "deleted"))
     assert (found.failed, found.copied, found.copied_bytes, found.deleted) == (150, 150, 300, 1)
     assert [each.dest for each in found.failures] == [f"b{number}" for number in range(100)]
+
+
+@pytest.mark.parametrize("path", [3, True, b"report", ["report"]], ids=str)
+def test_a_report_that_is_not_a_path_is_refused(path):
+    with pytest.raises(Unusable, match="report must be the path of a file, got a"), ledger(path, ()):
+        pass

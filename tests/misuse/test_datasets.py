@@ -51,6 +51,27 @@ REFUSED = {
         InvalidURL,
         "from_prefix",
     ),
+    "nothing as a list of URLs": (lambda *_: ps.MapDataset.from_objects(None), InvalidURL, "a list of URLs"),
+    "a word as a parser": (
+        lambda _, folder: ps.MapDataset.from_manifest(f"{folder}/list.csv", parser="csv"),
+        Unusable,
+        "parser must be a function",
+    ),
+    "an empty word as a parser": (
+        lambda _, folder: ps.MapDataset.from_manifest(f"{folder}/list.csv", parser=""),
+        Unusable,
+        "parser must be a function",
+    ),
+    "missing without fields": (
+        lambda _, folder: ps.MapDataset.from_shards(f"{folder}/a.tar", missing="drop"),
+        Unusable,
+        "pass fields=, too",
+    ),
+    "an array as a rule of groups": (
+        lambda _, folder: ps.MapDataset.from_prefix(folder, group=np.ones(2)),
+        Unusable,
+        "group must be",
+    ),
     "bytes among URLs": (lambda *_: ps.MapDataset.from_objects([b"s3://bucket/a"]), InvalidURL, "text"),
     "a list of URLs as a manifest": (
         lambda *_: ps.MapDataset.from_manifest(["s3://bucket/a", "s3://bucket/b"]),

@@ -30,6 +30,10 @@ def loader(catalog, batch_size=4, **options) -> ps.DataLoader:
     return ps.DataLoader(mapped(catalog), batch_size, **options)
 
 
+def mixed(catalog, **options) -> ps.Mix:
+    return ps.Mix({"a": mapped(catalog), "b": mapped(catalog)}, **options)
+
+
 REFUSED = {
     "batches": (lambda c: ps.DataLoader(mapped(c).batched(4), batch_size=4), Unusable, "forms the batches itself"),
     "torch's dataset": (lambda _: ps.DataLoader(TensorDataset(torch.ones(3)), 4), Unusable, "BatchSampler"),
@@ -52,6 +56,15 @@ REFUSED = {
     "half a worker": (lambda c: loader(c, num_workers=0.5), Unusable, "num_workers"),
     "workers below none": (lambda c: loader(c, num_workers=-1), Unusable, "num_workers"),
     "no number of workers": (lambda c: loader(c, num_workers=None), Unusable, "num_workers"),
+    "workers by the million": (lambda c: loader(c, num_workers=10**30), Unusable, "num_workers must be 0 to 4,096"),
+    "threads by the million": (lambda c: loader(c, decode_threads=10**30), Unusable, "decode_threads must be 1 to"),
+    "arrays as words": (lambda c: loader(c, on_error=np.ones(2)), Unusable, "on_error must be 'raise' or 'skip'"),
+    "an array as a tail": (lambda c: loader(c, tail=np.ones(2)), Unusable, "tail must be 'drop', 'short' or 'pad'"),
+    "an array as drop_last": (lambda c: loader(c, drop_last=np.ones(2)), Unusable, "drop_last must be True or False"),
+    "a device without an end": (lambda c: loader(c, device=10**30), Unusable, "device must be one of"),
+    "a mixture's weights, later": (lambda c: setattr(mixed(c), "weights", {"a": 1}), Unusable, "make a new one"),
+    "one weight, later": (lambda c: mixed(c).weights.update(a=1), AttributeError, "update"),
+    "a word of a mixture as a list": (lambda c: mixed(c, ends=[]), Unusable, "ends must be 'longest'"),
     "nothing prefetched": (lambda c: loader(c, prefetch=0), Unusable, "prefetch"),
     "half a batch prefetched": (lambda c: loader(c, prefetch=0.5), Unusable, "prefetch"),
     "no threads": (lambda c: loader(c, decode_threads=0), Unusable, "decode_threads"),
@@ -104,6 +117,7 @@ REFUSED = {
     "a timeout as text": (lambda c: loader(c, num_workers=1, timeout="3"), Unusable, "seconds"),
     "a result as worker_init_fn": (lambda c: loader(c, num_workers=1, worker_init_fn=3), Unusable, "function"),
     "persistent by a word": (lambda c: loader(c, num_workers=1, persistent_workers="yes"), Unusable, "True or False"),
+    "an epoch below none": (lambda c: loader(c).set_epoch(-1), Unusable, "an epoch must be 0 or more, got -1"),
     "an epoch as text": (lambda c: loader(c).set_epoch("1"), Unusable, "whole number"),
     "nothing as a state": (lambda c: loader(c).load_state_dict(None), StateMismatch, "not a state"),
     "an optimizer's state": (lambda c: loader(c).load_state_dict({"state": {}}), StateMismatch, "not a state"),

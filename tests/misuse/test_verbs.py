@@ -17,6 +17,8 @@ MISUSES = [
     (lambda m: ps.open(f"{m}a", "w", encoding="utf9"), ConfigError, "unknown encoding"),
     (lambda m: ps.open(f"{m}a", "utf-8"), ConfigError, "one of 'r', 'w' or 'x'"),
     (lambda _: ps.open(Path("s3://bucket/a")), InvalidURL, "pathlib drops a slash"),
+    (lambda _: ps.delete(None), InvalidURL, "delete takes a URL, or several, got None"),
+    (lambda _: ps.pack("a/", "b/", format=["tar"]), Unusable, "format must be 'tar'"),
     (lambda _: ps.open("s3:/bucket/a"), InvalidURL, "'://'"),
     (lambda _: ps.open("s3//bucket/a"), NotFound, "s3//bucket/a"),
     (lambda _: ps.open("S3://bucket/a"), UnknownScheme, "did you mean s3://"),

@@ -16,7 +16,7 @@ from penstock.engine.listing.select import globs, selector
 from penstock.errors import Unusable
 from penstock.jobs.selection import local, resolved, sized
 from penstock.source import object_at, open_source
-from penstock.values import ObjectMeta, as_folder
+from penstock.values import ObjectMeta, as_folder, check_choice
 
 if TYPE_CHECKING:
     import os
@@ -187,8 +187,7 @@ def presign(
         b'PNG'
 
     """
-    if method not in ("GET", "PUT"):
-        raise Unusable(f"method must be GET or PUT, got {method!r}")
+    check_choice(method, ("GET", "PUT"), "method")
     source, key = object_at(url, store)
     source.require(Driver).prepare()  # renews credentials if needed
     return source.require(Presign, key).presign(key, method, expires_s, time.time())

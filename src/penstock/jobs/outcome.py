@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import NoSpace, Unusable
+from penstock.errors import NoSpace, Unusable, kind_of
 from penstock.jobs.selection import local
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def ledger(
     if path is None:
         yield lambda _outcome: None
         return
+    if not isinstance(path, str | os.PathLike):
+        raise Unusable(f"report must be the path of a file, got {kind_of(path)}")
     name = os.fspath(path)
     whole = os.path.realpath(name).lstrip("/")
     for side, folder in trees:

@@ -35,7 +35,7 @@ def test_aligned_plan_reports_the_common_coordinates(penstock, tmp_path):
     assert "time: 3 common coordinates of 10 (0 to 9), 8 (4 to 18)" in done.stdout
     done = penstock("zarr", "plan", *where, "--align", "time")
     assert (done.returncode, done.stdout) == (2, "")
-    assert 'align must be "index" or "coordinates"' in done.stderr
+    assert "align must be 'index' or 'coordinates'" in done.stderr
 
 
 def test_plan_of_stores_joined_along_a_dimension(penstock, tmp_path):

@@ -110,7 +110,7 @@ def test_sample_without_a_field_stays_with_missing_none():
         (("a.jpg",), {"fields": "jpg"}, "names of several fields"),
         (("a.jpg",), {"fields": ()}, "must be different names"),
         (("a.jpg",), {"fields": ("jpg", "jpg")}, "must be different names"),
-        (("a.jpg",), {"missing": "ignore"}, '"error", "drop" or "none", got \'ignore\''),
+        (("a.jpg",), {"missing": "ignore"}, "'error', 'drop' or 'none', got 'ignore'"),
     ],
 )
 def test_misuse_is_refused(names, arguments, match):

@@ -129,7 +129,7 @@ def test_invalid_split_parts_are_refused_with_the_reason(catalog, parts, word):
 
 
 def test_invalid_split_options_are_refused_with_the_reason(catalog):
-    with pytest.raises(Unusable, match='by must be "sample" or "label"'):
+    with pytest.raises(Unusable, match="by must be 'sample' or 'label'"):
         catalog.split(0.9, by="class")
     with pytest.raises(Unusable, match="by fractions"):
         catalog.with_labels("folder").split(1000, by="label")

@@ -26,8 +26,8 @@ def folder(tmp_path):
 
 
 WRONG = [
-    ({"missing": "zero"}, 'missing must be "fill" or "error", got \'zero\''),
-    ({"output": "jax"}, 'output must be "torch" or "numpy", got \'jax\''),
+    ({"missing": "zero"}, "missing must be 'fill' or 'error', got 'zero'"),
+    ({"output": "jax"}, "output must be 'torch' or 'numpy', got 'jax'"),
     ({"decode_cf": "yes"}, "decode_cf must be True or False, got 'yes'"),
     ({"transform": 3}, "transform must be a function of a sample, got 3"),
     ({"batch_size": 4}, r"batch_size= is the loader's: ps\.DataLoader\(dataset, batch_size"),

@@ -318,7 +318,7 @@ def test_later_coordinates_are_another_state_where_samples_take_the_same_element
 
 
 def test_words_for_align_are_index_and_coordinates(alone):
-    with pytest.raises(Unusable, match='align must be "index" or "coordinates", got \'time\''):
+    with pytest.raises(Unusable, match="align must be 'index' or 'coordinates', got 'time'"):
         ps.ZarrDataset(alone, dims="time", align="time")
 
 

@@ -147,3 +147,12 @@ def test_group_whose_static_field_sorts_first_is_sampled_along_time(tmp_path):
         found = [*ZarrDataset(str(tmp_path / "g.zarr"), dims=dims, output="numpy")]
         assert np.array_equal([each["t2m"] for each in found], VALUES)
         assert all(np.array_equal(each["lsm"], numbered((6, 8))) for each in found)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loader_takes_the_shuffle_that_its_dataset_has(url, shuffle):
+    dataset = ps.ZarrDataset(url, shuffle=shuffle, output="numpy")
+    same, plain = (ps.DataLoader(dataset, 2, **options) for options in ({"shuffle": shuffle}, {}))
+    assert [batch.tolist() for batch in same] == [batch.tolist() for batch in plain]
+    with pytest.raises(Unusable, match="has its own shuffle"):
+        ps.DataLoader(dataset, 2, shuffle=not shuffle)

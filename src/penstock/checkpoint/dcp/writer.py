@@ -22,7 +22,7 @@ from penstock.checkpoint.torchfile.verbs import dump
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Unusable
 from penstock.progress import bar
-from penstock.values import switch, whole
+from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
     import io
@@ -106,8 +106,7 @@ class StorageWriter(Located, storage.StorageWriter):
         store: StoreOptions | str | None = None,
     ) -> None:
         """Check the arguments; nothing is sent yet."""
-        if layout not in ("penstock", "torch"):
-            raise Unusable(f'layout must be "penstock" or "torch", got {layout!r}')
+        check_choice(layout, ("penstock", "torch"), "layout")
         if whole(spread, "spread", 0) > _MOST_SPREAD:
             raise Unusable(f"spread must be 0 to {_MOST_SPREAD}, got {spread}")
         self.extra: dict[str, Any] = {}

@@ -23,7 +23,7 @@ from penstock.errors import CheckpointError, Unusable, kind_of
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import open_source
-from penstock.values import as_folder, switch, whole
+from penstock.values import as_folder, check_choice, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -188,7 +188,7 @@ class CheckpointManager:
 
         def gather() -> dict[str, Any]:
             switch(weights_only, "weights_only")
-            position = None if loader is None else dict(loader.state_dict())
+            position = None if loader is None else dict(_checked_loader(loader).state_dict())
             parts = {"state": state, "loader": position, "rng": generator_states()}
             if self._ranks is not None:
                 return self._ranks.plain(parts, weights_only=weights_only)
@@ -314,6 +314,8 @@ class CheckpointManager:
         resume: dict[str, Any] = {name: value for name, value in allowed.items() if switch(value, name)}
         if new_weights is not None:
             resume["new_weights"] = new_weights
+        if loader is not None:
+            _checked_loader(loader)
         if resume and loader is None:
             raise Unusable(f"{next(iter(resume))}= is for the loader: pass loader= with it")
         if not isinstance(into, dict | None):
@@ -445,8 +447,7 @@ class Retention:
         for name in ("last", "every", "best"):
             if (number := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole(number, f"keep_{name}", 1))
-        if self.mode not in ("min", "max"):
-            raise Unusable(f"the mode of the best metric must be 'min' or 'max', got {self.mode!r}")
+        check_choice(self.mode, ("min", "max"), "mode")
 
     def superseded(self, steps: Mapping[int, float | None], saved: int | None = None) -> list[int]:
         """Return the committed ``steps`` (with their metrics) that may be deleted, oldest first; never ``saved``.
@@ -499,9 +500,18 @@ def set_generator_states(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(list(map(tensor, state["cuda"])))
 
 
+def _checked_loader(loader: Any) -> Any:  # noqa: ANN401  checked here
+    """Return ``loader``; raise ``Unusable`` if it has no position in the data."""
+    if isinstance(loader, type) or not all(hasattr(loader, name) for name in ("state_dict", "load_state_dict")):
+        raise Unusable(f"loader must have state_dict() and load_state_dict(), got {kind_of(loader)}")
+    return loader
+
+
 def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
     """Return a metric as a float, or None for None; raise ``Unusable`` if it is not one number."""
     try:
+        if isinstance(metric, str | bytes):
+            raise TypeError
         return None if metric is None else float(metric)
     except (TypeError, ValueError, RuntimeError):
         raise Unusable(f"metric must be one number, got {kind_of(metric)}") from None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from penstock.data.catalog.columns.column import Numbers, decode, encode, narrow
 from penstock.data.catalog.columns.table import TableBuilder, gathered
 from penstock.data.catalog.labels import names
 from penstock.data.catalog.rows import span_of
-from penstock.data.shards.keys import called, rule_of
+from penstock.data.shards.keys import Missing, called, rule_of
 from penstock.errors import Unusable
-from penstock.values import common_folder
+from penstock.values import check_choice, common_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.affixes import Keys
     from penstock.data.catalog.columns.column import Rows
     from penstock.data.catalog.columns.table import Table
-    from penstock.data.shards.keys import Missing
     from penstock.values import Span
 
 __all__ = [
@@ -263,12 +262,12 @@ def check_grouping(group: object, fields: object, missing: object) -> tuple[str,
 
     """
     if group is None:
+        check_choice(missing, get_args(Missing), "missing")
         if fields is not None or missing != "error":
             raise Unusable('fields= and missing= are for samples of several objects: pass group=, such as group="stem"')
         return ()
     _splitting(group)
-    if missing not in ("error", "drop", "none"):
-        raise Unusable(f'missing must be "error", "drop" or "none", got {missing!r}')
+    check_choice(missing, get_args(Missing), "missing")
     if fields is None:
         return ()
     if isinstance(fields, str) or not isinstance(fields, Iterable):
@@ -281,15 +280,15 @@ def check_grouping(group: object, fields: object, missing: object) -> tuple[str,
 
 def _splitting(group: Any) -> _Rule:  # noqa: ANN401  checked here
     """Return the function from a name to its key and field."""
-    if group == "stem":
-        return rule_of("first-dot")
-    if group == "folder":
-        return _by_folder
     if not isinstance(group, str) and not callable(group):
         raise Unusable(
             f'group must be "stem", "folder", a regular expression with the groups key and field, or a function, got '
             f"{group!r}"
         )
+    if group == "stem":
+        return rule_of("first-dot")
+    if group == "folder":
+        return _by_folder
     try:
         return rule_of(group)
     except Unusable as error:

@@ -17,7 +17,7 @@ from penstock.data.catalog.columns.table import TableBuilder, gathered
 from penstock.data.catalog.labels import label_of, labelled, names, numbered
 from penstock.engine.listing.select import selector
 from penstock.errors import Unusable
-from penstock.values import Span
+from penstock.values import Span, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -304,8 +304,7 @@ def divided(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> lis
         Unusable: The parts do not add up, a part would be empty, or a class has fewer entries than there are parts.
 
     """
-    if draw.by not in ("sample", "label"):
-        raise Unusable(f'by must be "sample" or "label", got {draw.by!r}')
+    check_choice(draw.by, ("sample", "label"), "by")
     fractions, counts = shares(parts, len(rows))
     drawn = draws(table, rows, draw.skip, draw.seed)
     if draw.by == "label":

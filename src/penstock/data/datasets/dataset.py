@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -27,7 +27,7 @@ from penstock.values import Span, as_folder, switch
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import BinaryIO
 
     from penstock.data.catalog.groups import GroupRule
@@ -163,6 +163,8 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow
             "from_objects takes a list of URLs, one for each object; from_prefix lists the objects below one URL",
             url=str(urls),
         )
+    if not isinstance(urls, Iterable):
+        raise InvalidURL(f"from_objects takes a list of URLs, one for each object, got {kind_of(urls)}")
     allow_empty = switch(allow_empty, "allow_empty")
     locations = [parse(url) for url in urls]
     if not locations:
@@ -192,6 +194,8 @@ def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
         check_grouping("stem", fields, missing)
     if fields is not None and parser is not None:
         raise Unusable("fields= names columns of a manifest, and parser= reads one without columns: pass one of them")
+    if parser is not None and not callable(parser):
+        raise Unusable(f"parser must be a function that reads an open file, got {parser!r}")
     if isinstance(manifest, (list, tuple)):
         raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
     if labels is not None:
@@ -201,10 +205,12 @@ def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
     folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
     below = folder if base is None else parse(base)
     name, place = home.url(key), (below.root, as_folder(below.key))
-    wanted = tuple(fields or ()) or (() if parser else manifest_fields(data, name))
+    wanted = tuple(fields or ()) or (() if parser is not None else manifest_fields(data, name))
     if wanted:
         found = read_groups(data, name, below, wanted, missing)
         catalog = Catalog(below.root, *named_groups(found, wanted, place))
+    elif missing != "error":
+        raise Unusable(f"missing={missing!r} is for a manifest that names several objects in a row")
     else:
         catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
     if not (switch(allow_empty, "allow_empty") or len(catalog)):

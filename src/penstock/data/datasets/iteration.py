@@ -291,8 +291,8 @@ class Epochs:
 
         If the next iteration already has this epoch, its position stays.
         """
-        epoch = whole(epoch, "an epoch")
-        if not abs(epoch) < _MOST_EPOCHS:
+        epoch = whole(epoch, "an epoch", 0)
+        if not epoch < _MOST_EPOCHS:
             raise Unusable(f"epoch must be a whole number below 2^62, got {epoch!r}")
         with self._exclusive():
             coming = self._read()[0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, get_args
 
 import numpy as np
@@ -37,7 +38,7 @@ from penstock.data.order.weights import Schedule, by_repeats, by_temperature, st
 from penstock.data.region import Slot
 from penstock.display import counted, panel, table
 from penstock.errors import Unusable, kind_of, public_url
-from penstock.values import whole
+from penstock.values import check_choice, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,10 +134,9 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         on_error: Mapping[str, OnError] | None = None,
     ) -> None:
         """Check the arguments; read nothing."""
-        if ends is not None and ends not in get_args(Ends):
-            raise Unusable(f"ends must be 'longest', 'shortest' or 'once', got {ends!r}")
-        if batches not in get_args(Batches):
-            raise Unusable(f"batches must be 'stratified', 'random' or 'one-source', got {batches!r}")
+        if ends is not None:
+            check_choice(ends, get_args(Ends), "ends")
+        check_choice(batches, get_args(Batches), "batches")
         _check_sources(sources)
         self.classes, self.sources = _named(sources)
         self._on_error = _checked_errors(on_error, self.sources)
@@ -151,7 +151,19 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
                 "a tiny weight"
             )
         self.epoch_samples = order.total
-        self.weights = dict(zip(self.sources, map(float, order.steps[0].weights), strict=True))
+        self._shares = dict(zip(self.sources, map(float, order.steps[0].weights), strict=True))
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each source at the beginning of a run; they sum up to 1."""
+        return MappingProxyType(self._shares)
+
+    @weights.setter
+    def weights(self, _: object) -> Never:
+        raise Unusable(
+            "cannot set the weights of a mixture that exists: make a new one with weights=…; to change those of a run, "
+            "pass new_weights= to load_state_dict"
+        )
 
     @classmethod
     def by(cls, column: str, dataset: MapDataset, **options: Any) -> Mix:  # noqa: ANN401  those of the class
@@ -575,8 +587,7 @@ def _checked_errors(on_error: object, sources: Mapping[str, Any]) -> dict[str, O
     for name, value in on_error.items():
         if name not in sources:
             raise Unusable(f"on_error names {name!r}, which is no source: there are {', '.join(map(repr, sources))}")
-        if value not in ("raise", "skip"):
-            raise Unusable(f"on_error[{name!r}] must be 'raise' or 'skip', got {value!r}")
+        check_choice(value, get_args(OnError), f"on_error[{name!r}]")
     return dict(on_error)
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.order.orders import order_of
+from penstock.data.datasets.reading import OnError
+from penstock.data.order.lanes import Lanes
+from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, articled
 from penstock.options.table import meant
-from penstock.values import switch, whole
+from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 _MOST_THREADS = 16  # more would mostly wait for the GIL
+_MOST_AT_ONCE = 4096  # threads or processes, if given; a larger number is a mistake
 _ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…, or give shuffle= an order"
 _PLACED = ": a process finds its rank by itself; to give it, write place=ps.Place(rank=…, world=…)"
 _WEIGHTED = ": write shuffle=ps.WeightedShuffle(…)"
@@ -68,25 +71,25 @@ TORCHS_ARGUMENTS = frozenset({*_INSTEAD, *_FOR_WORKERS})
 
 def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
     """Raise ``Unusable`` for numbers that a loader cannot have."""
-    whole(num_workers, "num_workers", 0)
     whole(prefetch, "prefetch", 1)
-    if decode_threads is not None and whole(decode_threads, "decode_threads", 1) and num_workers:
+    threads = 1 if decode_threads is None else decode_threads
+    for name, count, least in (("num_workers", num_workers, 0), ("decode_threads", threads, 1)):
+        if whole(count, name, least) > _MOST_AT_ONCE:
+            raise Unusable(f"{name} must be {least} to {_MOST_AT_ONCE:,}, got {count:,}")
+    if decode_threads is not None and num_workers:
         raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
 
 
 def check_words(*, on_error: str, pin_memory: bool) -> None:
     """Raise ``Unusable`` for an invalid ``on_error`` or ``pin_memory``."""
-    if on_error not in ("raise", "skip"):
-        raise Unusable(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    check_choice(on_error, get_args(OnError), "on_error")
     switch(pin_memory, "pin_memory")
 
 
 def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
     """Return the ``tail`` that both arguments give: ``drop_last`` is PyTorch's name for ``tail="drop"``."""
-    if drop_last not in (True, False) or (drop_last and tail == "pad"):
-        raise Unusable(
-            f'drop_last must be True or False, and True means tail="drop", got {drop_last!r} with tail={tail!r}'
-        )
+    if switch(drop_last, "drop_last") and isinstance(tail, str) and tail == "pad":
+        raise Unusable('drop_last=True means tail="drop", got it with tail="pad"')
     return "drop" if drop_last else tail
 
 
@@ -96,7 +99,7 @@ def check_device(device: torch.device | str | int | None) -> torch.device | None
         return None
     try:
         made = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise Unusable(f'device must be one of PyTorch\'s, such as "cuda" or "cuda:0", got {device!r}') from error
     if made.type == "cuda" and not torch.cuda.is_available():
         raise Unusable(f"device={str(made)!r}, but PyTorch finds no CUDA device here: leave device= out")
@@ -150,9 +153,12 @@ def batches_of(
     if dataset.takes_order:
         return dataset.batched(size, collate_fn, tail=tail, **order)
     batches = dataset.batched(size, collate_fn, tail=tail)
-    given = order_of(order.get("shuffle", batches.plan.order))
-    same = given == batches.plan.order and order.get("seed", batches.plan.seed) == batches.plan.seed
-    if not same or "place" in order:
+    own, seed = batches.plan.order, batches.plan.seed
+    given = order_of(order.get("shuffle", own))
+    # Arrays have lanes also without a shuffle.
+    kinds = {True: FullShuffle(), False: CatalogOrder()}
+    same = given in (own, kinds[own.shuffle] if isinstance(own, Lanes) else own)
+    if not same or whole(order.get("seed", seed), "seed") != seed or "place" in order:
         ours = isinstance(dataset, IterableDataset)
         kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")
         article = "an" if kind[0] in "AEIO" else "a"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from penstock.errors import Unusable
+from penstock.values import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,8 +93,7 @@ class Partition:
             raise Unusable(f"position {self.start} of an epoch of {self.total} samples")
         if self.batch < 1:
             raise Unusable(f"a batch must have at least one sample, got {self.batch}")
-        if self.tail not in get_args(Tail):
-            raise Unusable(f"tail must be 'drop', 'short' or 'pad', got {self.tail!r}")
+        check_choice(self.tail, get_args(Tail), "tail")
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield this worker's batches in order."""

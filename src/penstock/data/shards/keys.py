@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of, field_names
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
+from penstock.values import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,8 +121,9 @@ class ArchiveFormat(ShardFormat):
 
         """
         object.__setattr__(self, "fields", field_names(self.fields))
-        if self.missing not in ("error", "drop", "none"):
-            raise Unusable(f'missing must be "error", "drop" or "none", got {self.missing!r}')
+        check_choice(self.missing, get_args(Missing), "missing")
+        if self.missing != "error" and not self.fields:
+            raise Unusable(f"missing={self.missing!r} is for samples that lack one of fields=: pass fields=, too")
         object.__setattr__(self, "skip", globs(self.skip, "skip"))
         if not (isinstance(self.key, str) or callable(self.key)):
             raise Unusable(f"key must be a rule, the text of a regular expression, or a function, got {self.key!r}")

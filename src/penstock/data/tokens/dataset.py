@@ -25,7 +25,7 @@ from penstock.data.tokens.runs import block_sizes, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable, kind_of, public_url
-from penstock.values import switch, whole
+from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
     import os
@@ -480,5 +480,4 @@ def _why_none(windows: Windows, files: TokenFiles) -> str:
 def _check(transform: object, output: object) -> None:
     if transform is not None and not callable(transform):
         raise Unusable(f"transform must be a function of a sample, got {transform!r}")
-    if output not in ("torch", "numpy"):
-        raise Unusable(f"output must be 'torch' or 'numpy', got {output!r}")
+    check_choice(output, ("torch", "numpy"), "output")

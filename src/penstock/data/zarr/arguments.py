@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.data.zarr.samples.arrangement import Shape, dims_of
 from penstock.errors import Unusable
-from penstock.values import switch, whole
+from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,12 +96,10 @@ def check_words(*, align: object, missing: object, output: object, transform: ob
         Unusable: A value is invalid; the message names it.
 
     """
-    if align not in (None, "index", "coordinates"):
-        raise Unusable(f'align must be "index" or "coordinates", got {align!r}')
-    if missing not in ("fill", "error"):
-        raise Unusable(f'missing must be "fill" or "error", got {missing!r}')
-    if output not in ("torch", "numpy"):
-        raise Unusable(f'output must be "torch" or "numpy", got {output!r}')
+    if align is not None:
+        check_choice(align, ("index", "coordinates"), "align")
+    check_choice(missing, ("fill", "error"), "missing")
+    check_choice(output, ("torch", "numpy"), "output")
     if transform is not None and not callable(transform):
         raise Unusable(f"transform must be a function of a sample, got {transform!r}")
 

@@ -43,7 +43,7 @@ from penstock.jobs.selection import local
 from penstock.progress import bar
 from penstock.schema import COUNT, read_json
 from penstock.source import open_source
-from penstock.values import Span, as_folder, switch, whole
+from penstock.values import Span, as_folder, check_choice, switch, whole
 
 if TYPE_CHECKING:
     import os
@@ -164,8 +164,7 @@ def packing_of(
     progress: bool | None = None,
 ) -> Packing:
     """Return a pack that can begin: arguments are checked, and samples and the destination are listed."""
-    if form_name not in _CONTENT:
-        raise Unusable(f"format must be one of {', '.join(map(repr, _CONTENT))}, got {form_name!r}")
+    check_choice(form_name, (*_CONTENT,), "format")
     mds, options = form_name == "mds", options.limited(form_name)
     if options.columns is not None:
         if not mds:

@@ -402,7 +402,7 @@ def _reaches(sampled: Sequence[str], shape: Shape, spreads: Sequence[tuple[int, 
 def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> Sequence[int]:
     """Return the positions of samples along an axis: those where all elements that a sample takes may be reached."""
     stride = shape.stride.get(name, shape.patch.get(name, 1))
-    found = range(max(0, -reach[0]), min(length, length - reach[1]), stride)
+    found = range(max(0, -reach[0]), min(length, length - reach[1]), min(stride, max(length, 1)))
     if not found:
         why = (
             f"a patch of {shape.patch[name]} and its halo"
