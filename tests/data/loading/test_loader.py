@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import signal
@@ -213,6 +215,14 @@ def test_resumed_loader_goes_on_in_the_trainers_epoch_that_its_state_was_taken_i
     again.sampler.set_epoch(set_to)
     assert position(again) == expected
     assert len(list(again)) == 8 - (expected[1] + 7) // 8
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copied_or_pickled_loader_gives_the_same_batches(folder, copied):
+    again = copied(load(folder))
+    again.sampler.set_epoch(1)
+    assert again.state_dict() == load(folder).sampler.state_at(0, epoch=1)
+    assert sorted(sum(again, [])) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -543,6 +543,9 @@ class _TrainerSampler:
         self.epoch: int | None = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the batches have
+        if name.startswith("__") or "_batches" not in vars(self):
+            # While it is copied or unpickled.
+            raise AttributeError(name)
         return getattr(self._batches, name)
 
     def resume(self, state: Mapping[str, Any]) -> None:
