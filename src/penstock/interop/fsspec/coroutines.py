@@ -10,6 +10,7 @@ import asyncio
 import io
 import re
 from abc import abstractmethod
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +23,7 @@ from fsspec.utils import isfilelike
 from penstock.engine.blocks import moved
 from penstock.engine.contracts.driver import Delete
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
-from penstock.interop.awaiting import call, read, stat
+from penstock.interop.awaiting import call, read_version, stat
 from penstock.interop.fsspec import files
 from penstock.interop.fsspec.files import GAP_BYTES, check_lists, gap, gather_slices, read_slice
 from penstock.stores.urls import check_deletable, parse
@@ -500,7 +501,11 @@ class Streamed:
         if not count:
             return b""
         whole = not self._at and count == self._meta.size
-        data = await read(self._source, Span(self._meta.key, self._at, self._at + count, self._meta.etag, whole))
+        span = Span(self._meta.key, self._at, self._at + count, self._meta.etag, whole)
+        data, version = await read_version(self._source, span)
+        if not self._meta.etag:
+            # Some servers name the version in answers to GET alone.
+            self._meta = replace(self._meta, etag=version)
         self._at += count
         return data
 
