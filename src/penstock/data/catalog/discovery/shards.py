@@ -36,7 +36,7 @@ from penstock.data.shards.side import check_counted, check_side, side_key, side_
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
 from penstock.engine.listing.select import Leftovers, fixed_part, selector, split_of
-from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
+from penstock.errors import Changed, Damaged, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
@@ -331,12 +331,16 @@ def _described(source: Source, key: str, form: ColumnFormat) -> Shards:
 
     Raises:
         Damaged: A chunk has other bytes than the index states.
+        Changed: The index, which alone describes the columns, was replaced meanwhile.
 
     """
     key = key if f"/{key}".endswith(f"/{INDEX}") else as_folder(key) + INDEX
-    named, form = read_described(source, key, form)
+    named, described = read_described(source, key, form)
     folder = key.removesuffix(INDEX)
     found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([folder + each.name for each in named])]
+    if read_described(source, key, form) != (named, described):
+        raise Changed("the index was replaced while its chunks were looked up: repeat the call", url=source.url(key))
+    form = described
     for shard, each in zip(found, named, strict=True):
         if each.size not in (-1, shard.size):
             raise Damaged(

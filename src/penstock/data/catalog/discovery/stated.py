@@ -65,7 +65,7 @@ def _read(source: Source, key: str, parse: Callable[[bytes], T]) -> T | None:
     if meta.size > _MOST_BYTES:
         raise Damaged(f"{INDEX} has {meta.size} bytes: too many", url=source.url(key))
     try:
-        return parse(source.read(Span(key, 0, meta.size, meta.etag)) if meta.size else b"")
+        return parse(source.read(Span(key, 0, meta.size, meta.etag, whole=True)))
     except PenstockError as error:
         error.url = error.url or source.url(key)
         raise
