@@ -81,7 +81,7 @@ PIECES = st.sampled_from(["a", "b", "B", ".", ".", "/", "_", "__", "é", "\udcff
 @example(["__.__"], "", ())
 @settings(max_examples=examples(400))
 def test_bytes_of_members_have_the_key_and_fields_of_their_names(ends, beginning, fields):
-    form = TarFormat(fields=fields, missing="none")
+    form = TarFormat(fields=fields, missing="none" if fields else "error")
     members = [(beginning + end, b"%d" % number) for number, end in enumerate(ends)]
     data = tar(members, tarfile.GNU_FORMAT)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:

@@ -507,7 +507,7 @@ def _misfit(made: list[Any]) -> tuple[int, str] | None:
     for row, places in rows.items():
         for place, kind in places.items():
             if kind == "None":
-                return row, f"{place} is None"
+                return row, f"{place} is None (as sample.label is without labels=)"
     for (before, others), (row, places) in pairwise(rows.items()):
         for place, kind in (others | places).items():
             if places.get(place) != others.get(place):
