@@ -24,7 +24,7 @@ from penstock.data.shards.extensions import extension_of
 from penstock.data.shards.litdata import LitDataFormat, described_chunks
 from penstock.data.shards.mds import _described
 from penstock.data.shards.mds_index import stated_shards
-from penstock.data.shards.side import wids_counts
+from penstock.data.shards.side import wids_shards
 from penstock.data.zarr.statistics import record as statistics
 from penstock.errors import Damaged, Unusable
 from penstock.jobs.parts import records
@@ -101,7 +101,7 @@ DOCUMENTS = {
             json.dumps(CHUNKS | {"config": CONFIG | {"data_spec": document.decode("latin-1")}}).encode(), folder
         ),
     ),
-    "index of wids": ({"shardlist": [{"url": "a/0.tar", "nsamples": 4}]}, lambda document, _: wids_counts(document)),
+    "index of wids": ({"shardlist": [{"url": "a/0.tar", "nsamples": 4}]}, lambda document, _: wids_shards(document)),
     "inventory of Amazon": (AMAZON, lambda document, _: inventory.described(document, "s3://b/m.json")),
     "inventory of Google": (GOOGLE, lambda document, _: inventory.described(document, "gs://b/m.json")),
     "report of a loader": (

@@ -24,7 +24,7 @@ from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat,
 from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
 from penstock.data.shards.mds_index import stated_shards
 from penstock.data.shards.parquet import ParquetFormat
-from penstock.data.shards.side import side_walk, wids_counts
+from penstock.data.shards.side import side_walk, wids_shards
 from penstock.data.shards.tar import TarFormat
 from penstock.data.shards.tfrecord import TFRecordFormat
 from penstock.data.shards.tokens import DatatroveIndex, MegatronIndex, TokenFile
@@ -150,7 +150,7 @@ PARSERS = {
     "litdata of frames": (_shard(LIGHTNING / "batch", "*.bin"), lambda data: read(_columns("batch"), data)),
     "litdata of chunks": (_shard(LIGHTNING / "chunk", "*.bin"), lambda data: read(_columns("chunk"), data)),
     "index of LitData": (_indexes(LIGHTNING), lambda data: described_chunks(data, CompressedLitDataFormat())),
-    "index of wids": (_WIDS, wids_counts),
+    "index of wids": (_WIDS, wids_shards),
     "index of wds2idx": (_WDS, partial(_side, "wds2idx")),
     "index of energon": (_ENERGON, partial(_side, "energon")),
     "npy": (_npy(), partial(read, TokenFile())),

@@ -22,6 +22,7 @@ __all__ = [
     "Coded",
     "Page",
     "RowGroup",
+    "check_rows",
     "coded_columns",
     "decoded",
     "libraries",
@@ -132,7 +133,9 @@ def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None) -> 
     pa, parquet = libraries(name)
     file = parquet.ParquetFile(pa.BufferReader(data))
     length = int.from_bytes(data[-8:-4], "little")
-    for group in row_groups(memoryview(data)[-8 - length : -8]):
+    groups = [*row_groups(memoryview(data)[-8 - length : -8])]
+    check_rows(file.metadata.num_rows, sum(group.rows for group in groups))
+    for group in groups:
         if refused := [chunk for chunk in group.chunks if chunk.refused]:
             column, reason = refused[0].column, refused[0].refused
             raise ManifestError(f"{name}: the column {column!r} cannot be read: {reason}", url=name)
@@ -262,6 +265,12 @@ def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[Page]:
         values = sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
         yield Page(took, values, at, at + packed, header)
         at += packed
+
+
+def check_rows(stated: int, rows: int) -> None:
+    """Raise ``ValueError`` if a footer states another number of rows than its row groups have."""
+    if stated != rows:
+        raise ValueError(f"the footer states {stated} rows, and its row groups have {rows}")
 
 
 def row_groups(footer: bytes | memoryview) -> Iterator[RowGroup]:

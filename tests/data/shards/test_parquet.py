@@ -18,7 +18,7 @@ from penstock.data.shards import parquet as module
 from penstock.data.shards.format import Piece
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.data.unpacking import UNPACKED_VARIABLE
-from penstock.errors import Damaged, Unsupported, Unusable
+from penstock.errors import Damaged, ManifestError, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.shards.archives import walked
 
@@ -399,3 +399,15 @@ def test_forked_workers_decode_after_their_parent_has(tmp_path):
     loader = ps.DataLoader(dataset, 50, shuffle=ps.Lanes(), collate_fn=list, num_workers=2)
     for _ in range(2):
         assert sorted(each for batch in loader for each in batch) == [*range(3000)]
+
+
+def test_footer_whose_rows_are_not_those_of_its_row_groups_is_damaged(tmp_path):
+    data = bytearray(written({"key": ["a"] * 100}, row_group_size=50))
+    # The third field of the footer is 100, a number of Thrift; the fourth is a list.
+    at = data.rindex(b"\x16\xc8\x01\x19")
+    data[at + 1 : at + 3] = b"\xc6\x01"
+    with pytest.raises(Damaged, match="the footer states 99 rows, and its row groups have 100"):
+        walked(ParquetFormat(), bytes(data))
+    (tmp_path / "manifest.parquet").write_bytes(data)
+    with pytest.raises(ManifestError, match="the footer states 99 rows"):
+        ps.MapDataset.from_manifest(tmp_path / "manifest.parquet")

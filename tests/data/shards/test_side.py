@@ -251,6 +251,22 @@ def test_counts_of_wids_are_compared_with_those_of_a_walk(tmp_path):
         ps.Catalog.from_shards(f"{tmp_path}/", index=good, skip="*.txt")
 
 
+def test_wids_index_with_a_lost_shard_or_another_size_is_refused(tmp_path):
+    (tmp_path / "0.tar").write_bytes(tar(MEMBERS))
+    size = (tmp_path / "0.tar").stat().st_size
+    both = wids(tmp_path, {"0.tar": 40, "1.tar": 40})
+    with pytest.raises(Damaged, match=r"the index names '1\.tar', which is not there.*index\.json"):
+        ps.Catalog.from_shards(f"{tmp_path}/", index=both)
+    assert len(ps.Catalog.from_shards(f"{tmp_path}/*.tar", index=both)) == 40
+    for stated in (size, size + 512):
+        listed = [{"url": "0.tar", "nsamples": 40, "filesize": stated}]
+        (tmp_path / "index.json").write_text(json.dumps({"shardlist": listed}))
+        if stated == size:
+            assert len(ps.Catalog.from_shards(f"{tmp_path}/", index=both)) == 40
+    with pytest.raises(Damaged, match=rf"the index states {size + 512} bytes for '0\.tar', which has {size}"):
+        ps.Catalog.from_shards(f"{tmp_path}/", index=both)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"shardlist": [{"url": "a"}]}', '{"shardlist": 5}'])
 def test_json_that_is_not_of_wids_is_refused_by_name(tmp_path, text):
     (tmp_path / "a.tar").write_bytes(tar(MEMBERS))

@@ -136,9 +136,12 @@ def test_truncated_files_are_refused(cut):
         walked(TarFormat(), data[:-cut])
 
 
-def test_end_without_zeros_or_padding_is_accepted_as_tarfile_does():
-    assert len(samples(TarFormat(), tar([("a.txt", b"t" * 300)])[:900])) == 1
-    assert len(samples(TarFormat(), tar([("a.txt", b"t" * 512)])[:1024])) == 1
+def test_archive_cut_short_between_two_members_is_refused():
+    whole = tar([("a.txt", b"t" * 300), ("b.txt", b"t" * 512)])
+    for cut in (900, 1024, 2048):
+        with pytest.raises(Damaged, match=rf"{cut} bytes and no end.* cut short.*append 1,024 bytes of zeros"):
+            walked(TarFormat(), whole[:cut])
+    assert len(samples(TarFormat(), whole[:2048] + bytes(512))) == 2
 
 
 def test_second_archive_behind_the_end_is_refused():

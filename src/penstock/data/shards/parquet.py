@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from penstock.data.parquet import libraries, pages_of, row_groups, text_bytes
+from penstock.data.parquet import check_rows, libraries, pages_of, row_groups, text_bytes
 from penstock.data.shards.extensions import extension_of, extension_value, plain_array, plain_type
 from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, field_names
 from penstock.data.shards.pages import byte_views
@@ -124,9 +124,11 @@ class ParquetFormat(UnitFormat):
         if footer < start:
             tail = memoryview(bytes((yield Ask(footer, start))) + tail)
         tail = tail[-(size - footer) :]
-        columns = self._columns(_metadata(tail))
+        meta = _metadata(tail)
+        columns = self._columns(meta)
         try:
             groups = [*_groups(tail, {name for name, _ in columns}, footer)]
+            check_rows(meta.num_rows, sum(group.rows for group in groups))
         except ValueError as error:
             raise Damaged(f"the footer of the Parquet file is invalid: {error}") from error
         return _extents(groups, footer, size)._replace(schema=columns)

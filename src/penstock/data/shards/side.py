@@ -25,13 +25,20 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import ShardFormat, Walk
 
-__all__ = ["SIDES", "check_counted", "check_side", "side_key", "side_walk", "wids_counts"]
+__all__ = ["SIDES", "Listed", "check_counted", "check_side", "side_key", "side_walk", "wids_shards"]
 
 SIDES = ("energon", "wds2idx")
 _BLOCK = 512
 _TAIL_BYTES = 1 << 20  # behind the last sample that are not read, as tar fills up a record
 _VERSION = b"v1.2 "
-_WIDS = {"shardlist": [{"url": str, "nsamples": COUNT}]}
+_WIDS = {"shardlist": [{"url": str, "nsamples": COUNT, "filesize?": (COUNT, None)}]}
+
+
+class Listed(NamedTuple):
+    """What wids states of a shard: its samples, and its bytes; None if it does not say."""
+
+    samples: int
+    size: int | None
 
 
 class _Head(NamedTuple):
@@ -72,15 +79,15 @@ def check_counted(form: ShardFormat) -> None:
         raise Unusable('wids counts all samples of tar files: pass no skip=, key= or missing="drop", or index=None')
 
 
-def wids_counts(data: bytes) -> dict[str, int]:
-    """Return the number of samples of each shard that a JSON file of wids lists, by the last part of its URL.
+def wids_shards(data: bytes) -> dict[str, Listed]:
+    """Return what a JSON file of wids states of each shard, by the last part of its URL.
 
     Raises:
         Damaged: It is not such a file.
 
     """
     shards = read_json(data, _WIDS, "the wids index")["shardlist"]
-    found = {each["url"].rpartition("/")[2]: each["nsamples"] for each in shards}
+    found = {each["url"].rpartition("/")[2]: Listed(each["nsamples"], each.get("filesize")) for each in shards}
     if len(found) < len(shards):
         raise Damaged("the wids index names two shards that differ only in their folders, so that counts are not told")
     return found

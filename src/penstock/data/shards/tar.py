@@ -137,6 +137,11 @@ class TarFormat(ArchiveFormat):
                 step = min(_MOST_BYTES, 2 * step)
                 stop = min(size, max(known + step, at + _HEADER_BYTES))
                 view, base = (yield Ask(known, stop)), known
+        else:
+            raise Damaged(
+                f"the tar file has {size} bytes and no end, a block of zeros: it was cut short between two members; if "
+                "it is complete, append 1,024 bytes of zeros"
+            )
         return grouping.extents()
 
     def sample(self, data: memoryview) -> Fields | memoryview:  # noqa: C901, PLR0912  calls cost too much here

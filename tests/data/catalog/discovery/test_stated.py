@@ -116,6 +116,16 @@ def test_hostile_indexes_are_refused(folder):
         numbers(there)
 
 
+def test_folder_of_a_writer_without_samples_is_an_empty_dataset_on_request(tmp_path):
+    (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": []}))
+    for url in (f"{tmp_path}/", tmp_path, tmp_path / "index.json"):
+        assert len(ps.MapDataset.from_shards(url, allow_empty=True)) == 0
+        with pytest.raises(NotFound, match="no sample was found in 0 shards"):
+            ps.MapDataset.from_shards(url)
+    with pytest.raises(NotFound, match="none of the 1 objects is a shard"):
+        ps.MapDataset.from_shards(f"{tmp_path}/", format="tar", allow_empty=True)
+
+
 def test_hashes_of_compressed_shards_are_compared(folder):
     there = folder("zstd")
     first = changed(there)

@@ -32,7 +32,7 @@ from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.litdata import HEAD_BYTES, form_of_rows, may_have_rows
 from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settled, suffixes
-from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_counts
+from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_shards
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
 from penstock.engine.listing.select import Leftovers, fixed_part, selector, split_of
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.data.shards.format import Ask, ShardFormat
     from penstock.data.shards.mds import ColumnFormat, MdsFormat
     from penstock.data.shards.mds_index import Stated
+    from penstock.data.shards.side import Listed
     from penstock.data.shards.tar import TarFormat
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.options import StoreOptions
@@ -102,6 +103,7 @@ class Shards(NamedTuple):
         counts: Samples of each shard by its name, which an index states, and which are compared with those found; None:
             nothing is compared.
         stated: What an index.json of MDS states of each shard, by its key; None: there is none.
+        whole: Whether they are all shards of a folder.
 
     """
 
@@ -112,6 +114,7 @@ class Shards(NamedTuple):
     side: str = ""
     counts: Mapping[str, int] | None = None
     stated: Mapping[str, Stated] | None = None
+    whole: bool = False
 
     def sided(self, side: str | None, store: StoreOptions | str | None, *, labels: bool) -> Shards:
         """Return these shards with side indexes, or with the counts of a wids JSON file.
@@ -127,12 +130,22 @@ class Shards(NamedTuple):
             check_counted(self.format)
             source, key = open_source(side, store)
             try:
-                return self._replace(counts=wids_counts(source.read(Span(key))))
+                return self._listed(wids_shards(source.read(Span(key))))
             except PenstockError as error:
                 error.url = error.url or source.url(key)
                 raise
         check_side(side, self.format, labels=labels)
         return self._replace(side=side)
+
+    def _listed(self, listed: Mapping[str, Listed]) -> Shards:
+        """Return these shards with the counts of wids; raise ``Damaged`` if it states another size or a lost shard."""
+        sizes = {each.key.rpartition("/")[2]: each.size for each in self.found}
+        for name, each in listed.items():
+            if self.whole and name not in sizes:
+                raise Damaged(f"the index names {name!r}, which is not there: a glob, or a list, reads some of them")
+            if each.size not in (None, sizes.get(name, each.size)):
+                raise Damaged(f"the index states {each.size} bytes for {name!r}, which has {sizes[name]}")
+        return self._replace(counts={name: each.samples for name, each in listed.items()})
 
     def check_count(self, shard: Shard, samples: int) -> None:
         """Raise ``Damaged`` if a shard has another number of samples than its index says."""
@@ -254,12 +267,17 @@ def find_shards(
         if (form is None or form.name == "mds") and f"/{key}".endswith(f"/{INDEX}"):
             return _named(source, key, cast("MdsFormat", form or format_by("mds", (), arguments)))
         if _WILD.search(key) or not is_shard(key, form):
-            base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
+            try:
+                base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
+            except NotFound:
+                if (empty := _empty(source, key, form)) is None:
+                    raise
+                return empty
             keys = [each.key for each in found]
             if not split_of(key[len(base) :])[0]:
                 warn_of_splits(source, base, [each[len(base) :] for each in keys])
             form = form or format_by(None, keys, arguments)
-            return _indexed(Shards(source, base, found, form), key)
+            return _indexed(Shards(source, base, found, form, whole=not key or key.endswith("/")), key)
     if form is not None and form.name in _LITDATA:
         raise Unusable(f'format="litdata" takes the URL of one folder, or of its {INDEX}; join several with ps.concat')
     return _singly(patterns, form, arguments, store)
@@ -317,13 +335,22 @@ def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> S
 
 def _named(source: Source, key: str, form: MdsFormat) -> Shards:
     """Return the shards that an index.json of MDS names: a HEAD for each."""
-    stated = read_stated(source, key)
+    stated = read_stated(source, key, empty=True)
     if stated is None:
         raise NotFound(f"there is no such {INDEX}", url=source.url(key))
     folder = key.removesuffix(INDEX)
     names = dict.fromkeys((*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)))
     found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_existing([*names]) if meta is not None]
     return Shards(source, folder, found, form).named(folder, stated)
+
+
+def _empty(source: Source, key: str, form: ShardFormat | None) -> Shards | None:
+    """Return no shards if the index.json of MDS in a folder says so, as that of a writer without samples does."""
+    if (form is None or form.name == "mds") and not _WILD.search(key):
+        with suppress(PenstockError):
+            if read_stated(source, as_folder(key) + INDEX, empty=True) == []:
+                return Shards(source, as_folder(key), [], form or format_by("mds", (), {}))
+    return None
 
 
 def _described(source: Source, key: str, form: ColumnFormat) -> Shards:

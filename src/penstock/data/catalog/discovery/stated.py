@@ -25,17 +25,17 @@ INDEX = "index.json"
 _MOST_BYTES = 256 << 20  # of an index.json: that of a million shards
 
 
-def read_stated(source: Source, key: str) -> list[Stated] | None:
+def read_stated(source: Source, key: str, *, empty: bool = False) -> list[Stated] | None:
     """Return what the index.json ``key`` states of its shards; None if it is not there: a HEAD, and a GET.
 
     Raises:
         Damaged: It is not such a file.
         Unsupported: The shards cannot be read.
-        NotFound: It names no shard.
+        NotFound: It names no shard, and ``empty`` is False.
 
     """
     found = _read(source, key, stated_shards)
-    if found == []:
+    if found == [] and not empty:
         raise NotFound(f"{INDEX} names no shard", url=source.url(key))
     return found
 
