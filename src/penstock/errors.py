@@ -345,7 +345,7 @@ class NotFound(PenstockError, FileNotFoundError):
     """No such object, bucket or upload.
 
     Attributes:
-        missing: The missing thing, if the store reports it: ``object`` or ``bucket``.
+        missing: The missing thing, if the store reports it: ``object``, ``bucket``, or ``target`` of a link.
 
     Example:
         >>> ps.stat("s3://bucket/missing")

@@ -535,7 +535,7 @@ class Journal:
         try:
             return self._source.read(Span(key))
         except NotFound as error:
-            if error.missing == "bucket":
+            if error.missing in ("bucket", "target"):
                 raise
             return None
 

@@ -283,7 +283,7 @@ class Store(AbstractStore):
         """Return whether an error means that the object does not exist."""
         if isinstance(error, NotFound):
             _check_bucket(error)
-            return True
+            return error.missing != "target"
         return self._forbidden and isinstance(error, Forbidden)
 
     # -- writing -----------------------------------------------------------------------------------------------------

@@ -367,7 +367,11 @@ class LocalDriver:
             text = f"no such file: {error.strerror}"
             if not os.path.isdir(folder):
                 text = f"no such folder: {folder}; a path without s3:// in front is one of this machine"
-            return NotFound(text, url=self.url(key))
+            absent = NotFound(text, url=self.url(key))
+            if link := _broken_link(self.url(key)):
+                absent = NotFound(f"the link {link} leads to a file that does not exist", url=self.url(key))
+                absent.missing = "target"
+            return absent
         if isinstance(error, PermissionError):
             return Forbidden(f"not allowed: {error.strerror}", url=self._below(error, key))
         if isinstance(error, ValueError):
@@ -633,6 +637,15 @@ def unfinished(root: str, prefix: str) -> list[Upload]:
                 with suppress(FileNotFoundError):  # published or removed while listing
                     found.append(Upload(path[len(root) :], path, os.lstat(path).st_mtime))
     return sorted(found, key=lambda each: key_bytes(each.key))
+
+
+def _broken_link(path: str) -> str:
+    """Return the link on the way to a path whose target does not exist; empty if there is none."""
+    while len(above := os.path.dirname(path)) < len(path):
+        if os.path.islink(path):
+            return "" if os.path.exists(path) else path
+        path = above
+    return ""
 
 
 def _children(root: str, folder: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 
 import icechunk
@@ -106,3 +107,39 @@ def test_not_found_error_has_no_suggestion_without_nearby_arrays(bucket):
     ps.open(f"{bucket}/x", "wb").close()
     with pytest.raises(NotFound, match=r"or \.zmetadata \[memory"):
         ps.ZarrDataset(f"{bucket}/era5.zarr/t2m")
+
+
+def _linked(folder, path):
+    """Replace what is at a path by a link that leads nowhere."""
+    place = folder / path
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    place.symlink_to("/nowhere/at/all")
+    return str(place)
+
+
+@pytest.mark.parametrize(("shards", "path"), [(None, "t/c/1"), (None, "t/c"), ((10,), "t/c/0")])
+def test_link_that_leads_nowhere_is_not_a_missing_chunk(tmp_path, shards, path):
+    group = zarr.open_group(tmp_path, mode="w")
+    group.create_array("t", data=np.ones(20), chunks=(5,), shards=shards, dimension_names=("time",), fill_value=-7)
+    link = _linked(tmp_path, path)
+    with pytest.raises(NotFound, match=f"the link {link} leads to a file that does not exist"):
+        list(ps.ZarrDataset(f"{tmp_path}/t"))
+    with pytest.raises(NotFound, match=f"the link {link} leads"):
+        zarr.open_group(Store(tmp_path), mode="r")["t"][:]
+
+
+def test_link_that_leads_nowhere_is_not_a_missing_coordinate(tmp_path):
+    group = zarr.open_group(tmp_path, mode="w")
+    for name in ("t", "time"):
+        group.create_array(name, data=np.arange(20), dimension_names=("time",))
+    link = _linked(tmp_path, "time/zarr.json")
+    with pytest.raises(NotFound, match=f"the link {link} leads"):
+        ps.ZarrDataset(f"{tmp_path}/t", target_offsets=1, targets=f"{tmp_path}/t")
+
+
+def test_link_to_a_chunk_is_read_and_a_missing_chunk_has_the_fill_value(tmp_path):
+    zarr.create_array(tmp_path / "a", data=np.ones(20), chunks=(5,), fill_value=-7)
+    (tmp_path / "a/c/1").rename(tmp_path / "elsewhere")
+    (tmp_path / "a/c/1").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "a/c/2").unlink()
+    assert [int(each) for each in ps.ZarrDataset(f"{tmp_path}/a")] == [1] * 10 + [-7] * 5 + [1] * 5

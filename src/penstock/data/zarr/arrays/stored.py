@@ -315,7 +315,7 @@ class OwnObjects:
         try:
             found = open_arrays(self.source, key, forbidden_is_missing=self.forbidden_is_missing, files=self.files)
         except NotFound as error:
-            if error.missing == "bucket":
+            if error.missing in ("bucket", "target"):
                 raise
             return None
         if "" not in {*found, *found.refused}:  # a group
@@ -424,11 +424,14 @@ def check_absent(objects: Located, error: NotFound | Forbidden) -> None:
 
     Raises:
         Unusable: The bucket does not exist.
+        NotFound: The object is a link whose target does not exist.
         PenstockError: The same errors as ``Located.absent``.
 
     """
     if isinstance(error, NotFound) and error.missing == "bucket":
         raise Unusable(error.message, url=error.url) from error
+    if isinstance(error, NotFound) and error.missing == "target":
+        raise error
     objects.absent(error)
 
 

@@ -247,7 +247,9 @@ class _Documents:
         with self.source.lookahead(iter([Span(key) for key in keys])) as reads:
             for key in keys:
                 read = reads.advance()
-                if isinstance(read.error, self._missing) and getattr(read.error, "missing", "") != "bucket":
+                # A missing bucket, or the target of a link, is not a missing document.
+                stated = getattr(read.error, "missing", "")
+                if isinstance(read.error, self._missing) and stated not in ("bucket", "target"):
                     found.append(None)
                 else:
                     data, url = read.take(), self.source.url(key)
