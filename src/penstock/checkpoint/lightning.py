@@ -208,7 +208,7 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
         """Count the epoch that begins, where the run resumes from the last batch of the epoch before it."""
         super().on_train_start(trainer, *args)
         loop = trainer.fit_loop
-        now = loop.epoch_progress.current
+        now: Any = loop.epoch_progress.current
         if getattr(loop, "restarted_mid_epoch", False) and now.ready == now.processed:
             # Lightning has ended the epoch of the checkpoint, and begins the next only for other checkpoints.
             loop.epoch_progress.increment_ready()

@@ -214,7 +214,9 @@ class PenstockPath(UPath):
         path._relative_base = self._relative_base  # noqa: SLF001  the same class
         return path
 
-    def relative_to(self, other: UPath | str, /, *, walk_up: bool = False) -> Self:
+    def relative_to(  # type: ignore[override]  # the other arguments of pathlib are deprecated
+        self, other: UPath | str, /, *, walk_up: bool = False
+    ) -> Self:
         """Return this path relative to ``other``; the ``str`` of the result is the rest of the key.
 
         Raises:
@@ -450,7 +452,8 @@ class PenstockPath(UPath):
         delete_sources([copy_object(source, each, into, folder + each.removeprefix(below)) for each in found])
         return to
 
-    def _copy_from(self, source: Any, **options: Any) -> None:  # noqa: ANN401  of universal_pathlib's copy and move
+    # Of the copy and the move of universal_pathlib.
+    def _copy_from(self, source: Any, **options: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         if lost := options.keys() - {"follow_symlinks", "on_name_collision"}:
             raise Unusable(f"cannot copy with {', '.join(lost)}=: leave it out, or use ps.copy", url=str(self))
         super()._copy_from(source, **options)

@@ -88,7 +88,8 @@ def check_words(*, on_error: str, pin_memory: bool) -> None:
 
 def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
     """Return the ``tail`` that both arguments give: ``drop_last`` is PyTorch's name for ``tail="drop"``."""
-    if switch(drop_last, "drop_last") and isinstance(tail, str) and tail == "pad":
+    given: object = tail
+    if switch(drop_last, "drop_last") and isinstance(given, str) and given == "pad":
         raise Unusable('drop_last=True means tail="drop", got it with tail="pad"')
     return "drop" if drop_last else tail
 
