@@ -143,6 +143,9 @@ IO_CALLS = {"open", "print", "input"}
 
 FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS, FOLDER_FILES = 700, 60, 6, 5, 20
 LEAST_LINES = 80  # of a file with one importer, which is beside it
+SAME_CLASSES, SAME_FUNCTIONS = 2, 6  # of one name, at the top of modules
+# Rooms whose names are those of other libraries.
+OTHERS_NAMES = {"compat", "interop"}
 MIRRORS = {
     ("penstock.data.loading.loader", "__init__")
 }  # signatures that are someone else's, known by name: design/0008
@@ -151,7 +154,7 @@ MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
 MIRRORS |= {("penstock.data.catalog.catalog", each) for each in ("scan", "from_shards")}
 MIRRORS |= {("penstock.checkpoint.safetensors.verbs", "save_safetensors")}  # design/0049
 MIRRORS |= {("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")}  # 0020
-MIRRORS |= {("penstock.data.datasets.dataset", "named")}  # what from_manifest passes on
+MIRRORS |= {("penstock.data.datasets.dataset", "read_manifest_catalog")}  # what from_manifest passes on
 MIRRORS |= {
     ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest", "shards")
 }  # design/0020
@@ -240,7 +243,14 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
         if module.room in known:
             for check in (arrows, parts, contracts, homes, purity, sizes):
                 found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
-    return found + list(extras(modules)) + list(circles(modules)) + list(crowds(modules)) + list(crumbs(modules))
+    return (
+        found
+        + list(extras(modules))
+        + list(circles(modules))
+        + list(crowds(modules))
+        + list(crumbs(modules))
+        + list(namesakes(modules))
+    )
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -481,6 +491,24 @@ def crumbs(modules: Mapping[str, Module]) -> Iterator[str]:
         only, *more = importers.get(name, {""})
         if lines < LEAST_LINES and not more and only.rpartition(".")[0] == folder and only and name not in packages:
             yield f"{name}:1: section 7: {lines} lines, and only {only} imports it: it belongs there"
+
+
+def namesakes(modules: Mapping[str, Module]) -> Iterator[str]:
+    """One name, one meaning: how often a class or a function of one name stands at the top of modules.
+
+    The rooms with names of other libraries are left out; a leading underscore makes no other name.
+    """
+    homes: dict[tuple[str, int], list[str]] = {}
+    for name, module in modules.items():
+        if module.room in OTHERS_NAMES:
+            continue
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                most = SAME_CLASSES if isinstance(node, ast.ClassDef) else SAME_FUNCTIONS
+                homes.setdefault((node.name.lstrip("_"), most), []).append(name)
+    for (name, most), found in sorted(homes.items()):
+        if len(found) > most:
+            yield f"{found[0]}:1: names: {name} is defined in {len(found)} modules ({', '.join(found[1:])}), at most {most}"
 
 
 def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:

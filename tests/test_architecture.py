@@ -232,6 +232,10 @@ FAULTS = {
         {f"penstock.engine.cache.{letter}": "" for letter in "abcdefghijklmnopqrstu"},
         "penstock.engine.cache:1: section 7: 21 files and subpackages: a folder has at most 20",
     ),
+    "namesakes": (
+        {f"penstock.jobs.{each}": "class _Part: ..." for each in "abc"},
+        "penstock.jobs.a:1: names: Part is defined in 3 modules (penstock.jobs.b, penstock.jobs.c), at most 2",
+    ),
     "crumb": (
         {
             "penstock.engine.cache.layer": "from penstock.engine.cache import crumb" + "\n" * 80,

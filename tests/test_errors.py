@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import errors
-from penstock.errors import NotFound, PenstockError, Throttled, Transient, articled, kind_of, worse_of
+from penstock.errors import NotFound, PenstockError, Throttled, Transient, add_article, kind_of, worse_of
 
 ROOT = Path(__file__).parents[1]
 CLASSES = [each for each in map(errors.__dict__.get, errors.__all__) if isinstance(each, type)]
@@ -95,7 +95,9 @@ def test_articles_are_those_of_spoken_nouns():
         "Unusable",
     ]
     others = ["str", "uint8", "UPath", "UserDict", "UUID", "Union", "NoneType", "Sample", "MapDataset", "Reader", "x"]
-    assert [articled(noun) for noun in [*vowels, *others]] == [f"an {x}" for x in vowels] + [f"a {x}" for x in others]
+    assert [add_article(noun) for noun in [*vowels, *others]] == [f"an {x}" for x in vowels] + [
+        f"a {x}" for x in others
+    ]
     assert [kind_of(value) for value in (5, "5", None)] == ["an int", "a str", "None"]
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import penstock
-from penstock.errors import MissingExtra, needing
+from penstock.errors import MissingExtra, require_extras
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if page.exists()]
@@ -135,9 +135,9 @@ def test_without_optional_libraries_every_name_is_there_or_names_its_extra():
 
 def test_a_library_that_is_there_and_broken_is_quoted():
     text = r"^a page needs torn: pip install 'penstock\[x\]' \(libx\.so is missing\)$"
-    with pytest.raises(MissingExtra, match=text), needing("a page needs torn", torn="x"):
+    with pytest.raises(MissingExtra, match=text), require_extras("a page needs torn", torn="x"):
         raise ImportError("libx.so is missing")
-    with pytest.raises(ModuleNotFoundError, match=r"penstock\.nowhere"), needing("a page needs torn", torn="x"):
+    with pytest.raises(ModuleNotFoundError, match=r"penstock\.nowhere"), require_extras("a page needs torn", torn="x"):
         import penstock.nowhere  # noqa: F401
 
 

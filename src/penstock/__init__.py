@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 from penstock.stores.profiles.sinks import opened_by
 from penstock.version import VERSION
 
@@ -219,7 +219,7 @@ if not TYPE_CHECKING:
         if name not in _HOMES:
             message = f"module 'penstock' has no attribute {name!r}"
             raise AttributeError(message)
-        with needing(f"ps.{name} needs torch", torch="torch"):
+        with require_extras(f"ps.{name} needs torch", torch="torch"):
             value = getattr(import_module(f"penstock.{_HOMES[name]}"), name)
         globals()[name] = value
         return value

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = [
-    "PAUSE_S",
-    "Copied",
-    "are_distinct",
-    "check_copies",
-    "check_distinct",
-    "check_same_version",
-    "copy_object",
-    "delete_sources",
-    "move_object",
-    "one_bucket",
-    "one_object",
-]
-
 _PIECE_BYTES = 8 << 20
 # The coarsest modification time in use (FAT). Two views of one object differ by at most this much.
 _GRAIN_S = 2.0
@@ -77,7 +63,7 @@ def copy_object(source: Source, key: str, target: Source, to: str) -> Copied:
         target.open_write(to, metadata=meta.metadata, content_type=meta.content_type) as writer,
     ):
         shutil.copyfileobj(reader, writer, _PIECE_BYTES)
-    file = _path(source, key)
+    file = _find_local_path(source, key)
     if not file and (_is_filesystem(target) or not source.supports(Delete)):
         # The target keeps no marks, or this name of the source cannot be deleted.
         return Copied(source, meta, target, to)
@@ -105,7 +91,7 @@ def delete_sources(copies: Iterable[Copied]) -> None:
     """Delete the sources of copies, after ``check_copies`` has proven that each copy is a different object."""
     copies = list(copies)
     check_copies(copies)
-    for source, found in _grouped(copies, lambda each: each.source):
+    for source, found in _group_by_source(copies, lambda each: each.source):
         source.delete([each.meta.key for each in found])
 
 
@@ -130,9 +116,9 @@ def _unproven(copies: list[Copied]) -> list[Copied]:
     """Return the copies that cannot be distinguished from their sources."""
     now: dict[int, ObjectMeta] = {}
     its: dict[int, ObjectMeta] = {}
-    for source, found in _grouped(copies, lambda each: each.source):
+    for source, found in _group_by_source(copies, lambda each: each.source):
         now.update(zip(map(id, found), source.stat_many([each.meta.key for each in found]), strict=True))
-    for target, found in _grouped(copies, lambda each: each.target):
+    for target, found in _group_by_source(copies, lambda each: each.target):
         its.update(zip(map(id, found), target.stat_many([each.to for each in found]), strict=True))
     return [
         each
@@ -141,7 +127,9 @@ def _unproven(copies: list[Copied]) -> list[Copied]:
     ]
 
 
-def _grouped(copies: Iterable[Copied], side: Callable[[Copied], Source]) -> Iterable[tuple[Source, list[Copied]]]:
+def _group_by_source(
+    copies: Iterable[Copied], side: Callable[[Copied], Source]
+) -> Iterable[tuple[Source, list[Copied]]]:
     groups: dict[str, tuple[Source, list[Copied]]] = {}
     for each in copies:
         groups.setdefault(side(each).root, (side(each), []))[1].append(each)
@@ -170,12 +158,12 @@ def check_distinct(
         raise one_object(source, now.key, target, its.key)
     check_same_version(source, before, now)
     # The ETag of a file contains its inode, which a write replaces.
-    return (written and _path(source, "") != "") or are_distinct(source, now, target, its)
+    return (written and _find_local_path(source, "") != "") or are_distinct(source, now, target, its)
 
 
 def are_distinct(source: Source, mine: ObjectMeta, target: Source, its: ObjectMeta) -> bool:
     """Return whether the metadata of two names proves two objects; False if they may be one. No request."""
-    if _path(source, mine.key) and _path(target, its.key):
+    if _find_local_path(source, mine.key) and _find_local_path(target, its.key):
         return not _one_file(source, mine.key, target, its.key)
     if one_bucket(source, target):
         return source.address(mine.key) != target.address(its.key)
@@ -208,7 +196,7 @@ def _apart_s(one: ObjectMeta, other: ObjectMeta) -> float:
     return 0.0 if one.modified is None or other.modified is None else abs(one.modified - other.modified)
 
 
-def _path(source: Source, key: str) -> str:
+def _find_local_path(source: Source, key: str) -> str:
     """Return the path of a file on this machine; empty for any other object."""
     scheme, *_, path = source.address(key)
     return f"/{path}" if scheme == "file" else ""
@@ -227,7 +215,7 @@ def one_bucket(source: Source, target: Source) -> bool:
 
 def _one_file(source: Source, key: str, target: Source, to: str) -> bool:
     """Return whether two paths on this machine are the same directory entry; hard links are separate entries."""
-    path, other = _path(source, key), _path(target, to)
+    path, other = _find_local_path(source, key), _find_local_path(target, to)
     if not (path and other and Path(path).exists() and Path(other).exists() and Path(path).samefile(other)):
         return False
     if Path(path).stat().st_nlink < 2:  # noqa: PLR2004  no second entry

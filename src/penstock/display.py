@@ -9,14 +9,12 @@ from base64 import b64encode
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import Unusable, discreet, needing, printable, public_url
+from penstock.errors import Unusable, discreet, printable, public_url, require_extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
-
-__all__ = ["axes", "counted", "panel", "picture", "safe", "size", "table"]
 
 _KIB: Final = 1024
 _LONGEST: Final = 300  # characters of a text
@@ -100,7 +98,7 @@ def axes(ax: Axes | None, inches: tuple[float, float]) -> Axes:
         Unusable: ``ax`` is something else.
 
     """
-    with needing("plot() needs matplotlib", matplotlib="plot"):
+    with require_extras("plot() needs matplotlib", matplotlib="plot"):
         import matplotlib.pyplot as plt
         from matplotlib.axes import Axes
     if ax is None:

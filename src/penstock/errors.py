@@ -61,14 +61,14 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Unusable",
+    "add_article",
     "alias",
-    "articled",
     "conceal",
     "discreet",
     "kind_of",
-    "needing",
     "printable",
     "public_url",
+    "require_extras",
     "worse_of",
 ]
 
@@ -168,14 +168,14 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
-def articled(noun: str) -> str:
+def add_article(noun: str) -> str:
     """Return a noun with its indefinite article, as spoken: ``an int``, ``a uint8``, ``an S3Client``, ``a UPath``."""
     return f"{'an' if _VOWEL.match(noun) else 'a'} {noun}"
 
 
 def kind_of(value: object) -> str:
     """Return the type of a value with its article, for messages: ``an int``; ``None`` is itself."""
-    return "None" if value is None else articled(type(value).__name__)
+    return "None" if value is None else add_article(type(value).__name__)
 
 
 def worse_of(one: PenstockError | None, other: PenstockError | None) -> PenstockError | None:
@@ -305,7 +305,7 @@ class MissingExtra(Unusable, ImportError):
 
 
 @contextmanager
-def needing(need: str, **extras: str) -> Iterator[None]:
+def require_extras(need: str, **extras: str) -> Iterator[None]:
     """Raise ``MissingExtra`` with the extra to install if an import in the block fails for a missing library.
 
     Args:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["WORDS", "Bucket", "Histogram"]
-
 # The bounds of a bucket are 9 % apart, so a quantile is accurate to 4.5 %.
 _PER_OCTAVE: Final = 8
 _OCTAVES: Final = 30  # for seconds: 1 µs to 18 minutes
@@ -63,7 +61,7 @@ class Histogram:
         """Create an empty histogram, or one that reads and updates ``words`` in place."""
         self.least = least
         self.words: Words = array("q", bytes(8 * WORDS)) if words is None else words
-        self._bounds = _bounds(least)
+        self._bounds = _compute_bounds(least)
 
     def add(self, value: float, weight: int = 1) -> None:
         """Count a number ``weight`` times; a negative number or NaN counts as 0."""
@@ -145,7 +143,7 @@ class Histogram:
 _known: dict[float, tuple[float, ...]] = {}
 
 
-def _bounds(least: float) -> tuple[float, ...]:
+def _compute_bounds(least: float) -> tuple[float, ...]:
     if least not in _known:
         _known[least] = tuple(least * ratio for ratio in _RATIOS)
     return _known[least]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Count = Callable[[int, int], None]
 
-__all__ = ["bar", "current", "tally", "totals"]
-
 # Shorter work shows nothing and does not import rich.
 _PATIENCE_S = 0.5
 _REDRAW_S = 0.1
@@ -77,7 +75,7 @@ def totals(count: Count) -> Callable[[int], None]:
 def current() -> Count:
     """Return the counter of the enclosing line, so that the loop that moves the bytes need not know it."""
     line = _current.get()
-    return _nothing if line is None else line.count
+    return _ignore_progress if line is None else line.count
 
 
 @contextmanager
@@ -86,10 +84,10 @@ def _line(
 ) -> Generator[Count]:
     if not isinstance(shown, bool | None):
         raise ConfigError(f"progress is True, False or None (where a terminal shows it), not {shown!r}")
-    if not _wanted(shown) or not _Line.free():
-        yield _nothing
+    if not _should_show(shown) or not _ProgressLine.free():
+        yield _ignore_progress
         return
-    line = _Line(title, objects, size_bytes, moves=moves)
+    line = _ProgressLine(title, objects, size_bytes, moves=moves)
     token = _current.set(line)
     try:
         yield line.count
@@ -100,7 +98,7 @@ def _line(
         line.end()
 
 
-def _wanted(shown: bool | None) -> bool:  # noqa: FBT001  the argument of the functions above
+def _should_show(shown: bool | None) -> bool:  # noqa: FBT001  the argument of the functions above
     notebook = _in_a_notebook()
     if shown is False or not (notebook or _on_a_terminal()):
         return False
@@ -135,13 +133,13 @@ def _in_a_notebook() -> bool:
     return getattr(get_ipython(), "kernel", None) is not None
 
 
-class _Line:
+class _ProgressLine:
     """Progress line of this process, drawn by the thread that counts: a fork loses no drawing thread."""
 
-    shown: _Line | None = None
+    shown: _ProgressLine | None = None
 
     def __init__(self, title: str, objects: int | None, size_bytes: int | None, *, moves: bool) -> None:
-        _Line.shown = self
+        _ProgressLine.shown = self
         self._title, self._objects_total, self._bytes_total, self._moves = title, objects, size_bytes, moves
         self._objects = self._bytes = 0
         self._due = monotonic() + _PATIENCE_S
@@ -164,7 +162,7 @@ class _Line:
             self._objects += objects
             self._bytes += size_bytes
             now = monotonic()
-            if now < self._due or _Line.shown is not self:
+            if now < self._due or _ProgressLine.shown is not self:
                 return
             self._due = now + _REDRAW_S
             # A lost terminal or a closed standard error must not make the work fail.
@@ -176,7 +174,7 @@ class _Line:
         if self._pid != os.getpid():
             return
         with self._lock:
-            _Line.shown = None
+            _ProgressLine.shown = None
             if self._screen is not None:
                 with suppress(OSError, ValueError):
                     self._screen.close()
@@ -263,15 +261,15 @@ class _Notebook:
         self._handle.update({"text/plain": ""}, raw=True)
 
 
-_current: ContextVar[_Line | None] = ContextVar("penstock-progress", default=None)
+_current: ContextVar[_ProgressLine | None] = ContextVar("penstock-progress", default=None)
 
 
-def _nothing(_objects: int, _size_bytes: int) -> None:
+def _ignore_progress(_objects: int, _size_bytes: int) -> None:
     """Count nothing."""
 
 
-def _forget() -> None:
-    _Line.shown = None
+def _clear_line() -> None:
+    _ProgressLine.shown = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_clear_line)

@@ -18,9 +18,7 @@ import re
 from math import isfinite
 from typing import Any
 
-from penstock.errors import Damaged, PenstockError, articled
-
-__all__ = ["COUNT", "check_json", "read_json"]
+from penstock.errors import Damaged, PenstockError, add_article
 
 COUNT = range(1 << 63)
 _INT = range(-1 << 63, 1 << 63)
@@ -70,7 +68,7 @@ def read_json(
 def check_json(value: object, schema: object, what: str, url: str = "", error: type[PenstockError] = Damaged) -> None:
     """Compare a value of a document that was read with a schema; see ``read_json``."""
     try:
-        _check(value, schema, "")
+        _check_value(value, schema, "")
     except _MismatchError as mismatch:
         cause = str(mismatch)
     except RecursionError:
@@ -89,7 +87,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check(value: Any, schema: Any, at: str) -> None:  # noqa: ANN401  JSON
+def _check_value(value: Any, schema: Any, at: str) -> None:  # noqa: ANN401  JSON
     """Compare a value with its schema. Raises ``_MismatchError``."""
     if isinstance(schema, dict) and isinstance(value, dict):
         _check_fields(value, schema, at)
@@ -97,24 +95,24 @@ def _check(value: Any, schema: Any, at: str) -> None:  # noqa: ANN401  JSON
         for number, each in enumerate(value):
             # Most lists hold many numbers.
             if not (schema[0] is COUNT and type(each) is int and each in COUNT):
-                _check(each, schema[number if len(schema) > 1 else 0], f"{at}[{number}]")
+                _check_value(each, schema[number if len(schema) > 1 else 0], f"{at}[{number}]")
     elif isinstance(schema, tuple):
         _check_any(value, schema, at)
     elif not _matches(value, schema):
-        raise _MismatchError(at, f"must be {_named(schema)}, got {_shown(value)}")
+        raise _MismatchError(at, f"must be {_describe_schema(schema)}, got {_describe_value(value)}")
 
 
 def _check_fields(value: dict[str, Any], schema: dict[Any, Any], at: str) -> None:
     if str in schema:
         for name, each in value.items():
-            _check(name, str, f"the name {name!r:.{_SHOWN}}")
-            _check(each, schema[str], f"{at}[{name!r:.{_SHOWN}}]")
+            _check_value(name, str, f"the name {name!r:.{_SHOWN}}")
+            _check_value(each, schema[str], f"{at}[{name!r:.{_SHOWN}}]")
         return
     for name, each in schema.items():
         field = name.removesuffix("?")
         place = f"{at}.{field}" if at else field
         if field in value:
-            _check(value[field], each, place)
+            _check_value(value[field], each, place)
         elif field == name:
             raise _MismatchError(place, "is missing")
 
@@ -122,12 +120,12 @@ def _check_fields(value: dict[str, Any], schema: dict[Any, Any], at: str) -> Non
 def _check_any(value: object, schemas: tuple[Any, ...], at: str) -> None:
     for each in schemas:
         try:
-            return _check(value, each, at)
+            return _check_value(value, each, at)
         except _MismatchError:
             # Of a list or an object, what is wrong inside says more.
             if isinstance(value, (dict, list)) and type(value) is type(each):
                 raise
-    raise _MismatchError(at, f"must be {_named(schemas)}, got {_shown(value)}")
+    raise _MismatchError(at, f"must be {_describe_schema(schemas)}, got {_describe_value(value)}")
 
 
 def _matches(value: Any, schema: Any) -> bool:  # noqa: ANN401, PLR0911  one line for each kind
@@ -161,10 +159,10 @@ def _is_text(value: str) -> bool:
         return False
 
 
-def _named(schema: Any) -> str:  # noqa: ANN401  see the module
+def _describe_schema(schema: Any) -> str:  # noqa: ANN401  see the module
     """Return a schema in words."""
     if isinstance(schema, tuple):
-        return " or ".join(map(_named, schema))
+        return " or ".join(map(_describe_schema, schema))
     if isinstance(schema, re.Pattern):
         return f"a text like {schema.pattern}"
     if isinstance(schema, range):
@@ -176,10 +174,10 @@ def _named(schema: Any) -> str:  # noqa: ANN401  see the module
     return _NAMES.get(schema) or json.dumps(schema)
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     """Return a value for a message: numbers as they are, the kind of others, which may be long or secret."""
     if value is None or isinstance(value, (bool, int, float)):
         return f"{json.dumps(value):.{_SHOWN}}"
     if isinstance(value, list):
         return f"a list of {len(value)} values"
-    return _NAMES.get(type(value)) or articled(type(value).__name__)
+    return _NAMES.get(type(value)) or add_article(type(value).__name__)

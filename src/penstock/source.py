@@ -14,12 +14,12 @@ from weakref import WeakSet, ref
 
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import Buffer
-from penstock.engine.cache.layer import cached
+from penstock.engine.cache.layer import add_cache
 from penstock.engine.cache.tiers import Cache
 from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
 from penstock.engine.fetch.batch import Batch, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.fetch.operation import VerbOperation, summed
+from penstock.engine.fetch.operation import VerbOperation, head_with_sums
 from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
@@ -31,7 +31,7 @@ from penstock.engine.write.copy import copy
 from penstock.engine.write.publish import publish, put
 from penstock.engine.write.upload import Writer
 from penstock.errors import Changed, InvalidURL, Unusable
-from penstock.events import arrived, carried, followed, operation
+from penstock.events import follow_items, list_restores, operation, restore_and_make
 from penstock.options import StoreOptions
 from penstock.options.typed import CACHE_VARIABLE, with_cache
 from penstock.stores.store import Opening, Route
@@ -62,7 +62,7 @@ _PUBLIC = re.compile(r"https?://[^/]+\.(amazonaws|aliyuncs|googleapis)\.com")
 
 
 @dataclass(frozen=True, slots=True)
-class _Store:
+class _EngineKey:
     """The key of an engine: sources with equal keys share one engine."""
 
     scheme: str
@@ -82,17 +82,17 @@ class _Store:
         return self._hash
 
 
-class _Known(NamedTuple):
+class _KnownStore(NamedTuple):
     """A store that was referred to before, with what stays the same while settings and identity do."""
 
     given: StoreOptions | str | None
     kind: Store
     taken: StoreOptions
     variant: Store
-    store: _Store
+    store: _EngineKey
 
 
-_known: dict[tuple[str, int], _Known] = {}
+_known: dict[tuple[str, int], _KnownStore] = {}
 _KNOWN = 64
 
 
@@ -112,22 +112,22 @@ class _Engines:
     def forget(self) -> None:
         """Start empty, also in a forked child: threads and connections stay with the parent."""
         self._turn = Turn()
-        self._all: dict[_Store, ref[Fetcher]] = {}
-        self._recent: OrderedDict[_Store, Fetcher] = OrderedDict()
+        self._all: dict[_EngineKey, ref[Fetcher]] = {}
+        self._recent: OrderedDict[_EngineKey, Fetcher] = OrderedDict()
         self._users: dict[int, WeakSet[object]] = {}  # by the engine's identity
 
     def __len__(self) -> int:
         """Return the number of engines that are alive."""
         return sum(each() is not None for each in list(self._all.values()))
 
-    def find(self, key: _Store, user: object) -> Fetcher | None:
+    def find(self, key: _EngineKey, user: object) -> Fetcher | None:
         """Return the store's engine if it has a usable one, and register ``user`` with it; else None."""
         with self._turn:
             held = self._all.get(key)
             engine = held() if held is not None else None
             return self._join(key, engine, user) if engine is not None and engine.usable() else None
 
-    def open(self, key: _Store, user: object, make: Callable[[], Fetcher]) -> Fetcher:
+    def open(self, key: _EngineKey, user: object, make: Callable[[], Fetcher]) -> Fetcher:
         """Return the store's engine as ``find`` does, or create it with ``make``."""
         with self._turn:
             return self.find(key, user) or self._join(key, make(), user)
@@ -142,7 +142,7 @@ class _Engines:
             self._recent = OrderedDict((key, each) for key, each in self._recent.items() if each is not engine)
         engine.close()
 
-    def _join(self, key: _Store, engine: Fetcher, user: object) -> Fetcher:
+    def _join(self, key: _EngineKey, engine: Fetcher, user: object) -> Fetcher:
         if id(engine) not in self._users:
             self._users[id(engine)] = WeakSet()
             self._all[key] = ref(engine, self._gone(key, id(engine)))
@@ -153,7 +153,7 @@ class _Engines:
             self._recent.popitem(last=False)
         return engine
 
-    def _gone(self, key: _Store, engine: int) -> Callable[[ref[Fetcher]], None]:
+    def _gone(self, key: _EngineKey, engine: int) -> Callable[[ref[Fetcher]], None]:
         # The garbage collector may run this on any thread, so it must not wait.
         def forget(held: ref[Fetcher]) -> None:
             if self._all.get(key) is held:
@@ -192,16 +192,16 @@ class Source:
         self.root = root = location.root
         known = _known.get((root, id(store)))
         if known is None or known.given is not store or known.kind is not kind or isinstance(store, str):
-            known, taken = None, _taken(location, store)
+            known, taken = None, _take_options(location, store)
         else:
             taken = known.taken
         # Most stores have no cache, and a program may open them once for each object.
         plain = location.local or (taken.cache is None and not os.environ.get(CACHE_VARIABLE))
         self.options = options = taken if plain else with_cache(taken)
         settings, identity = self._resolve(options, os.environ)
-        if known is None or _changed(known.store, options, settings, identity):
-            key = _Store(location.scheme, location.bucket, options, settings, identity)
-            known = _Known(store, kind, taken, kind.variant(settings) or kind, key)
+        if known is None or _is_store_changed(known.store, options, settings, identity):
+            key = _EngineKey(location.scheme, location.bucket, options, settings, identity)
+            known = _KnownStore(store, kind, taken, kind.variant(settings) or kind, key)
             if len(_known) >= _KNOWN:
                 _known.clear()
             _known[root, id(store)] = known
@@ -279,7 +279,7 @@ class Source:
     def head(self, key: str, *, sums: bool = False) -> ObjectMeta:
         """Return one object's metadata: one request. With ``sums`` include its checksum, if the store reports one."""
         fetcher = self._fetcher()
-        return fetcher.run(summed(fetcher.driver, key) if sums else partial(fetcher.driver.head, key))
+        return fetcher.run(head_with_sums(fetcher.driver, key) if sums else partial(fetcher.driver.head, key))
 
     def stat_many(self, keys: Sequence[str]) -> list[ObjectMeta]:
         """Return objects' metadata, in order: one request each, up to 256 in flight; raise the first error in order."""
@@ -303,7 +303,7 @@ class Source:
         if (layered := self._layered) is None or layered[0] is not fetcher:
             # Not a bound method: a reference cycle would keep this source and its connections until garbage collection.
             stat = partial(_stat_where_possible, fetcher)
-            below = cached(self.options.cache, fetcher, self.address(""), stat)
+            below = add_cache(self.options.cache, fetcher, self.address(""), stat)
             layered = self._layered = fetcher, below if self._layer is None else self._layer(below)
         return layered[1]
 
@@ -330,7 +330,7 @@ class Source:
     def pages(self, prefix: str, *, start_after: str = "", delimiter: str = "") -> Iterator[Page]:
         """Yield all pages in order, requested ahead (``fetch.pages``); raise ``Damaged`` for one that is wrong."""
         listing = Listing(prefix, start_after, delimiter)
-        return followed("list", self.url, prefix, pages(self._fetcher, listing, self.url))
+        return follow_items("list", self.url, prefix, pages(self._fetcher, listing, self.url))
 
     def pager(self) -> Pager:
         """Return a ``Pager``, which lists with many parallel requests and does not check pages against the request."""
@@ -392,7 +392,7 @@ class Source:
         """
         window = member.hold(Budget(window_bytes, maxsize), self.options.node)
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
-        return followed("scatter", self.url, "", scatter(self.fetching(), targets, window))
+        return follow_items("scatter", self.url, "", scatter(self.fetching(), targets, window))
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
@@ -437,7 +437,7 @@ class Source:
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
         """Yield unfinished uploads to keys that begin with ``prefix``: one request per page."""
-        return followed("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
+        return follow_items("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
 
     def abort(self, upload: Upload) -> None:
         """Delete the stored parts of an unfinished upload: one request. A writer that still uses it will fail."""
@@ -512,7 +512,7 @@ class Source:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as location and options (or a profile's name); raise ``Unusable`` for secrets, except to workers."""
-        return arrived, (carried(), Source, self._location(), self._given, self._layer)
+        return restore_and_make, (list_restores(), Source, self._location(), self._given, self._layer)
 
     def _location(self) -> Location:
         return Location(self._store.scheme, self._store.bucket, "")
@@ -558,16 +558,16 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = No
     return source, key
 
 
-def _taken(location: Location, store: StoreOptions | str | None) -> StoreOptions:
+def _take_options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
     """Return options of the class of the location's store; a text names the profile that has them."""
     if isinstance(store, str):
-        from penstock.stores.profiles.store import chosen  # few programs have profiles
+        from penstock.stores.profiles.store import choose_options  # few programs have profiles
 
-        store = chosen(location, store)
+        store = choose_options(location, store)
     return location.store.take(StoreOptions() if store is None else store)
 
 
-def _changed(store: _Store, options: StoreOptions, settings: Hashable, identity: Hashable) -> bool:
+def _is_store_changed(store: _EngineKey, options: StoreOptions, settings: Hashable, identity: Hashable) -> bool:
     """Return whether a store has other options, settings or identity; equal ones are often the same objects."""
     if store.options is options and store.settings is settings:
         return store.identity != identity
@@ -584,7 +584,7 @@ def _stat_where_possible(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMe
     return [looking.result() if looking.error is None else None for looking in looks]
 
 
-def _build(kind: Store, store: _Store, environ: Mapping[str, str]) -> Fetcher:
+def _build(kind: Store, store: _EngineKey, environ: Mapping[str, str]) -> Fetcher:
     """Open a driver, bound to the credentials that ``environ`` names, and the transport it needs."""
     opening = Opening(store.scheme, store.bucket, store.options, store.settings, environ)
     driver, transport = kind.begin(opening)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["tree_map"]
-
 
 def tree_map(function: Callable[[Any], Any], tree: Any, kind: type) -> Any:  # noqa: ANN401  any tree
     """Apply ``function`` to each ``kind`` in nested tuples, named tuples, lists and mappings; keep all other values.

@@ -14,29 +14,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = [
-    "MARK",
-    "PAUSE",
-    "UNKNOWN_SIZE",
-    "Checksum",
-    "ObjectMeta",
-    "Page",
-    "Place",
-    "Presigned",
-    "Running",
-    "Span",
-    "Upload",
-    "Uploads",
-    "as_folder",
-    "check_choice",
-    "check_keywords",
-    "common_folder",
-    "content_type_of",
-    "marked",
-    "switch",
-    "whole",
-]
-
 # Metadata key that identifies one write, even if its response is lost.
 MARK: Final = "penstockwrite"
 # Size of an object in a listing or catalog that lacks it; ``head``, or a read of the whole object, returns the size.

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
 
-
-__all__ = ["TextReader", "TextWriter", "copy", "delete", "glob", "list", "open", "read_mode", "stat"]
-
-
 _WILDCARD = re.compile(r"[*?]|\[.+\]")
 # To copy an entry with its URL added: ``dataclasses.replace`` takes four times as long.
 _FIELDS = [each.name for each in fields(ObjectMeta)]
@@ -460,7 +456,7 @@ def glob(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     if rest:
         last = rest if "/" in rest else start.rpartition("/")[2] + rest
         delimiter = "" if "/" in last or "**" in last else "/"
-        return _listed(source, start, selector(pattern), delimiter)
+        return _list_matching(source, start, selector(pattern), delimiter)
     if not start or start.endswith("/"):
         message = "no wildcard, and no object of such a name: '**' at the end matches all below, as ps.list(url) does"
         raise InvalidURL(message, url=source.url(start))
@@ -474,7 +470,9 @@ def _pattern(source: Source, text: str, key: str) -> str:
     return escape(here) + key.removeprefix(here) if relative else key
 
 
-def _listed(source: Source, prefix: str, chosen: Callable[[str, int], bool], delimiter: str) -> Iterator[ObjectMeta]:
+def _list_matching(
+    source: Source, prefix: str, chosen: Callable[[str, int], bool], delimiter: str
+) -> Iterator[ObjectMeta]:
     for page in source.pages(prefix, delimiter=delimiter):
         for entry in page.entries:
             if chosen(entry.key, entry.size):

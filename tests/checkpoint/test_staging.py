@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.staging import STAGE_BYTES, Stage, cuts, staged, staged_bytes
+from penstock.checkpoint.staging import STAGE_BYTES, Stage, allocate_stage, cuts, staged_bytes
 
 
 class Pair(NamedTuple):
@@ -80,4 +80,7 @@ def test_cuts_are_all_of_a_range_in_order_and_end_where_stages_end(start, size, 
 
 
 def test_a_stage_is_a_line_of_bytes():
-    assert (staged(7, page_locked=False).dtype, staged(7, page_locked=False).shape) == (torch.uint8, (7,))
+    assert (allocate_stage(7, page_locked=False).dtype, allocate_stage(7, page_locked=False).shape) == (
+        torch.uint8,
+        (7,),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from penstock.checkpoint.staging import memory, pieces
+from penstock.checkpoint.staging import iterate_bytes, memory
 
 MIB = 1 << 20
 
@@ -47,7 +47,7 @@ def _bytes(tensor):
 )
 def test_any_strides_come_as_a_contiguous_tensor_would_and_in_pieces(make):
     tensor = make()
-    found = [bytes(piece) for piece in pieces(tensor)]
+    found = [bytes(piece) for piece in iterate_bytes(tensor)]
     assert b"".join(found) == _bytes(tensor.detach().resolve_conj())
     assert all(len(piece) <= 8 * MIB for piece in found)
 
@@ -57,12 +57,12 @@ def test_any_dtype_may_be_turned(dtype):
     line = torch.randint(0, 2, (60 * getattr(torch, dtype).itemsize,), dtype=torch.uint8)
     tensor = line.view(getattr(torch, dtype)).reshape(6, 10)
     turned = torch.stack(tensor.view(torch.uint8).reshape(6, 10, -1).unbind(1))
-    assert b"".join(map(bytes, pieces(tensor.t()))) == _bytes(turned)
+    assert b"".join(map(bytes, iterate_bytes(tensor.t()))) == _bytes(turned)
 
 
 def test_a_contiguous_tensor_is_not_copied():
     tensor = torch.zeros(5 * MIB)
-    (piece,) = pieces(tensor)
+    (piece,) = iterate_bytes(tensor)
     memory(tensor)[:4] = b"\0\0\x80\x3f"
     assert bytes(piece[:4]) == b"\0\0\x80\x3f"
     assert tensor[0] == 1

@@ -8,7 +8,7 @@ from inspect import signature
 import pytest
 
 import penstock as ps
-from penstock.cli.options import Given, settled, with_options, with_store
+from penstock.cli.options import Given, settle_store, with_options, with_store
 from penstock.errors import ConfigError
 from penstock.stores.s3.services import AWS
 
@@ -52,12 +52,12 @@ def test_a_profile_s_name_is_passed_on_and_options_count_before_its_own(tmp_path
     monkeypatch.chdir(tmp_path)
     text = "[profiles.near]\nprovider = 's3'\noptions = { region = 'eu', endpoint = 'http://127.0.0.1' }\n"
     (tmp_path / "penstock.toml").write_text(text + "[profiles.path]\nurl = 's3://bucket/x'\n")
-    assert settled(Given("near"), ["s3://bucket/"]) == "near"
+    assert settle_store(Given("near"), ["s3://bucket/"]) == "near"
     region = Given("near", (("--region", "region", "us"),))
-    assert settled(region, ["s3://bucket/", "local"]) == ps.S3Options(region="us", endpoint="http://127.0.0.1")
-    assert settled(Given("", region.options), ["penstock://path/y"]) == ps.S3Options(region="us")
+    assert settle_store(region, ["s3://bucket/", "local"]) == ps.S3Options(region="us", endpoint="http://127.0.0.1")
+    assert settle_store(Given("", region.options), ["penstock://path/y"]) == ps.S3Options(region="us")
     with pytest.raises(ConfigError, match="leave store='near' out"):
-        settled(region, ["penstock://path/y"])
+        settle_store(region, ["penstock://path/y"])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_profile_s_name_is_passed_on_and_options_count_before_its_own(tmp_path
 )
 def test_an_option_that_does_not_fit_is_refused_with_the_remedy(name, value, urls, says):
     with pytest.raises(ConfigError) as refused:
-        settled(Given("", ((f"-o {name}", name, value),)), urls)
+        settle_store(Given("", ((f"-o {name}", name, value),)), urls)
     assert says in str(refused.value)
     assert "hushhush" not in str(refused.value)
 
@@ -93,10 +93,10 @@ def test_two_providers_take_the_options_of_every_store_alone(monkeypatch):
 
     monkeypatch.setattr("penstock.stores.urls._loaded", {"lake": Lake()})
     given = Given("", (("-o", "retry.attempts", "3"),))
-    assert settled(given, ["s3://bucket/", "lake://bucket/"]) == ps.StoreOptions(retry=ps.RetryOptions(attempts=3))
+    assert settle_store(given, ["s3://bucket/", "lake://bucket/"]) == ps.StoreOptions(retry=ps.RetryOptions(attempts=3))
     with pytest.raises(ConfigError, match=r"--region is one provider's, and these are of s3:// and lake://: give each"):
-        settled(Given("", (("--region", "region", "eu"),)), ["s3://bucket/", "lake://bucket/"])
-    assert settled(Given("", (("--region", "region", "eu"),)), ["lake://bucket/"]) == LakeOptions(region="eu")
+        settle_store(Given("", (("--region", "region", "eu"),)), ["s3://bucket/", "lake://bucket/"])
+    assert settle_store(Given("", (("--region", "region", "eu"),)), ["lake://bucket/"]) == LakeOptions(region="eu")
 
 
 def test_a_command_takes_profiles_and_options(penstock, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.data.unpacking import UNPACKED_VARIABLE, UnpackedFile, inflated, streams
+from penstock.data.unpacking import UNPACKED_VARIABLE, UnpackedFile, inflate_file, streams
 from penstock.errors import ConfigError, Damaged, Unsupported
 from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import tar, zipped
@@ -66,7 +66,7 @@ def _bound(monkeypatch):
     ids=["gzip", "zstd", "skippable-first", "many-frames", "wide-window", "wide-and-narrow"],
 )
 def test_streams_that_their_format_allows_are_read(data, tmp_path):
-    assert bytes(inflated(memoryview(data))) == LINES
+    assert bytes(inflate_file(memoryview(data))) == LINES
     assert io.BufferedReader(UnpackedFile(memoryview(data))).read() == LINES
     (tmp_path / ("a.jsonl.gz" if data[:2] == b"\x1f\x8b" else "a.jsonl.zst")).write_bytes(data)
     assert [sample["number"] for sample in ps.MapDataset.from_shards(tmp_path, fields=("number",))] == [*range(5000)]
@@ -79,25 +79,25 @@ def test_files_of_the_tools_of_zstd_are_read(tmp_path, tool):
     (tmp_path / "a").write_bytes(LINES)
     for arguments, given in (([], LINES), ([str(tmp_path / "a")], None)):
         packed = subprocess.run([*tool, "-q", "-c", *arguments], input=given, capture_output=True, check=True).stdout
-        assert bytes(inflated(memoryview(packed))) == LINES
+        assert bytes(inflate_file(memoryview(packed))) == LINES
 
 
 def test_frame_of_a_wide_window_that_states_its_size_is_read_in_a_single_step():
     size = 1100 * (128 << 10)
     frame = MAGIC + bytes([0x80 | 0x20]) + struct.pack("<I", size) + ZEROS * 1100 + LAST
-    found = inflated(memoryview(frame + SKIPPED))
+    found = inflate_file(memoryview(frame + SKIPPED))
     assert (len(found), np.frombuffer(found, "u1").any()) == (size, False)
 
 
 def test_frame_of_a_wide_window_and_an_unknown_size_names_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(Unsupported, match="pip install zstandard"):
-        inflated(memoryview(MAGIC + b"\0\xa8" + ZEROS * 1100 + LAST))
+        inflate_file(memoryview(MAGIC + b"\0\xa8" + ZEROS * 1100 + LAST))
 
 
 def test_dictionary_of_zstd_is_refused_by_name():
     with pytest.raises(Unsupported, match="needs a dictionary"):
-        inflated(memoryview(MAGIC + b"\x21\7\0" + LAST))
+        inflate_file(memoryview(MAGIC + b"\x21\7\0" + LAST))
 
 
 @pytest.mark.parametrize("kind", [*NOTHING, "bz2", "lzma", "skipped"])
@@ -107,7 +107,7 @@ def test_many_streams_of_nothing_take_linear_time(kind):
     if kind in ("bz2", "lzma"):
         found = b"".join(streams({"bz2": bz2.BZ2Decompressor, "lzma": lzma.LZMADecompressor}[kind], data))
     else:
-        found = inflated(data)
+        found = inflate_file(data)
     assert len(found) == 0
     assert process_time() - began < 5
 
@@ -128,9 +128,9 @@ def test_blocks_of_several_streams_are_bounded_and_whole(make):
 def test_files_that_are_cut_off_are_refused(data):
     for stop in (0, 4, 8, 12, len(data) // 2, len(data) - 1):
         with pytest.raises((Damaged, Unsupported), match=r"cut off|0 bytes|neither"):
-            inflated(memoryview(data)[:stop])
+            inflate_file(memoryview(data)[:stop])
     with pytest.raises(Damaged):
-        inflated(memoryview(data + b"garbage"))
+        inflate_file(memoryview(data + b"garbage"))
 
 
 BOMBS = {
@@ -179,14 +179,14 @@ def test_bound_is_a_size_of_the_environment(monkeypatch):
     for text, fits in (("3000", True), ("2999", False), ("2K", False), ("1GiB", True), ("", True)):
         monkeypatch.setenv(UNPACKED_VARIABLE, text)
         if fits:
-            assert len(inflated(data)) == 3000
+            assert len(inflate_file(data)) == 3000
         else:
             with pytest.raises(Damaged, match=r"a compressed file of .* bytes must take at most"):
-                inflated(data)
+                inflate_file(data)
     for text in ("many", "0", "-5", "1.5GiB"):
         monkeypatch.setenv(UNPACKED_VARIABLE, text)
         with pytest.raises(ConfigError, match=f"PENSTOCK_UNPACKED_SIZE must be a size such as 8GiB, got '{text}'"):
-            inflated(data)
+            inflate_file(data)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
@@ -196,12 +196,12 @@ def test_errors_of_damaged_frames_keep_no_memory():
         before = resident("VmSize")
         for _ in range(count):
             with pytest.raises(Damaged):
-                inflated(memoryview(data))
+                inflate_file(memoryview(data))
     assert resident("VmSize") - before < 200 << 20
 
 
 def test_more_than_an_index_states_is_refused():
     data = memoryview(gzip.compress(bytes(3000)))
-    assert len(inflated(data, 3000)) == 3000
+    assert len(inflate_file(data, 3000)) == 3000
     with pytest.raises(Damaged, match="inflate to more than the 2999 that are stated"):
-        inflated(data, 2999)
+        inflate_file(data, 2999)

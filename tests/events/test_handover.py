@@ -7,7 +7,17 @@ import pickle
 
 import pytest
 
-from penstock.events import arrived, at_end, begin, carried, carry, context, context_of, enter, when_fetching
+from penstock.events import (
+    at_end,
+    begin,
+    carry,
+    context,
+    context_of,
+    enter,
+    list_restores,
+    restore_and_make,
+    when_fetching,
+)
 from penstock.events import listeners as room
 from tests.children import python
 
@@ -26,17 +36,17 @@ def broken(*_):
 def test_nothing_is_carried_but_to_a_process_that_is_being_spawned():
     stop = carry(lambda: print)
     try:
-        assert carried() == ()
+        assert list_restores() == ()
     finally:
         stop()
     stop()
 
 
 class Parcel:
-    """Unpickled, it is what ``arrived`` makes of it."""
+    """Unpickled, it is what ``restore_and_make`` makes of it."""
 
     def __reduce__(self):
-        return arrived, (carried(), list, "ab")
+        return restore_and_make, (list_restores(), list, "ab")
 
 
 def tell(queue, parcel, pickled):

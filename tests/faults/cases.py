@@ -15,7 +15,7 @@ from penstock.stores.oss.options import OSSOptions
 from penstock.stores.s3.options import S3Options
 from penstock.stores.web.options import HTTPOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from penstock.testing.faults.dialect import spoken
+from penstock.testing.faults.dialect import find_words
 from penstock.values import ObjectMeta, Span
 from tests.limits import limited
 
@@ -86,7 +86,7 @@ class Case:
 
     @property
     def possible(self):
-        fault = spoken(self.dialect).faults.get(self.fault, FAULTS[self.fault])
+        fault = find_words(self.dialect).faults.get(self.fault, FAULTS[self.fault])
         if self.verb not in fault.verbs or (fault.ranged and self.column not in RANGED):
             return False
         if fault.region:  # it lasts by itself; an upload learns of it when it begins, a replacement when it looks

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
-from penstock.jobs.sync import Run
+from penstock.jobs.sync import SyncRun
 from penstock.testing.faults import FaultServer, Settings
 
 KILLS = 25  # each way
@@ -28,7 +28,7 @@ def killed(work, moment):
     """Run ``work`` in a child that is killed with its ``moment``-th outcome, others being under way; how it ended."""
     pid = os.fork()
     if not pid:
-        status, original, left = 1, Run._outcome, [moment]
+        status, original, left = 1, SyncRun._outcome, [moment]
 
         def outcome(*arguments, **more):
             left[0] -= 1
@@ -36,7 +36,7 @@ def killed(work, moment):
                 os.kill(os.getpid(), signal.SIGKILL)
             return original(*arguments, **more)
 
-        Run._outcome = outcome
+        SyncRun._outcome = outcome
         try:
             work()
             status = 0

@@ -22,7 +22,7 @@ from penstock.data.catalog import saved
 from penstock.data.catalog.discovery import inventory
 from penstock.data.shards.extensions import extension_of
 from penstock.data.shards.litdata import LitDataFormat, described_chunks
-from penstock.data.shards.mds import _described
+from penstock.data.shards.mds import _parse_columns
 from penstock.data.shards.mds_index import stated_shards
 from penstock.data.shards.side import wids_shards
 from penstock.data.zarr.statistics import record as statistics
@@ -93,7 +93,7 @@ def typed(name):
 # By name: the document, what reads it from its bytes and a folder, and how its text lies in the bytes.
 DOCUMENTS = {
     "index of MDS": ({"version": 2, "shards": [SHARD]}, lambda document, _: stated_shards(document)),
-    "header of MDS": (SHARD, lambda document, _: _described(memoryview(document))),
+    "header of MDS": (SHARD, lambda document, _: _parse_columns(memoryview(document))),
     "index of LitData": (CHUNKS, described),
     "samples of LitData": (
         SPEC,
@@ -102,8 +102,8 @@ DOCUMENTS = {
         ),
     ),
     "index of wids": ({"shardlist": [{"url": "a/0.tar", "nsamples": 4}]}, lambda document, _: wids_shards(document)),
-    "inventory of Amazon": (AMAZON, lambda document, _: inventory.described(document, "s3://b/m.json")),
-    "inventory of Google": (GOOGLE, lambda document, _: inventory.described(document, "gs://b/m.json")),
+    "inventory of Amazon": (AMAZON, lambda document, _: inventory.parse_inventory_manifest(document, "s3://b/m.json")),
+    "inventory of Google": (GOOGLE, lambda document, _: inventory.parse_inventory_manifest(document, "gs://b/m.json")),
     "report of a loader": (
         REPORT | {"recommendation": "x", "cause": None},
         written("r.json", lambda folder: repr(ps.merge_reports(folder / "r.json"))),
@@ -116,7 +116,10 @@ DOCUMENTS = {
         json.loads(steps.encode({1: steps.StepEntry("e", 0.5, ("a/b",))})),
         lambda text, _: steps.decode(text),
     ),
-    "counts of a process": (TALLY, written("b.json", lambda folder: board._plain(board._read(folder / "b.json")))),
+    "counts of a process": (
+        TALLY,
+        written("b.json", lambda folder: board._serialize_tally(board._read_tally(folder / "b.json"))),
+    ),
     "tensors of Arrow": ({"shape": [2, 3], "permutation": [1, 0]}, typed("arrow.fixed_shape_tensor")),
     "tensors of any shape": ({"permutation": [1, 0]}, typed("arrow.variable_shape_tensor")),
     "tensors of Ray": ([2, 3], typed("ray.data.arrow_tensor")),
@@ -191,7 +194,7 @@ def test_damaged_statistics_are_errors_of_ours(tmp_path):
     def read(text):
         try:
             values = json.loads(text)
-            text = json.dumps({**values, "digest": statistics._digest(values)}).encode()
+            text = json.dumps({**values, "digest": statistics._digest_record(values)}).encode()
         except (ValueError, TypeError, RecursionError):
             pass
         (tmp_path / "s.json").write_bytes(text)

@@ -26,10 +26,10 @@ from penstock.checkpoint.integrity import Manifest
 from penstock.checkpoint.run.store import decode as decode_steps
 from penstock.checkpoint.safetensors.header import parse, stop_of
 from penstock.checkpoint.safetensors.index import Index
-from penstock.checkpoint.torchfile.load import refused
+from penstock.checkpoint.torchfile.load import is_refusal
 from penstock.checkpoint.torchfile.verbs import load as load_torch
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.discovery.inventory import Inventory, described, records
+from penstock.data.catalog.discovery.inventory import Inventory, parse_inventory_manifest, records
 from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.catalog.labels import label_of
 from penstock.data.catalog.rows import Entry
@@ -47,7 +47,7 @@ from penstock.stores.oss.dialect import Alibaba
 from penstock.stores.profiles.files import read_file
 from penstock.stores.profiles.multistorage import _profiles, msc_mappings, rclone_profiles, translations
 from penstock.stores.s3 import aws_files as shared
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.urls import parse as place_of
 from penstock.stores.web import store as web
@@ -79,7 +79,7 @@ class _Given:
 
 
 _KEYS = _Given(Credentials("id", "secret"))
-_BUCKET = Bucket("bucket", "http://h", virtual=False)
+_BUCKET = BucketAddress("bucket", "http://h", virtual=False)
 DRIVERS = {
     "s3": lambda: S3Driver(_BUCKET, "us-east-1", _KEYS),
     "gcs": lambda: GCSDriver(_BUCKET, _KEYS, Google(keys=True)),
@@ -329,7 +329,7 @@ def _columns(data):
 
 
 def _described(data):
-    described(data, "s3://b/manifest.json")
+    parse_inventory_manifest(data, "s3://b/manifest.json")
 
 
 def _manifest(name):
@@ -464,7 +464,7 @@ def test_foreign_text_is_read_or_refused_in_bounds(parser):
         except PenstockError as error:
             str(error)
         except pickle.UnpicklingError as error:
-            if not refused(error):  # torch names what it would not make
+            if not is_refusal(error):  # torch names what it would not make
                 raise
         assert thread_time() - began < MOST_S
         assert _resident("VmHWM") - before < MOST_BYTES

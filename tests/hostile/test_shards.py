@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from penstock.data.datasets.objects import PARSING
 from penstock.data.shards.compressed import CompressedJsonlFormat, CompressedTarFormat, CompressedTFRecordFormat
-from penstock.data.shards.format import Piece, walked
+from penstock.data.shards.format import UnitPiece, run_walk
 from penstock.data.shards.jsonl import JsonlFormat
 from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat, described_chunks
 from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
@@ -101,7 +101,7 @@ def _table():
 
 def read(form, data):
     """Read all samples of a shard."""
-    found = walked(form.walk(len(data)), memoryview(data))
+    found = run_walk(form.walk(len(data)), memoryview(data))
     form = form.having(found.schema)
     if found.units is None:
         places = zip(found.offsets.tolist(), found.sizes.tolist(), strict=True)
@@ -109,7 +109,7 @@ def read(form, data):
     at, samples = 0, []
     for first, end in zip(found.units.firsts.tolist()[:20], found.units.ends.tolist(), strict=False):
         spans = [(int(found.units.starts[row]), int(found.units.stops[row])) for row in range(at, end)]
-        unit = form.decode([Piece(start, memoryview(data)[start:stop]) for start, stop in spans], first)
+        unit = form.decode([UnitPiece(start, memoryview(data)[start:stop]) for start, stop in spans], first)
         samples += [form.row(unit, number) for number in range(1 if at else 2)]
         at = end
     return samples
@@ -117,7 +117,7 @@ def read(form, data):
 
 def _side(side, data):
     tail = tar(_PAIRS)
-    walked(side_walk(side, TarFormat(), data, len(tail)), memoryview(tail))
+    run_walk(side_walk(side, TarFormat(), data, len(tail)), memoryview(tail))
 
 
 def _shard(folder, end):

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import Unusable
-from penstock.interop.obspec import bounds, described
+from penstock.interop.obspec import describe_object, resolve_range
 from penstock.values import ObjectMeta
 
 
@@ -13,7 +13,7 @@ from penstock.values import ObjectMeta
     ids=str,
 )
 def test_ranges(wanted, found):
-    assert bounds(wanted, 10) == found
+    assert resolve_range(wanted, 10) == found
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ def test_ranges(wanted, found):
 )
 def test_no_ranges(wrong):
     with pytest.raises(Unusable, match="range"):
-        bounds(wrong, 10)
+        resolve_range(wrong, 10)
 
 
 def test_missing_etag_and_modification_time_get_defaults():
-    found = described(ObjectMeta("root/a", 3), "a")
+    found = describe_object(ObjectMeta("root/a", 3), "a")
     assert (found["path"], found["e_tag"], found["last_modified"].timestamp()) == ("a", None, 0)

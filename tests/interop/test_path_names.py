@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidURL
-from penstock.interop.path import Names, joined
+from penstock.interop.path import Names, join_path
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_path_is_a_parent_and_a_name(path, parent, name):
 def test_parent_and_name_are_the_path_again(key):
     parent, name = Names.split(f"bucket/{key}")
     if name and not key.endswith("/") and name != ".":
-        assert joined(parent, name) == f"bucket/{key}"
+        assert join_path(parent, name) == f"bucket/{key}"
 
 
 @given(st.text("ab/.", max_size=12))
@@ -48,11 +48,11 @@ def test_every_path_leads_to_its_bucket(key):
 
 
 def test_joined_name_stays_below_its_base_and_absolute_names_are_refused():
-    assert joined("b/", "a", "", ".", "c//d", "e/") == "b/a/c//d/e/"
-    assert joined("s3://b/x/", "y") == "s3://b/x/y"
+    assert join_path("b/", "a", "", ".", "c//d", "e/") == "b/a/c//d/e/"
+    assert join_path("s3://b/x/", "y") == "s3://b/x/y"
     for wrong in ("/a", "s3://b/c"):
         with pytest.raises(InvalidURL, match="the name is absolute"):
-            joined("b/", wrong)
+            join_path("b/", wrong)
 
 
 def test_the_rest_of_a_parser():

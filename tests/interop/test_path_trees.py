@@ -26,10 +26,10 @@ def test_objects_and_directories_of_one_name(source):
     assert [path.directory(source, key) for key in ("a", "a/b", "a/b/c", "d", "d/e", "g", "g/", "")] == [
         *(True, True, False, True, True, True, True, True),
     ]
-    assert path.described(source, "a")["type"] == "file"
-    assert path.described(source, "d")["type"] == "directory"
+    assert path.stat_path(source, "a")["type"] == "file"
+    assert path.stat_path(source, "d")["type"] == "directory"
     with pytest.raises(NotFound):
-        path.described(source, "no")
+        path.stat_path(source, "no")
 
 
 def test_children_come_once_and_in_order(source):

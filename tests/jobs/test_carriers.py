@@ -26,9 +26,9 @@ from penstock.errors import Unreachable, Unusable
 from penstock.interop.zarr import Store
 from penstock.jobs import carriers
 from penstock.jobs.carriers import Here, carrier
-from penstock.jobs.parts.operation import Means, Part
+from penstock.jobs.parts.operation import JobPart, Means
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import How, Job
+from penstock.jobs.parts.run import Job, JobOptions
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.version import VERSION
@@ -128,7 +128,7 @@ def test_parts_run_on_all_nodes_without_torch_and_finish_once(cluster, tmp_path)
 
 def continued(folder):
     """Continue a job of the cluster in this process; return how many parts are done."""
-    return Job(Deadly(str(folder)), f"{folder}/job", How()).work().parts_done
+    return Job(Deadly(str(folder)), f"{folder}/job", JobOptions()).work().parts_done
 
 
 def test_a_part_that_kills_its_workers_is_set_aside_and_the_others_go_on(cluster, tmp_path):
@@ -422,7 +422,7 @@ class TestRefusals:
         monkeypatch.setattr(on_ray._ray, "get_runtime_context", lambda: context)
         monkeypatch.setattr(on_ray._ray, "nodes", lambda: nodes)
         means = Means(Records(f"{tmp_path}/job", StoreOptions()))
-        attempt = carriers._Attempt(Part(0, (0, 1, 10), again=False))
+        attempt = carriers._Attempt(JobPart(0, (0, 1, 10), again=False))
         if alive:
             assert on_ray._result("ref", attempt, means).deaths == 0
         else:
@@ -471,7 +471,7 @@ def test_this_process_does_parts_one_after_the_other(tmp_path):
     operation, records = Deadly(str(tmp_path)), Records(f"{tmp_path}/job", StoreOptions(), "0123abcd")
     counted = []
     means = Means(records, count=lambda *numbers: counted.append(numbers))
-    parts = iter([Part(3, (3, 1, 10), again=False), Part(1, (1, 1, 10), again=False)])
+    parts = iter([JobPart(3, (3, 1, 10), again=False), JobPart(1, (1, 1, 10), again=False)])
     ended = [*Here().carried(operation, parts, means)]
     assert [each.record.part for each in ended] == [3, 1]
     assert counted == [(1, 10), (1, 10)]
@@ -482,5 +482,5 @@ def test_part_in_a_worker_enters_the_trace_of_its_driver(tmp_path, monkeypatch):
     entered, trace = [], b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     monkeypatch.setattr(carriers, "enter", entered.append)
     blob = pickle.dumps((VERSION, Deadly(str(tmp_path))))
-    ended = carriers._part(blob, (f"{tmp_path}/job/", "0123abcd"), Part(0, (0, 1, 10), again=False), trace)
+    ended = carriers._part(blob, (f"{tmp_path}/job/", "0123abcd"), JobPart(0, (0, 1, 10), again=False), trace)
     assert (entered, ended.record.part, ended.error) == ([trace], 0, None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import Changed
-from penstock.jobs.copy import Job
+from penstock.jobs.copy import CopyJob
 from penstock.jobs.evidence import same_bytes, same_digest
 from penstock.options import WriteOptions
 from penstock.source import open_source
@@ -58,7 +58,7 @@ def test_a_file_makes_the_etag_of_its_parts_and_the_object_is_not_read(here, ser
     file, meta, data = here
     store, found = stored(server, "k", data, part_bytes)
     before = gets(server)
-    job, there = (Job(file, meta, store, "k"), found) if up else (Job(store, found, file, meta.key), meta)
+    job, there = (CopyJob(file, meta, store, "k"), found) if up else (CopyJob(store, found, file, meta.key), meta)
     assert same_digest(job, there)
     assert same_bytes(job, there)
     assert gets(server) == before
@@ -68,11 +68,11 @@ def test_a_file_makes_the_etag_of_its_parts_and_the_object_is_not_read(here, ser
 def test_bytes_that_differ_are_found_in_the_first_piece_that_does(here, server, up):
     file, meta, data = here
     store, found = stored(server, "k", b"x" + data[1:], 5 * MIB)
-    job, there = (Job(file, meta, store, "k"), found) if up else (Job(store, found, file, meta.key), meta)
+    job, there = (CopyJob(file, meta, store, "k"), found) if up else (CopyJob(store, found, file, meta.key), meta)
     assert not same_digest(job, there)
     assert not same_bytes(job, there)
     last = stored(server, "k", data[:-1] + b"x" * (data[-1:] != b"x") + b"y" * (data[-1:] == b"x"), 5 * MIB)
-    job, there = (Job(file, meta, last[0], "k"), last[1]) if up else (Job(*last, file, meta.key), meta)
+    job, there = (CopyJob(file, meta, last[0], "k"), last[1]) if up else (CopyJob(*last, file, meta.key), meta)
     assert not same_bytes(job, there)
 
 
@@ -81,13 +81,13 @@ def test_etag_without_digest_proves_nothing_and_both_objects_are_read(here, serv
     odd = 7 * MIB + 1  # no tool's
     store, found = stored(server, "k", data, odd)
     before = gets(server)
-    assert not same_digest(Job(file, meta, replace_write(server), "k"), found)
+    assert not same_digest(CopyJob(file, meta, replace_write(server), "k"), found)
     assert gets(server) == before
-    assert same_bytes(Job(file, meta, replace_write(server), "k"), found)
+    assert same_bytes(CopyJob(file, meta, replace_write(server), "k"), found)
     assert gets(server) > before
     encrypted = replace(found, etag="0" * 32)
     with pytest.raises(Changed):  # it is read as the version that was listed, or not at all
-        same_bytes(Job(file, meta, store, "k"), encrypted)
+        same_bytes(CopyJob(file, meta, store, "k"), encrypted)
 
 
 def replace_write(server):
@@ -101,11 +101,11 @@ def test_two_objects_of_stores_are_one_by_their_etag_or_their_bytes(here, server
     _, alike = stored(server, "alike", data, 5 * MIB)
     _, other = stored(server, "other", data, 8 * MIB)
     before = gets(server)
-    assert same_bytes(Job(store, one, store, "alike"), alike)
+    assert same_bytes(CopyJob(store, one, store, "alike"), alike)
     assert gets(server) == before
-    assert same_bytes(Job(store, one, store, "other"), other)
+    assert same_bytes(CopyJob(store, one, store, "other"), other)
     _, changed = stored(server, "changed", data[:-1] + bytes([data[-1] ^ 1]), 8 * MIB)
-    assert not same_bytes(Job(store, one, store, "changed"), changed)
+    assert not same_bytes(CopyJob(store, one, store, "changed"), changed)
 
 
 def test_two_files_are_compared_by_their_bytes(here, tmp_path):
@@ -113,11 +113,11 @@ def test_two_files_are_compared_by_their_bytes(here, tmp_path):
     for number, body in enumerate((data, data[:-1] + bytes([data[-1] ^ 1]))):
         (tmp_path / "other").write_bytes(body)
         there = file.head(f"{meta.key.rpartition('/')[0]}/other")
-        assert same_bytes(Job(file, meta, file, there.key), there) is (number == 0)
+        assert same_bytes(CopyJob(file, meta, file, there.key), there) is (number == 0)
 
 
 def test_empty_objects_are_alike(server, tmp_path):
     (tmp_path / "empty").touch()
     file, key = open_source(tmp_path / "empty")
     store, found = stored(server, "empty", b"")
-    assert same_bytes(Job(file, file.head(key), store, "empty"), found)
+    assert same_bytes(CopyJob(file, file.head(key), store, "empty"), found)

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.engine.write.parts import Parts
 from penstock.errors import Cancelled, Changed, Damaged, NotFound
-from penstock.jobs.copy import Job, copy, cost_bytes, delete_source
+from penstock.jobs.copy import CopyJob, copy, cost_bytes, delete_source
 from penstock.source import open_source
 from penstock.values import ObjectMeta
 from tests.jobs.carry import carry
@@ -25,7 +25,7 @@ def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
     path.write_bytes(bytes(40 * MIB))
     source, key = open_source(path)
     target, _ = open_source("memory://changing/")
-    job = Job(source, source.head(key), target, "copy")
+    job = CopyJob(source, source.head(key), target, "copy")
     sizes = []
 
     def write_to_it(moved_bytes):
@@ -47,7 +47,7 @@ def test_an_object_that_was_replaced_since_it_was_listed_is_not_mixed_with_its_s
     listed = replace(source.head("key"), content_type="")  # as stores list it
     source.put("key", b"new", metadata={"of": "new"})
     with pytest.raises(Changed):
-        carry(copy(Job(source, listed, target, "copy"), lambda _: None, Event()))
+        carry(copy(CopyJob(source, listed, target, "copy"), lambda _: None, Event()))
     assert target.page("").entries == ()
 
 
@@ -57,7 +57,7 @@ def job(request):
     source, key = open_source(f"memory://from-{request.node.name}/a")
     target, to = open_source(f"memory://to-{request.node.name}/b")
     source.put(key, b"first")
-    return Job(source, source.head(key), target, to)
+    return CopyJob(source, source.head(key), target, to)
 
 
 def test_a_source_is_deleted_once_its_copy_was_seen_whole(job):
@@ -108,8 +108,8 @@ def test_large_object_is_copied_completely_for_any_part_size(tmp_path, size, par
     there, _ = open_source(f"memory://whole-{size}-{part_bytes}/", options)
     back, to = open_source(tmp_path / "back", options)
     moved = []
-    carry(copy(Job(here, here.head(key), there, "a"), moved.append, Event()))
-    carry(copy(Job(there, there.head("a"), back, to), moved.append, Event()))
+    carry(copy(CopyJob(here, here.head(key), there, "a"), moved.append, Event()))
+    carry(copy(CopyJob(there, there.head("a"), back, to), moved.append, Event()))
     assert sum(moved) == 2 * size
     assert (tmp_path / "back").read_bytes() == data[:size]
 
@@ -130,7 +130,7 @@ def test_parts_are_read_into_memory_that_is_used_again(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(Parts, "buffer", watched)
-    carry(copy(Job(source, source.head(key), target, "a"), lambda _: None, Event()))
+    carry(copy(CopyJob(source, source.head(key), target, "a"), lambda _: None, Event()))
     assert len(asked) == 25
     assert len(new) <= 8
     assert target.head("a").size == 400 * MIB
@@ -148,7 +148,7 @@ def test_a_copy_that_is_called_off_publishes_nothing_and_reads_no_more(tmp_path)
         stop.set()
 
     with pytest.raises(Cancelled):
-        carry(copy(Job(source, source.head(key), target, "a"), count, stop))
+        carry(copy(CopyJob(source, source.head(key), target, "a"), count, stop))
     assert moved == [8 * MIB]
     assert target.page("").entries == ()
     assert [*target.unfinished("")] == []

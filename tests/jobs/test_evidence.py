@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import Changed
-from penstock.jobs.copy import Job, copy
+from penstock.jobs.copy import CopyJob, copy
 from penstock.jobs.evidence import is_proven, is_there
 from penstock.source import open_source
 from tests.jobs.carry import carry
@@ -20,7 +20,7 @@ from tests.jobs.carry import carry
 def job(bucket):
     source, _ = open_source(bucket.url, bucket.store)
     source.put("a", b"first")
-    return Job(source, source.head("a"), source, "b")
+    return CopyJob(source, source.head("a"), source, "b")
 
 
 def test_a_copy_is_there_by_its_etag_where_both_stores_tell_the_content_s(job):
@@ -35,7 +35,7 @@ def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
     source, key = open_source(tmp_path / "a")
     target, to = open_source(tmp_path / "b")
     source.put(key, b"first")
-    job = Job(source, source.head(key), target, to)
+    job = CopyJob(source, source.head(key), target, to)
     target.put(to, b"other")  # later than the source, and as long
     os.utime(tmp_path / "b", (time.time() + 5,) * 2)
     assert carry(is_there(job, surely=False))
@@ -50,9 +50,9 @@ def test_an_older_file_that_was_moved_in_the_place_of_the_source_is_not_there(tm
         (tmp_path / name).write_bytes(data)
         os.utime(tmp_path / name, (1e9, 1e9))
     target.put(to, b"first")
-    assert carry(is_there(Job(source, source.head(key), target, to), surely=False))
+    assert carry(is_there(CopyJob(source, source.head(key), target, to), surely=False))
     (tmp_path / "older").rename(tmp_path / "a")
-    assert not carry(is_there(Job(source, source.head(key), target, to), surely=False))
+    assert not carry(is_there(CopyJob(source, source.head(key), target, to), surely=False))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def pair(tmp_path, moto_server):
         (tmp_path / "file").write_bytes(mine)
         store.put("k", theirs, metadata=metadata)
         ends = (here, key, store, "k") if up else (store, "k", here, key)
-        return Job(ends[0], ends[0].head(ends[1]), *ends[2:]), ends[2].head(ends[3])
+        return CopyJob(ends[0], ends[0].head(ends[1]), *ends[2:]), ends[2].head(ends[3])
 
     return make
 
@@ -106,7 +106,7 @@ def test_two_stores_that_wrote_in_the_same_second_prove_nothing(moto_server):
     store.put("a", b"one")
     store.put("b", b"two")
     here, there = (replace(store.head(key), etag="x-2", modified=1.0) for key in "ab")
-    assert not carry(is_proven(Job(store, here, store, "b"), there, by_time=True))
+    assert not carry(is_proven(CopyJob(store, here, store, "b"), there, by_time=True))
 
 
 def test_a_copy_keeps_the_time_of_its_source_in_both_directions(pair, tmp_path):
@@ -115,7 +115,7 @@ def test_a_copy_keeps_the_time_of_its_source_in_both_directions(pair, tmp_path):
     job = replace(job, meta=job.source.head(job.meta.key), stamped=True)
     carry(copy(job, lambda _: None, stop=None))
     assert job.target.head("k").metadata == {"mtime": "1500000000.123456"}
-    back = Job(job.target, job.target.head("k"), job.source, job.meta.key, stamped=True)
+    back = CopyJob(job.target, job.target.head("k"), job.source, job.meta.key, stamped=True)
     carry(copy(back, lambda _: None, stop=None))
     assert (tmp_path / "file").stat().st_mtime == back.meta.modified
 
@@ -133,7 +133,7 @@ def test_an_object_that_was_replaced_within_the_error_of_clocks_is_copied_again(
     source.put("a", b"first")
     memory, _ = open_source(f"memory://{uuid.uuid4().hex}/")
     memory.put("a", b"first")
-    job = Job(source, replace(source.head("a"), etag="opaque"), memory, "a")
+    job = CopyJob(source, replace(source.head("a"), etag="opaque"), memory, "a")
     assert not carry(is_there(job, surely=False))
     long_ago = replace(job.meta, modified=time.time() - 1000)
     assert carry(is_there(replace(job, meta=long_ago), surely=False))

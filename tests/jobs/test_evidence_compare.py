@@ -6,12 +6,21 @@ import random
 
 import pytest
 
-from penstock.jobs.evidence import SKEW_S, Rule, content_tag, merged, part_sizes, parts_tag, same_time, verdict
-from penstock.jobs.plan import Step
+from penstock.jobs.evidence import (
+    SKEW_S,
+    EvidenceRule,
+    content_tag,
+    pair_steps,
+    part_sizes,
+    parts_tag,
+    same_time,
+    verdict,
+)
+from penstock.jobs.plan import CopyStep
 from penstock.values import ObjectMeta
 
 ONE, TWO = "c4ca4238a0b923820dcc509a6f75849b", "c81e728d9d4c2f636f067f89cc14862c"  # MD5s
-STORES = Rule(checksum=False, one_clock=False, kept=False)
+STORES = EvidenceRule(checksum=False, one_clock=False, kept=False)
 TIMES, CLOCK = STORES._replace(kept=True), STORES._replace(one_clock=True)
 CONTENT = TIMES._replace(checksum=True)
 
@@ -78,8 +87,8 @@ def test_merged_listings_pair_entries_with_the_same_key(seed):
         names = {"".join(draw.choices(letters, k=draw.randint(1, 4))) for _ in range(draw.randint(0, 12))}
         here, there = ({each for each in names if draw.random() < 0.6} for _ in range(2))
         ordered = [sorted(each, key=lambda key: key.encode("utf-8", "surrogateescape")) for each in (here, there)]
-        steps = [Step("s3://b/", ObjectMeta(key, 0), key) for key in ordered[0]]
-        found = list(merged(steps, [ObjectMeta(key, 0) for key in ordered[1]]))
+        steps = [CopyStep("s3://b/", ObjectMeta(key, 0), key) for key in ordered[0]]
+        found = list(pair_steps(steps, [ObjectMeta(key, 0) for key in ordered[1]]))
         assert {step.to for step, meta in found if step and not meta} == here - there
         assert {meta.key for step, meta in found if meta and not step} == there - here
         assert {step.to for step, meta in found if step and meta and step.to == meta.key} == here & there

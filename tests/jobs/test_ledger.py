@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.errors import NoSpace, NotFound, Unusable
-from penstock.jobs.mirror import SyncOptions, opened
+from penstock.jobs.mirror import SyncOptions, open_mirror
 from penstock.jobs.outcome import Outcome, ledger
 from penstock.options import StoreOptions
 
@@ -15,7 +15,7 @@ from penstock.options import StoreOptions
 @pytest.fixture
 def trees(tmp_path):
     (tmp_path / "in").mkdir()
-    return opened(str(tmp_path / "in"), str(tmp_path / "out"), SyncOptions(), StoreOptions()).trees
+    return open_mirror(str(tmp_path / "in"), str(tmp_path / "out"), SyncOptions(), StoreOptions()).trees
 
 
 def test_each_line_is_there_as_soon_as_it_is_added(trees, tmp_path):

@@ -8,12 +8,12 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unsupported
-from penstock.jobs.mirror import SyncKeywords, SyncOptions, opened
+from penstock.jobs.mirror import SyncKeywords, SyncOptions, open_mirror
 from penstock.values import ObjectMeta
 
 
 def mirror(source, dest, store=None, **how):
-    return opened(str(source), str(dest), SyncOptions(**how), store or ps.StoreOptions())
+    return open_mirror(str(source), str(dest), SyncOptions(**how), store or ps.StoreOptions())
 
 
 def test_a_slash_at_the_end_makes_no_difference(tmp_path):

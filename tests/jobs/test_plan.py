@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Unusable
-from penstock.jobs.plan import Destination, Origin, check, plan
+from penstock.jobs.plan import Destination, Origin, plan, refuse_self_copy
 from penstock.values import ObjectMeta
 
 S3, FILE = "s3://bucket/", "file:///"
@@ -112,8 +112,8 @@ def test_the_second_source_for_a_place_is_refused():
 )
 def test_a_tree_is_not_copied_into_itself(root, dest):
     with pytest.raises(Unusable, match="inside the source"):
-        check([Origin(root, "a/", "tree")], dest)
-    check([Origin(root, "a/c/", "tree")], dest)
+        refuse_self_copy([Origin(root, "a/", "tree")], dest)
+    refuse_self_copy([Origin(root, "a/c/", "tree")], dest)
 
 
 def test_a_marker_is_left_out_only_where_it_cannot_be():

@@ -23,7 +23,7 @@ def calling(function):
     """Return the work of jobs that call a function, which blocks."""
 
     async def work(job):
-        return await steps.blocking(function, job)
+        return await steps.run_blocking(function, job)
 
     return work
 
@@ -35,7 +35,7 @@ def test_every_job_is_returned_once_with_its_result_or_error(source):
         if job % 3 == 0:
             await steps.head(source, "missing")
         if job % 3 == 1:
-            await steps.blocking(lambda: None)
+            await steps.run_blocking(lambda: None)
         await steps.head(source, "there")
         return job * 2
 
@@ -122,7 +122,7 @@ def test_leaving_early_calls_requests_off_and_unwinds_every_task(source):
         try:
             begun.append(job)
             if job:
-                await steps.blocking(stop.wait, 10)
+                await steps.run_blocking(stop.wait, 10)
             await steps.put(source, str(job), b"x", metadata={}, content_type="")
         finally:
             unwound.append(job)

@@ -22,7 +22,7 @@ def test_received_messages_arrive_between_finished_tasks_until_the_first_error()
         return found
 
     async def work():
-        return await steps.blocking(lambda: "done")
+        return await steps.run_blocking(lambda: "done")
 
     tasks = Tasks(Event())
     tasks.follow("post", receive)
@@ -69,7 +69,7 @@ def test_a_call_that_blocks_is_not_begun_after_the_stop(stopped):
     tasks = Tasks(stop)
 
     async def work():
-        await steps.blocking(called.append, 1)
+        await steps.run_blocking(called.append, 1)
 
     if stopped:
         stop.set()

@@ -29,7 +29,7 @@ MANY = 3000
 
 async def where(job):
     """Tell which process carries a job."""
-    await steps.blocking(lambda: None)
+    await steps.run_blocking(lambda: None)
     if job % 100 == 99:
         raise NotFound("every hundredth", url=f"file:///{job}")
     return job, os.getpid()
@@ -107,7 +107,7 @@ def test_killed_worker_fails_only_its_own_jobs_and_others_continue(tmp_path):
     here, killing = os.getpid(), tmp_path / "killing"
 
     async def work(job):
-        await steps.blocking(lambda: None)
+        await steps.run_blocking(lambda: None)
         if os.getpid() != here:
             # The first job that a worker carries, and no other.
             with suppress(FileExistsError), killing.open("x") as file:
@@ -129,7 +129,7 @@ def test_a_worker_that_breaks_is_a_bug_and_no_hang(capfd):
     here = os.getpid()
 
     async def work(job):
-        await steps.blocking(lambda: None)
+        await steps.run_blocking(lambda: None)
         return Event() if os.getpid() != here else job  # a lock cannot be pickled
 
     ended = dict(run_jobs(range(MANY), work, lambda _: 1, Event(), processes=2))
@@ -151,7 +151,7 @@ def test_closing_early_ends_workers_quickly_and_no_job_continues(tmp_path):
             (tmp_path / f"heard-{os.getpid()}").touch()
 
     async def work(job):
-        await steps.blocking(blocks, job)
+        await steps.run_blocking(blocks, job)
         if job > 600:
             (tmp_path / "went on").touch()
 
@@ -192,7 +192,7 @@ def test_ctrl_c_is_the_parent_s_to_hear():
     here = os.getpid()
 
     async def work(_):
-        await steps.blocking(lambda: None)
+        await steps.run_blocking(lambda: None)
         if os.getpid() != here:
             os.kill(os.getpid(), signal.SIGINT)
         return os.getpid()
@@ -280,7 +280,7 @@ def test_jobs_move_where_there_is_room():
             sleep(0.05)  # a slow process, not a wait for something
 
     async def work(_):
-        await steps.blocking(slow)
+        await steps.run_blocking(slow)
         return os.getpid()
 
     carried = Counter(result for _, result in run_jobs(range(MANY), work, lambda _: 1, Event(), processes=2))

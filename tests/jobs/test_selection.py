@@ -10,7 +10,15 @@ import pytest
 
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.plan import Origin
-from penstock.jobs.selection import check_recursive, destination, elsewhere, left_out, resolved, select, select_objects
+from penstock.jobs.selection import (
+    check_recursive,
+    destination,
+    elsewhere,
+    left_out,
+    resolve_local_key,
+    select,
+    select_objects,
+)
 from penstock.options import StoreOptions
 from penstock.source import open_source
 
@@ -80,10 +88,10 @@ def test_a_local_path_loses_its_dots_and_the_links_on_its_way_and_keeps_its_last
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     root = os.path.realpath(tmp_path)[1:]
-    assert resolved(f"{root}/link/./x") == f"{root}/real/x"
-    assert resolved(f"{root}/real/../link") == f"{root}/link"
-    assert resolved(f"{root}/link/..") == f"{root}/"
-    assert resolved("..") == ""
+    assert resolve_local_key(f"{root}/link/./x") == f"{root}/real/x"
+    assert resolve_local_key(f"{root}/real/../link") == f"{root}/link"
+    assert resolve_local_key(f"{root}/link/..") == f"{root}/"
+    assert resolve_local_key("..") == ""
 
 
 def test_non_object_entries_in_local_tree_are_reported_with_kind(tmp_path):

@@ -51,10 +51,10 @@ def test_an_object_without_a_type_gets_the_options_and_its_writing_is_an_event(s
 def test_blocking_call_runs_on_another_thread_and_raises_its_errors():
     async def work():
         with pytest.raises(NotFound):
-            await steps.blocking(_raise, NotFound("no"))
+            await steps.run_blocking(_raise, NotFound("no"))
         with pytest.raises(Bug, match="unexpected ValueError"):
-            await steps.blocking(_raise, ValueError("no"))
-        return await steps.blocking(threading.get_ident)
+            await steps.run_blocking(_raise, ValueError("no"))
+        return await steps.run_blocking(threading.get_ident)
 
     assert carry(work()) != threading.get_ident()
 

@@ -19,7 +19,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Changed, ConfigError, InvalidURL, NotFound, Transient, Unusable
 from penstock.jobs.mirror import Mirror, SyncOptions
-from penstock.jobs.sync import Run
+from penstock.jobs.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
 from tests.children import forked
@@ -228,13 +228,13 @@ def test_destination_object_changed_before_deletion_is_kept_and_raises(faulty, t
     faulty.put(faulty.bucket, "t/old", b"old")
     from penstock.jobs import sync as module
 
-    original = module.Run._deletions
+    original = module.SyncRun._deletions
 
     def later(self):
         faulty.put(faulty.bucket, "t/old", b"new")
         return original(self)
 
-    monkeypatch.setattr(module.Run, "_deletions", later)
+    monkeypatch.setattr(module.SyncRun, "_deletions", later)
     with pytest.raises(Changed, match="not deleted"):
         ps.sync(tree, dest, delete=True, store=store)
     assert faulty.objects(faulty.bucket)["t/old"] == b"new"
@@ -586,13 +586,13 @@ def test_sync_processes_copy_and_report_each_difference_once(faulty, tmp_path, f
         path.write_bytes(b"%d" % number * 10)
     for url, back in ((f"{faulty.root}/x", False), (str(tmp_path / "out"), True)):
         here = f"{faulty.root}/x" if back else str(tmp_path / "in")
-        run = Run(here, url, SyncOptions(delete=True), faulty.store)
+        run = SyncRun(here, url, SyncOptions(delete=True), faulty.store)
         outcomes = [*run.outcomes(processes=3)]
         assert {each.status for each in outcomes} == {"copied"}
         assert len({each.dest for each in outcomes}) == len(outcomes) == 1200
     assert contents(tmp_path / "out") == contents(tmp_path / "in")
     assert len(forks) == 4
-    run = Run(f"{faulty.root}/x", str(tmp_path / "out"), SyncOptions(delete=True), faulty.store)
+    run = SyncRun(f"{faulty.root}/x", str(tmp_path / "out"), SyncOptions(delete=True), faulty.store)
     assert [*run.outcomes(processes=3)] == []
     assert run.unchanged == 1200
     assert len(forks) == 4, "nothing to do is done by one"
@@ -605,7 +605,7 @@ def test_a_killed_process_leaves_the_rest_to_the_next_sync_and_deletes_nothing(f
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{number:04}").write_bytes(b"%d" % number * 10)
     faulty.put(faulty.bucket, "x/too-much", b"stays until all is copied")
-    run = Run(str(tmp_path / "in"), f"{faulty.root}/x", SyncOptions(delete=True), faulty.store)
+    run = SyncRun(str(tmp_path / "in"), f"{faulty.root}/x", SyncOptions(delete=True), faulty.store)
     outcomes = []
     for outcome in run.outcomes(processes=2):
         outcomes.append(outcome)
@@ -616,7 +616,7 @@ def test_a_killed_process_leaves_the_rest_to_the_next_sync_and_deletes_nothing(f
     assert {type(each.error) for each in failed} == {Transient}
     assert [each.status for each in outcomes if each.dest.endswith("/too-much")] == ["skipped"]
     assert faulty.objects(faulty.bucket)["x/too-much"] == b"stays until all is copied"
-    run = Run(str(tmp_path / "in"), f"{faulty.root}/x", SyncOptions(delete=True), faulty.store)
+    run = SyncRun(str(tmp_path / "in"), f"{faulty.root}/x", SyncOptions(delete=True), faulty.store)
     again = [*run.outcomes(processes=2)]
     assert {each.status for each in again} == {"copied", "deleted"}
     assert len(again) <= len(failed) + 1, "what was told to be copied is not copied again"
@@ -678,13 +678,13 @@ def test_dry_run_reports_the_same_conflicts_as_the_real_run(tree, tmp_path):
     (tmp_path / "out" / "x").write_text("a file")
     told = []
     for dry_run in (True, False):
-        run = Run(tree, tmp_path / "out", SyncOptions(dry_run=dry_run), ps.StoreOptions())
+        run = SyncRun(tree, tmp_path / "out", SyncOptions(dry_run=dry_run), ps.StoreOptions())
         found = list(run.outcomes())
         told.append(sorted((each.dest, str(each.error)) for each in found if each.error is not None))
         assert {each.status for each in found} == {"planned" if dry_run else "copied", "failed"}
     assert told[0] == told[1]
     assert [dest.removeprefix(f"file://{tmp_path}/out/") for dest, _ in told[0]] == ["x/y/z", "zero"]
-    planned = Run(tree, tmp_path / "out", SyncOptions(dry_run=True, delete=True), ps.StoreOptions()).outcomes()
+    planned = SyncRun(tree, tmp_path / "out", SyncOptions(dry_run=True, delete=True), ps.StoreOptions()).outcomes()
     assert {each.status for each in planned} == {"planned"}
     assert (tmp_path / "out" / "zero").is_dir()
 

@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import NotFound, Unusable
 from penstock.jobs import transfer as transfers
-from penstock.jobs.transfer import How, transfer
+from penstock.jobs.transfer import TransferOptions, transfer
 from penstock.options import StoreOptions
 from tests.emulators import names
 from tests.trees import contents
@@ -25,7 +25,7 @@ def tree(tmp_path):
 
 
 def run(urls, dest, **how):
-    with closing(transfer([str(each) for each in urls], str(dest), How(**how), StoreOptions())) as found:
+    with closing(transfer([str(each) for each in urls], str(dest), TransferOptions(**how), StoreOptions())) as found:
         return sorted((each.source.rpartition("/")[2], each.status) for each in found)
 
 
@@ -61,7 +61,7 @@ def test_unusable_source_raises_before_any_transfer(tree, tmp_path):
 
 
 def test_leaving_early_stops(tree, tmp_path):
-    found = transfer([str(tree)], str(tmp_path / "out"), How(recursive=True), StoreOptions())
+    found = transfer([str(tree)], str(tmp_path / "out"), TransferOptions(recursive=True), StoreOptions())
     next(found)
     found.close()
     assert [each.name for each in tmp_path.rglob(".penstock-*")] == []
@@ -99,7 +99,7 @@ def test_several_processes_copy_each_once_and_the_bar_hears_of_all(many, tmp_pat
     (many / "large").write_bytes(bytes(20 << 20))
     (many / "6" / "1").symlink_to("nowhere")
     before = contents(many)
-    how = How(recursive=True, processes=3, move=move)
+    how = TransferOptions(recursive=True, processes=3, move=move)
     with closing(transfer([f"{many}/"], str(tmp_path / "out"), how, StoreOptions())) as found:
         outcomes = [*found]
     assert len(forks) == 2
@@ -113,12 +113,12 @@ def test_several_processes_copy_each_once_and_the_bar_hears_of_all(many, tmp_pat
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 def test_a_failure_in_another_process_is_one_object_s_and_stops_where_it_is_to(many, tmp_path, forks):
     (tmp_path / "out" / "6" / "1000").mkdir(parents=True)  # in the way of a file
-    how = How(recursive=True, processes=3)
+    how = TransferOptions(recursive=True, processes=3)
     with closing(transfer([f"{many}/"], str(tmp_path / "out"), how, StoreOptions())) as found:
         failed = [each for each in found if each.status == "failed"]
     assert [each.source.rpartition("/")[2] for each in failed] == ["1000"]
     assert isinstance(failed[0].error, Unusable)
-    how = How(recursive=True, processes=3, fail_fast=True)
+    how = TransferOptions(recursive=True, processes=3, fail_fast=True)
     with closing(transfer([f"{many}/"], str(tmp_path / "out"), how, StoreOptions())) as found:
         *_, last = found
     assert last.status == "failed"
@@ -128,7 +128,7 @@ def test_a_failure_in_another_process_is_one_object_s_and_stops_where_it_is_to(m
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 @pytest.mark.parametrize("url", ["memory://several-processes/", "fsspec+memory://several-processes/"])
 def test_in_process_store_is_copied_without_forking(url, many, tmp_path, forks):
-    how = How(recursive=True, processes=3)
+    how = TransferOptions(recursive=True, processes=3)
     for here, there in ((f"{many}/", url), (url, f"{tmp_path}/back/")):
         with closing(transfer([here], there, how, StoreOptions())) as found:
             assert {each.status for each in found} == {"copied"}
@@ -144,7 +144,7 @@ def test_listed_objects_move_to_and_from_every_store(place, tmp_path):
     store = StoreOptions() if place.store is None else place.store
 
     def moved(url, dest):
-        with closing(transfer([str(url)], str(dest), How(recursive=True, move=True), store)) as found:
+        with closing(transfer([str(url)], str(dest), TransferOptions(recursive=True, move=True), store)) as found:
             return [(each.status, str(each.error)) for each in found]
 
     for url, dest in ((f"{place.url}in/", f"{tmp_path}/in/"), (f"{tmp_path}/in/", f"{place.url}out/")):

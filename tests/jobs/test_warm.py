@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.engine.cache import files
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.warm import Warmed, _pieces, warm_into
+from penstock.jobs.warm import Warmed, _split_long_span, warm_into
 from penstock.source import object_at
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.values import Span
@@ -155,10 +155,10 @@ def test_a_large_object_is_read_in_pieces_and_then_opened_from_the_cache(server,
 
 
 def test_pieces_make_up_the_span():
-    assert list(_pieces(Span("k", 0, None, "e"))) == [Span("k", 0, None, "e")]
-    assert list(_pieces(Span("k", -7))) == [Span("k", -7)]
-    assert list(_pieces(Span("k", 0, 16 * MIB, "e", whole=True))) == [Span("k", 0, 16 * MIB, "e", whole=True)]
-    made = list(_pieces(Span("k", 5 * MIB, 50 * MIB, "e")))
+    assert list(_split_long_span(Span("k", 0, None, "e"))) == [Span("k", 0, None, "e")]
+    assert list(_split_long_span(Span("k", -7))) == [Span("k", -7)]
+    assert list(_split_long_span(Span("k", 0, 16 * MIB, "e", whole=True))) == [Span("k", 0, 16 * MIB, "e", whole=True)]
+    made = list(_split_long_span(Span("k", 5 * MIB, 50 * MIB, "e")))
     assert [(each.start, each.stop) for each in made] == [
         (5 * MIB, 16 * MIB),
         (16 * MIB, 32 * MIB),
@@ -166,7 +166,9 @@ def test_pieces_make_up_the_span():
         (48 * MIB, 50 * MIB),
     ]
     assert {(each.key, each.etag, each.whole) for each in made} == {("k", "e", False)}
-    assert list(_pieces(Span("k", 0, 50 * MIB, whole=True))) == [Span("k", 0, 50 * MIB, whole=True)], "no version"
+    assert list(_split_long_span(Span("k", 0, 50 * MIB, whole=True))) == [Span("k", 0, 50 * MIB, whole=True)], (
+        "no version"
+    )
 
 
 def test_a_large_object_without_a_version_is_found_by_the_read_that_needs_it(server, near):

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock import errors
 from penstock.cli import main
-from penstock.cli.options import Given, settled
+from penstock.cli.options import Given, settle_store
 from penstock.stores.gcs import driver as gcs_crc
 from penstock.stores.oss import dialect as oss_crc
 from penstock.testing.faults import FaultServer, Settings, dialect
@@ -112,11 +112,13 @@ def test_a_mistake_names_the_settings_to_change(row, said, monkeypatch, capsys):
     code, out, err = command(monkeypatch, capsys, "ls", said.url, *flags)
     status, steps, _ = command(monkeypatch, capsys, "doctor", "--read-only", said.url, *flags)
     if row.kind is None:
-        assert [each.key for each in ps.list(said.url, store=settled(Given("", tuple(pairs)), [said.url]))] == ["a"]
+        assert [each.key for each in ps.list(said.url, store=settle_store(Given("", tuple(pairs)), [said.url]))] == [
+            "a"
+        ]
         assert (code, status) == (0, 0)
         return
     with pytest.raises(row.kind) as raised:
-        list(ps.list(said.url, store=settled(Given("", tuple(pairs)), [said.url])))
+        list(ps.list(said.url, store=settle_store(Given("", tuple(pairs)), [said.url])))
     assert names(row.words, str(raised.value)) == [], str(raised.value)
     assert code, out
     assert names(row.words, err) == [], err

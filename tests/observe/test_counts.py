@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.events import HostTimings
 from penstock.histogram import Histogram
-from penstock.observe.board import COUNTS, DISTRIBUTIONS, cumulated
+from penstock.observe.board import COUNTS, DISTRIBUTIONS, cumulate_buckets
 
 BOUNDS = tuple(1e-6 * 2**power for power in range(9, 27))
 
@@ -27,7 +27,7 @@ def test_cumulated_counts_are_those_of_the_numbers_to_within_a_bucket(numbers):
     histogram = Histogram()
     for number in numbers:
         histogram.add(number)
-    counts = cumulated(histogram, BOUNDS)
+    counts = cumulate_buckets(histogram, BOUNDS)
     assert counts == sorted(counts)
     assert counts[-1] == len(numbers)
     for bound, count in zip((*BOUNDS, inf), counts, strict=True):

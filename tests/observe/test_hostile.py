@@ -26,8 +26,8 @@ from penstock.events import (
     RequestEnded,
     RequestStarted,
     Retried,
+    describe_error,
     emit,
-    named,
 )
 from penstock.events.timings import host_of
 from penstock.observe import ChromeTrace, JsonLines, Log, OpenTelemetry, Prometheus, Scalars, to
@@ -58,10 +58,10 @@ def emit_all(key):
     error = Unreachable(f"the server said: <Error>secret_access_key={CANARY}\n{key[:5000]}</Error>", url=url)
     emit(OperationStarted(url, 1, 0, "read"))
     emit(RequestStarted(url, 2, 1, "get", 1))
-    emit(RequestEnded(url, 2, 1, "get", 1, "failed", 500, 0, 0, 0.0, 0.1, named(error), "[::1]:9000"))
+    emit(RequestEnded(url, 2, 1, "get", 1, "failed", 500, 0, 0, 0.0, 0.1, describe_error(error), "[::1]:9000"))
     emit(Retried(url, error, 1, 0.1))
     emit(Committed(url, 1, f"etag {key}"))
-    emit(OperationEnded(url, 1, 0, "read", "failed", 0.1, named(error)))
+    emit(OperationEnded(url, 1, 0, "read", "failed", 0.1, describe_error(error)))
     emit(OperationStarted("s3://bucket/later", 3, 0, "read"))
     emit(OperationEnded("s3://bucket/later", 3, 0, "read", "done", 0.1))
 

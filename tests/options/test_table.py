@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
-from penstock.options.table import Table, Value, chain, meant, merged, table
+from penstock.options.table import ProfileTable, Value, chain, merge_tables, suggest_word, table
 
 KEYS = ("url", "options.region", "options.endpoint", "read.ahead_items", "retry.attempts")
 VALUES = st.dictionaries(st.sampled_from(KEYS), st.integers(0, 9), max_size=5)
 
 
-def made(name: str, values: dict[str, object], extends: str = "") -> Table:
+def made(name: str, values: dict[str, object], extends: str = "") -> ProfileTable:
     raw = dict(values) | ({"extends": extends} if extends else {})
-    return Table(name, f"file: {name}", {key: Value(each, f"file: {name}.{key}") for key, each in raw.items()})
+    return ProfileTable(name, f"file: {name}", {key: Value(each, f"file: {name}.{key}") for key, each in raw.items()})
 
 
 @given(st.lists(VALUES, min_size=1, max_size=6))
@@ -21,7 +21,7 @@ def test_each_key_is_that_of_the_nearest_profile_that_has_it(layers):
     tables = {
         str(at): made(str(at), values, str(at + 1) if at + 1 < len(layers) else "") for at, values in enumerate(layers)
     }
-    found = merged(chain("0", tables.get, tables.keys))
+    found = merge_tables(chain("0", tables.get, tables.keys))
     wanted = {
         key: next(each[key] for each in layers if key in each) for key in {key for each in layers for key in each}
     }
@@ -80,4 +80,4 @@ def test_profile_table_is_flat_and_records_value_locations():
 
 
 def test_nothing_near_is_not_guessed():
-    assert meant("zzz", ["endpoint"], "; none") == "; none"
+    assert suggest_word("zzz", ["endpoint"], "; none") == "; none"

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.errors import ConfigError
 from penstock.options import PUBLIC
 from penstock.options.table import Value
-from penstock.options.typed import literal_secrets, own_names, typed
+from penstock.options.typed import literal_secrets, make_options, own_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,9 @@ class Odd(ps.StoreOptions):
 
 
 def made(kind, lookup={}.get, **raw):
-    return typed(kind, {name: Value(each, f"f.toml:1: {name}", "/nowhere") for name, each in raw.items()}, lookup)
+    return make_options(
+        kind, {name: Value(each, f"f.toml:1: {name}", "/nowhere") for name, each in raw.items()}, lookup
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,14 +110,14 @@ def test_variables_are_expanded_and_converted():
 
 def test_a_secret_s_file_is_read_without_its_line_s_end(tmp_path):
     (tmp_path / "key").write_text("hush\n")
-    found = typed(Odd, {"hidden": Value({"file": "${PLACE}"}, "here", str(tmp_path))}, {"PLACE": "key"}.get)
+    found = make_options(Odd, {"hidden": Value({"file": "${PLACE}"}, "here", str(tmp_path))}, {"PLACE": "key"}.get)
     assert found.hidden == "hush"
     (tmp_path / "key").write_text("")
     with pytest.raises(ConfigError, match="is empty"):
-        typed(Odd, {"hidden": Value({"file": "key"}, "here", str(tmp_path))}, {}.get)
+        make_options(Odd, {"hidden": Value({"file": "key"}, "here", str(tmp_path))}, {}.get)
     (tmp_path / "key").write_text("x" * 70_000)
     with pytest.raises(ConfigError, match="more than 64 KiB"):
-        typed(Odd, {"hidden": Value({"file": "key"}, "here", str(tmp_path))}, {}.get)
+        make_options(Odd, {"hidden": Value({"file": "key"}, "here", str(tmp_path))}, {}.get)
 
 
 def test_options_that_contradict_themselves_name_the_value():
@@ -127,9 +129,9 @@ def test_options_that_contradict_themselves_name_the_value():
 
 def test_option_parts_are_separate_tables():
     retry = ps.RetryOptions(attempts=2)
-    assert typed(Odd, {}, {}.get, retry=retry).retry is retry
+    assert make_options(Odd, {}, {}.get, retry=retry).retry is retry
     with pytest.raises(ConfigError, match="retry is a separate table, beside options"):
-        typed(Odd, {"retry": Value({}, "f.toml:1: retry")}, {}.get, retry=retry)
+        make_options(Odd, {"retry": Value({}, "f.toml:1: retry")}, {}.get, retry=retry)
 
 
 def test_literal_secrets_are_those_in_the_file_itself():

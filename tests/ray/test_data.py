@@ -103,7 +103,7 @@ def test_a_catalog_that_is_replaced_after_the_plan_is_refused(catalog, tmp_path)
     catalog.save(url)
     [task] = CatalogSource(url).get_read_tasks(1)
     catalog[:10].save(url)
-    datas._opened.cache_clear()
+    datas._open_catalog_version.cache_clear()
     with pytest.raises(Changed, match="the catalog was replaced"):
         [*task()]
 

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 from penstock.stores.direct import direct
 from penstock.stores.local.driver import LocalDriver
-from penstock.stores.web.route import canonical, escaped, version_of
+from penstock.stores.web.route import canonical, escape_key, version_of
 from penstock.testing.drivers import KEYS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Folder(LocalDriver):
             os.utime(aside, (self._now(), self._now()))  # dates have seconds
             aside.replace(path)
             try:
-                request = Request(self._server + escaped(key), method="HEAD")  # noqa: S310  the test's own server
+                request = Request(self._server + escape_key(key), method="HEAD")  # noqa: S310  the test's own server
                 with urlopen(request) as answer:  # noqa: S310  likewise
                     return version_of({name.lower(): value for name, value in answer.headers.items()})
             except HTTPError as error:

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import Throttled, Unauthenticated, Unreachable, Unusable
-from penstock.stores.credentials import RefreshingCredentials, called, printed
+from penstock.stores.credentials import RefreshingCredentials, call_provider, run_credential_program
 from penstock.stores.s3.credentials import source
 from tests.edges.launch import program
 
@@ -41,27 +41,27 @@ def says(said) -> tuple[str, ...]:
     ids=range(8),
 )
 def test_credentials_printed_by_a_process_are_parsed(said, found):
-    keys = printed(says(said), os.environ, Credentials)
+    keys = run_credential_program(says(said), os.environ, Credentials)
     assert (keys, keys.expires_at) == (found, found.expires_at)
     assert keys.found_in == f"the credentials process {Path(sys.executable).name!r}"
     assert "hush" not in repr(keys)
 
 
 def test_a_bearer_token_is_read():
-    assert printed(says({"token": "hush", "expires_at": 9}), {}, BearerToken) == BearerToken("hush", 9.0)
+    assert run_credential_program(says({"token": "hush", "expires_at": 9}), {}, BearerToken) == BearerToken("hush", 9.0)
     with pytest.raises(Unauthenticated, match="keys, where a bearer token is wanted"):
-        printed(says(AWS | {"SessionToken": "t"}), {}, BearerToken)
+        run_credential_program(says(AWS | {"SessionToken": "t"}), {}, BearerToken)
 
 
 def test_a_text_is_split_as_a_shell_does_and_no_shell_runs():
     script = "import json, sys; print(json.dumps(dict(access_key='a', secret_key=sys.argv[1])))"
     words = f'{sys.executable} -S -c "{script}" "$HOME;x"'.replace(" $HOME", "$HOME").replace('"$HOME;x"', "'$HOME;x'")
-    assert printed(words, os.environ, Credentials).secret_key == "$HOME;x"
+    assert run_credential_program(words, os.environ, Credentials).secret_key == "$HOME;x"
 
 
 def test_the_environment_is_the_one_that_was_named():
     script = "import json, os; print(json.dumps(dict(access_key='a', secret_key=os.environ['WHO'])))"
-    assert printed((sys.executable, "-S", "-c", script), {"WHO": "me"}, Credentials).secret_key == "me"
+    assert run_credential_program((sys.executable, "-S", "-c", script), {"WHO": "me"}, Credentials).secret_key == "me"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_environment_is_the_one_that_was_named():
 )
 def test_failed_credential_process_is_reported_without_its_output(command, told):
     with pytest.raises(Unauthenticated) as refused:
-        printed(command, os.environ, Credentials)
+        run_credential_program(command, os.environ, Credentials)
     assert told in str(refused.value)
     assert "hushhush" not in str(refused.value)
     assert refused.value.__cause__ is refused.value.__context__ is None
@@ -93,7 +93,7 @@ def test_failed_credential_process_is_reported_without_its_output(command, told)
 
 def test_a_process_that_hangs_is_ended():
     with pytest.raises(Unreachable, match=r"did not end within 0.2 s"):
-        printed((sys.executable, "-S", "-c", "import time; time.sleep(60)"), {}, Credentials, 0.2)
+        run_credential_program((sys.executable, "-S", "-c", "import time; time.sleep(60)"), {}, Credentials, 0.2)
 
 
 def keys() -> Credentials:
@@ -109,9 +109,9 @@ def throttled() -> Credentials:
 
 
 def test_a_function_is_asked_and_its_failures_are_not_quoted():
-    assert called(keys, Credentials) == keys()
+    assert call_provider(keys, Credentials) == keys()
     with pytest.raises(Unauthenticated, match="fails, raised ValueError") as refused:
-        called(fails, Credentials)
+        call_provider(fails, Credentials)
     assert refused.value.__cause__ is refused.value.__context__ is None
     for wrong, kind in (
         (lambda: None, "nothing"),
@@ -119,9 +119,9 @@ def test_a_function_is_asked_and_its_failures_are_not_quoted():
         (lambda: BearerToken("x"), "a Be"),
     ):
         with pytest.raises(Unauthenticated, match=f"and returned {kind}"):
-            called(wrong, Credentials)
+            call_provider(wrong, Credentials)
     with pytest.raises(Throttled, match="later"):
-        called(throttled, Credentials)
+        call_provider(throttled, Credentials)
 
 
 def test_a_function_and_a_process_come_before_the_environment():

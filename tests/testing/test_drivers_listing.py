@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.stores.memory.driver import MemoryDriver
-from penstock.testing.drivers import Listing
+from penstock.testing.drivers import ListingTests
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
@@ -57,6 +57,6 @@ class Unversioned(MemoryDriver):
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_listing_that_breaks_a_promise_is_noticed(kind, promise):
-    getattr(Listing(), promise)(trial_of())
+    getattr(ListingTests(), promise)(trial_of())
     with pytest.raises(NOTICED):
-        getattr(Listing(), promise)(trial_of(kind))
+        getattr(ListingTests(), promise)(trial_of(kind))

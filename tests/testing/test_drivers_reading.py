@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.stores.memory.driver import MemoryDriver
-from penstock.testing.drivers import Reading
+from penstock.testing.drivers import ReadingTests
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 
 
@@ -57,6 +57,6 @@ class Forgetful(MemoryDriver):
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_read_that_breaks_a_promise_is_noticed(kind, promise, arguments):
-    getattr(Reading(), promise)(trial_of(), *arguments)
+    getattr(ReadingTests(), promise)(trial_of(), *arguments)
     with pytest.raises(NOTICED):
-        getattr(Reading(), promise)(trial_of(kind), *arguments)
+        getattr(ReadingTests(), promise)(trial_of(kind), *arguments)

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-
-__all__ = ["CommittedCheckpoint", "Saving", "publish", "read_current", "remove", "told_apart"]
-
 _PIECE_BYTES = 64 << 20
 _TRIES = 9
 

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from penstock.checkpoint.integrity import BlockChecksums
     from penstock.source import Source
 
-
-__all__ = ["Object", "Piece", "Run", "Want", "gather", "runs"]
-
 # Bytes per request: one connection to S3 gives 50 to 100 MB/s, so many in parallel pay.
 _MOST_BYTES = 8 * BLOCK_BYTES
 # From this size on a run of whole blocks gets its own request and is not copied.
@@ -95,7 +92,7 @@ class Want(NamedTuple):
     tag: Any = None
 
 
-class Piece(NamedTuple):
+class WantedPiece(NamedTuple):
     """Bytes ``[start, stop)`` of the object that belong in a want's memory."""
 
     want: Want
@@ -104,7 +101,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class RangeRequest:
     """A request: bytes ``[start, stop)`` of an object.
 
     Attributes:
@@ -121,7 +118,7 @@ class Run:
     start: int
     stop: int
     straight: bool = False
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[WantedPiece] = field(default_factory=list)
     done: list[Want] = field(default_factory=list)
 
     def reaches(self, of: Object, start: int, stop: int) -> bool:
@@ -130,21 +127,21 @@ class Run:
         return near and max(stop, self.stop) - self.start <= _MOST_BYTES
 
 
-def runs(wants: Iterable[Want]) -> Iterator[Run]:
+def runs(wants: Iterable[Want]) -> Iterator[RangeRequest]:
     """Yield the requests for ``wants``, which are consumed lazily; wants complete in their order.
 
     Nearby ranges are read together while starts ascend; any other order only costs more requests.
     """
-    waiting: Run | None = None  # open for more pieces nearby
+    waiting: RangeRequest | None = None  # open for more pieces nearby
     for want in wants:
-        for piece, straight in _pieces(want):
+        for piece, straight in _split_want(want):
             low, high = (piece.start, piece.stop) if straight else want.of.around(piece.start, piece.stop)
             if waiting is not None and not straight and waiting.reaches(want.of, low, high):
                 waiting.stop = max(high, waiting.stop)
             else:
                 if waiting is not None:
                     yield waiting
-                waiting = Run(want.of, low, high, straight)
+                waiting = RangeRequest(want.of, low, high, straight)
             waiting.pieces.append(piece)
             if piece.stop == want.stop:
                 waiting.done.append(want)
@@ -155,21 +152,21 @@ def runs(wants: Iterable[Want]) -> Iterator[Run]:
         yield waiting
 
 
-def _pieces(want: Want) -> Iterator[tuple[Piece, bool]]:
+def _split_want(want: Want) -> Iterator[tuple[WantedPiece, bool]]:
     """Cut a want into pieces for direct reads and the remainders at its ends; yield each with its ``straight`` flag."""
     of, start, stop, *_ = want
     first, last = of.whole(start, stop)
     if start == stop:
-        yield Piece(want, start, stop), True  # no request, but keeps the order
+        yield WantedPiece(want, start, stop), True  # no request, but keeps the order
         return
     if last - first < _STRAIGHT_BYTES:
         first = last = stop
     if start < first:
-        yield Piece(want, start, first), False
+        yield WantedPiece(want, start, first), False
     for at in range(first, last, _MOST_BYTES):
-        yield Piece(want, at, min(last, at + _MOST_BYTES)), True
+        yield WantedPiece(want, at, min(last, at + _MOST_BYTES)), True
     if last < stop:
-        yield Piece(want, last, stop), False
+        yield WantedPiece(want, last, stop), False
 
 
 # Bytes in flight or waiting. With the overhead around it, memory stays below 256 MiB beyond the state itself.
@@ -190,7 +187,7 @@ def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BY
         NotFound: An object no longer exists. ``Changed``: it was replaced.
 
     """
-    sent: deque[tuple[Run, memoryview]] = deque()
+    sent: deque[tuple[RangeRequest, memoryview]] = deque()
     count = current()
 
     def places() -> Iterator[tuple[Span, memoryview]]:
@@ -220,7 +217,7 @@ def _view(piece: tuple[Want, int, int]) -> memoryview:
     return whole.cast("B")[start - want.start : stop - want.start] if whole.nbytes else memoryview(bytearray())
 
 
-def _verify(run: Run, memory: memoryview) -> None:
+def _verify(run: RangeRequest, memory: memoryview) -> None:
     of = run.of
     if of.checksums is None:
         return

@@ -28,34 +28,6 @@ if TYPE_CHECKING:
     from penstock.source import Reader, Writer
     from penstock.values import ObjectMeta
 
-
-__all__ = [
-    "BLANK",
-    "BLOCK_BYTES",
-    "DIGEST_BYTES",
-    "MANIFEST",
-    "METADATA",
-    "MOST_BYTES",
-    "MOST_MANIFEST_VALUES",
-    "MOST_VALUES",
-    "BlockChecksums",
-    "ChecksummedReader",
-    "ChecksummedWriter",
-    "Checksummer",
-    "Manifest",
-    "crc32",
-    "document",
-    "elements",
-    "fast",
-    "fits",
-    "limited",
-    "span",
-    "step_name",
-    "step_of",
-    "stored_digest",
-    "with_digest",
-]
-
 MANIFEST = "checkpoint.json"
 METADATA = ".metadata"  # torch's own layout has this file instead
 MOST_BYTES = 256 << 20  # of a manifest, or of torch's metadata: digests of 24 TB
@@ -109,10 +81,10 @@ class Manifest:
             separators=(",", ":"),
         ).encode()
         try:
-            _bounded(body)
+            _check_document_size(body)
         except ValueError as error:
             raise Unusable(f"cannot encode the manifest: {error}") from None
-        return body[:-1] + _ending(body[:-1])
+        return body[:-1] + _make_seal(body[:-1])
 
     @classmethod
     def decode(cls, data: bytes, url: str) -> Manifest:
@@ -123,15 +95,17 @@ class Manifest:
 
         """
         try:
-            _bounded(data)
+            _check_document_size(data)
             document = json.loads(data)
             version = document["penstock_checkpoint"]
-            if not data.endswith(_ending(data[: -len(_ending(b""))])):
+            if not data.endswith(_make_seal(data[: -len(_make_seal(b""))])):
                 raise CheckpointError("the manifest is damaged: its digest does not match its contents", url=url)
             if type(version) is int and version > _VERSION:
                 raise CheckpointError(f"written by a newer Penstock (format {version}): update to read it", url=url)
             objects = {name: _block_checksums(name, each) for name, each in document["objects"].items()}
-            manifest = cls(_text(document["save"]), _text(document["kind"]), objects, dict(document["content"]))
+            manifest = cls(
+                _require_str(document["save"]), _require_str(document["kind"]), objects, dict(document["content"])
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # The error's repr would quote the whole document if it is not UTF-8.
             shown = f"{type(error).__name__}: {error}"
@@ -146,13 +120,13 @@ def span(meta: ObjectMeta) -> Span:
     return Span(meta.key, 0, min(meta.size, MOST_BYTES + 1), meta.etag, whole=meta.size <= MOST_BYTES)
 
 
-def _bounded(data: bytes) -> None:
+def _check_document_size(data: bytes) -> None:
     if len(data) > MOST_BYTES:
         raise ValueError(f"the document has more than {MOST_BYTES:,} bytes")
-    limited(data, MOST_MANIFEST_VALUES)
+    check_value_count(data, MOST_MANIFEST_VALUES)
 
 
-def _ending(body: bytes) -> bytes:
+def _make_seal(body: bytes) -> bytes:
     return b',"seal":"%s"}' % xxhash.xxh3_64_hexdigest(body).encode()
 
 
@@ -165,7 +139,7 @@ def _block_checksums(name: str, described: dict[str, Any]) -> BlockChecksums:
     return BlockChecksums(size, digests)
 
 
-def _text(value: object) -> str:
+def _require_str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return value
@@ -216,7 +190,7 @@ _BEFORE_VALUES = (b"{", b"[", b",")
 def with_digest(raw: bytes, key: str) -> tuple[bytes, str]:
     """Replace the ``BLANK`` under ``key`` by the XXH3 of ``raw``; return the result and the digest."""
     digest = xxhash.xxh3_64_hexdigest(raw)
-    return _filled(raw, key, digest), digest
+    return _insert_digest(raw, key, digest), digest
 
 
 def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
@@ -231,7 +205,7 @@ def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
     found = _pattern(key).findall(raw)
     if not found and beside not in raw:
         return ""
-    if len(found) != 1 or with_digest(_filled(raw, key, BLANK), key)[0] != raw:
+    if len(found) != 1 or with_digest(_insert_digest(raw, key, BLANK), key)[0] != raw:
         raise ValueError(
             "the digest does not match the contents (or another program copied the metadata to another file)"
         )
@@ -244,11 +218,11 @@ def document(raw: bytes) -> Any:  # noqa: ANN401  any JSON
     Raise ``ValueError`` for invalid JSON, a repeated name or more than ``MOST_VALUES`` values. Raise
     ``RecursionError`` if it is nested too deep.
     """
-    limited(raw, MOST_VALUES)
+    check_value_count(raw, MOST_VALUES)
     return json.loads(raw.decode(), object_pairs_hook=_unique)
 
 
-def limited(raw: bytes, most: int) -> None:
+def check_value_count(raw: bytes, most: int) -> None:
     """Raise ``ValueError`` if JSON may hold more than ``most`` values; each takes 60 bytes of memory or more."""
     if sum(map(raw.count, _BEFORE_VALUES)) > most:
         raise ValueError(f"the document has more than {most:,} values")
@@ -263,7 +237,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _filled(raw: bytes, key: str, digest: str) -> bytes:
+def _insert_digest(raw: bytes, key: str, digest: str) -> bytes:
     return _pattern(key).sub(rb"\g<1>%b\3" % digest.encode(), raw)
 
 

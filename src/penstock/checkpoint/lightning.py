@@ -7,9 +7,9 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CheckpointError, InvalidURL, Unusable, needing
+from penstock.errors import CheckpointError, InvalidURL, Unusable, require_extras
 
-with needing("penstock.checkpoint.lightning needs lightning", torch="lightning", lightning="lightning"):
+with require_extras("penstock.checkpoint.lightning needs lightning", torch="lightning", lightning="lightning"):
     import torch
     from lightning.pytorch import callbacks, strategies
     from lightning.pytorch.plugins import io
@@ -28,7 +28,7 @@ with needing("penstock.checkpoint.lightning needs lightning", torch="lightning",
 from penstock.checkpoint.commit import remove
 from penstock.checkpoint.dcp.reader import StorageReader
 from penstock.checkpoint.dcp.writer import StorageWriter
-from penstock.checkpoint.run.background import Job
+from penstock.checkpoint.run.background import BackgroundJob
 from penstock.checkpoint.staging import Stage
 from penstock.checkpoint.torchfile.verbs import load, save
 
@@ -136,13 +136,13 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
         self._carrying = CheckpointIO() if checkpoint_io is None else checkpoint_io
         super().__init__(self._carrying)
         self._stage = Stage()
-        self._last: Job | None = None
+        self._last: BackgroundJob | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Path, storage_options: object = None) -> None:
         """Wait for pending operations, copy the state, and save the copy in the background."""
         self._wait()
         copied = self._stage.copy(checkpoint)
-        self._last = Job(partial(self._carrying.save_checkpoint, copied, path, storage_options))
+        self._last = BackgroundJob(partial(self._carrying.save_checkpoint, copied, path, storage_options))
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  whatever is wrapped takes
         """Return the loaded checkpoint, after all pending operations, which may be its own save."""
@@ -151,7 +151,7 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
 
     def remove_checkpoint(self, path: Path) -> None:
         """Remove in the background, after all operations requested before."""
-        self._last = Job(partial(self._carrying.remove_checkpoint, path), after=self._last)
+        self._last = BackgroundJob(partial(self._carrying.remove_checkpoint, path), after=self._last)
 
     def teardown(self) -> None:
         """Wait for all pending operations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 from penstock.tree import tree_map
 
 if TYPE_CHECKING:
@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-
-__all__ = ["STAGE_BYTES", "Stage", "cuts", "flat", "memory", "pieces", "staged", "staged_bytes", "torch_module"]
-
 # Bytes of one buffer: a multiple of the checksum block. gather holds up to twelve buffers.
 STAGE_BYTES = 16 << 20
 
 
-def staged(size_bytes: int, *, page_locked: bool) -> Tensor:
+def allocate_stage(size_bytes: int, *, page_locked: bool) -> Tensor:
     """Return new CPU memory as a one-dimensional byte tensor; use ``page_locked`` for data on its way to a GPU.
 
     torch caches page-locked memory for reuse, and tracks copies out of it that are still in progress.
@@ -57,7 +54,7 @@ class Stage:
         torch = torch_module()
         spare: dict[object, list[Any]] = {}
         for tensor in self._held:
-            spare.setdefault(_kind(tensor), []).append(tensor)
+            spare.setdefault(_make_memory_key(tensor), []).append(tensor)
         copies: dict[object, Any] = {}
         known: dict[int, Any] = {}
 
@@ -70,7 +67,7 @@ class Stage:
                     of = tensor.detach()
                     copies[place] = known[id(tensor)] = of.clone() if of.is_nested else deepcopy(of)
                     return tensor
-                fitting = spare.get(_kind(tensor)) if _is_plain(tensor) else None
+                fitting = spare.get(_make_memory_key(tensor)) if _is_plain(tensor) else None
                 empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
                 # Asynchronous for CUDA only: nothing here waits for other devices.
                 copies[place] = empty.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
@@ -106,7 +103,7 @@ def _place(tensor: Any) -> object:  # noqa: ANN401  see Stage
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy
 
 
-def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
+def _make_memory_key(tensor: Any) -> object:  # noqa: ANN401  see Stage
     """Return a key that is equal for tensors whose copies can share memory."""
     strides = tensor.stride() if tensor.layout is torch_module().strided else None
     return tensor.dtype, tensor.shape, strides, tensor.layout, tensor.is_cuda or tensor.is_pinned()
@@ -130,12 +127,12 @@ _PIECE_BYTES = 8 << 20
 
 def torch_module() -> ModuleType:
     """Return torch, or raise ``MissingExtra``."""
-    with needing("checkpoints of tensors need torch", torch="torch"):
+    with require_extras("checkpoints of tensors need torch", torch="torch"):
         import torch
     return torch
 
 
-def pieces(tensor: Tensor) -> Iterator[memoryview]:
+def iterate_bytes(tensor: Tensor) -> Iterator[memoryview]:
     """Yield a tensor's bytes in order; each piece is valid until the next one.
 
     A contiguous tensor on the CPU yields its own memory. Any other yields copies of up to 8 MiB in one reused buffer,
@@ -151,21 +148,21 @@ def pieces(tensor: Tensor) -> Iterator[memoryview]:
         same = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         tensor = tensor.view(same.get(tensor.element_size(), tensor.dtype))
     aside = torch.empty(min(_PIECE_BYTES, tensor.nbytes), dtype=torch.uint8, pin_memory=tensor.is_cuda)
-    for part in _parts(tensor):
+    for part in _split_tensor(tensor):
         piece = aside[: part.nbytes]
         piece.view(part.dtype).view(part.shape).copy_(part)
         yield memory(piece)
 
 
-def _parts(tensor: Tensor) -> Iterator[Tensor]:
+def _split_tensor(tensor: Tensor) -> Iterator[Tensor]:
     """Yield parts of at most 8 MiB that contain the tensor's elements in order."""
     if tensor.nbytes <= _PIECE_BYTES:
         yield tensor
     elif len(tensor) == 1:
-        yield from _parts(tensor[0])
+        yield from _split_tensor(tensor[0])
     else:
         for part in torch_module().split(tensor, max(1, len(tensor) * _PIECE_BYTES // tensor.nbytes)):
-            yield from _parts(part)
+            yield from _split_tensor(part)
 
 
 def flat(tensor: Tensor) -> Tensor:

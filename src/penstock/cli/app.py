@@ -11,8 +11,6 @@ from typer import Exit, Option, Typer
 from penstock.cli.output import MEANINGS, write
 from penstock.version import VERSION
 
-__all__ = ["build"]
-
 # Module of ``commands`` with each command, in the order of the help. Its ``app`` has the command.
 _HOMES = {
     **{name: f"objects.{name}" for name in ("ls", "stat", "cp")},

@@ -95,20 +95,20 @@ def examine(
     """
     location = parse(url)
     with step("settings") as settings:
-        source = _source(location, store)
+        source = _make_source(location, store)
         settings.detail = f"{location.store.name} [{source.root}]"
     yield settings
     if settings.outcome == "failed":
         return
     with source:
-        for finding in _reached(source, location):
+        for finding in _examine_network(source, location):
             yield finding
             if finding.outcome == "failed":
                 return
-        yield from _stored(source, location.key, read_only=read_only, speed=speed)
+        yield from _examine_objects(source, location.key, read_only=read_only, speed=speed)
 
 
-def _source(location: Location, store: StoreOptions | str | None) -> Source:
+def _make_source(location: Location, store: StoreOptions | str | None) -> Source:
     """Return a source that gives up soon and writes small parts."""
     options = Source(location, store).options
     part_bytes = max(location.store.limits.least_part_bytes, _LEAST_PART)
@@ -117,7 +117,7 @@ def _source(location: Location, store: StoreOptions | str | None) -> Source:
     return Source(location, replace(options, write=write, retry=retry))
 
 
-def _reached(source: Source, location: Location) -> Iterator[Finding]:
+def _examine_network(source: Source, location: Location) -> Iterator[Finding]:
     """Yield the findings before the first store operation: network and credentials."""
     origin = _origin(source, location)
     transport = source.options.transport
@@ -350,7 +350,7 @@ def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) ->
     return status != _BAD_REQUEST, server
 
 
-def _stored(source: Source, key: str, *, read_only: bool, speed: bool) -> Iterator[Finding]:
+def _examine_objects(source: Source, key: str, *, read_only: bool, speed: bool) -> Iterator[Finding]:
     """Yield the findings about objects: an existing one, or one that is written for the examination."""
     listed, first = listing(source, key)
     yield listed
@@ -360,7 +360,7 @@ def _stored(source: Source, key: str, *, read_only: bool, speed: bool) -> Iterat
         if first is None:
             yield Finding("read", "skipped", "there is no object to read: name one, or a prefix with one")
         else:
-            yield from reading(source, first.key)
+            yield from examine_read(source, first.key)
         if speed and listed.outcome == "passed":
             yield from measure_speed(source, key, "")
         return
@@ -368,14 +368,14 @@ def _stored(source: Source, key: str, *, read_only: bool, speed: bool) -> Iterat
     stem = f"{as_folder(key)}penstock-doctor-{uuid4().hex}-"
     deleted = False
     try:
-        for finding in writing(source, stem):
+        for finding in examine_write(source, stem):
             yield finding
             if finding.name == "write" and finding.outcome == "failed":
                 return
-        yield from reading(source, f"{stem}object", body())
+        yield from examine_read(source, f"{stem}object", body())
         if speed and listed.outcome == "passed":
             yield from measure_speed(source, key, stem)
-        yield deleting(source, stem, speed=speed)
+        yield examine_delete(source, stem, speed=speed)
         deleted = True
     finally:
         if not deleted:
@@ -397,7 +397,7 @@ def listing(source: Source, prefix: str) -> tuple[Finding, ObjectMeta | None]:
     return finding, first
 
 
-def reading(source: Source, key: str, expected: bytes | None = None) -> Iterator[Finding]:
+def examine_read(source: Source, key: str, expected: bytes | None = None) -> Iterator[Finding]:
     """Look up an object and read it: all of it, up to 1 MiB; a range of it; and a version that does not exist.
 
     ``expected`` is its expected content.
@@ -459,7 +459,7 @@ def body() -> bytes:
     return b"".join(b"penstock" + at.to_bytes(8, "big") for at in range(_BODY // 16))
 
 
-def writing(source: Source, stem: str) -> Iterator[Finding]:
+def examine_write(source: Source, stem: str) -> Iterator[Finding]:
     """Write to keys that begin with ``stem``: an object, conditional writes, parts of ``part_bytes``, and a copy."""
     key = f"{stem}object"
     with step("write") as written:
@@ -488,7 +488,7 @@ def writing(source: Source, stem: str) -> Iterator[Finding]:
     yield copied
 
 
-def deleting(source: Source, stem: str, *, speed: bool = False) -> Finding:
+def examine_delete(source: Source, stem: str, *, speed: bool = False) -> Finding:
     """Delete the written objects, and check that the first one no longer exists."""
     key = f"{stem}object"
     with step("delete") as finding:

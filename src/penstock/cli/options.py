@@ -13,36 +13,10 @@ from typer import Argument, Option
 from penstock.errors import ConfigError, Unusable
 from penstock.jobs.carriers import Ray
 from penstock.options import StoreOptions
-from penstock.options.table import PART_KINDS, PARTS, meant
-from penstock.options.typed import converted, overlaid, own_names
+from penstock.options.table import PART_KINDS, PARTS, suggest_word
+from penstock.options.typed import convert_value, overlaid, own_names
 from penstock.source import Source
 from penstock.stores.urls import Location, parse
-
-__all__ = [
-    "CacheFolder",
-    "DryRun",
-    "Given",
-    "JobFolder",
-    "JsonLines",
-    "JsonObjects",
-    "JsonOne",
-    "JsonUrls",
-    "Long",
-    "OnRay",
-    "Part",
-    "Prefix",
-    "Processes",
-    "Store",
-    "Urls",
-    "cluster",
-    "in_job",
-    "job_output",
-    "seconds",
-    "settled",
-    "size_bytes",
-    "with_options",
-    "with_store",
-]
 
 Store = StoreOptions | str
 Urls = Annotated[list[str], Argument(metavar="URL", help="s3://bucket/key, a local path, or a glob in quotes.")]
@@ -101,12 +75,12 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def settle(*, store: Given, **given: Any) -> None:  # noqa: ANN401  any argument of the command
-        command(store=settled(store, _urls(given)), **given)
+        command(store=settle_store(store, _urls(given)), **given)
 
-    return with_options("store", _given)(settle)
+    return with_options("store", _collect_given)(settle)
 
 
-def _given(
+def _collect_given(
     *,
     store: Annotated[
         str | None, Option("--store", metavar="PROFILE", help="A profile of penstock.toml; default: the URL's.")
@@ -137,7 +111,7 @@ def _urls(given: Mapping[str, Any]) -> list[str]:
     return [url for each in found for url in ([each] if isinstance(each, str) else each)]
 
 
-def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
+def settle_store(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     """Return the ``store=`` argument for a command's URLs; no request.
 
     Raises:
@@ -148,13 +122,13 @@ def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     if not given.options:
         return given.profile or StoreOptions()
     places = [parse(url) for url in urls]
-    kind = _kind(places)
+    kind = _find_options_class(places)
     if kind is None:
         wrong = next((flag for flag, name, _ in given.options if name.partition(".")[0] not in PARTS), "")
         if wrong:
             names = " and ".join(dict.fromkeys(f"{each.scheme}://" for each in places if not each.store.any_options))
             raise ConfigError(f"{wrong} is one provider's, and these are of {names}: give each a profile, penstock://…")
-    explicit = _typed(kind or StoreOptions, given)
+    explicit = _make_options(kind or StoreOptions, given)
     if not given.profile:
         return explicit
     # A URL of a profile already has its options: refused as everywhere. Options of any store count least.
@@ -163,7 +137,7 @@ def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     return overlaid(bases[0], explicit) if bases else explicit
 
 
-def _kind(places: list[Location]) -> type[StoreOptions] | None:
+def _find_options_class(places: list[Location]) -> type[StoreOptions] | None:
     """Return the options class of all places; None if they have different classes."""
     stores = [each.store for each in places]
     # Stores that accept any store's options count only if there are no others.
@@ -171,7 +145,7 @@ def _kind(places: list[Location]) -> type[StoreOptions] | None:
     return None if len(kinds) > 1 else next(iter(kinds), StoreOptions)
 
 
-def _typed(kind: type[StoreOptions], given: Given) -> StoreOptions:
+def _make_options(kind: type[StoreOptions], given: Given) -> StoreOptions:
     values: dict[str, Any] = {}
     parts: dict[str, dict[str, object]] = {}
     for flag, name, value in given.options:
@@ -188,12 +162,12 @@ def _value(kind: type, flag: str, name: str, value: object) -> object:
     if name not in own:
         known = [*own, *(f"{part}.…" for part in PARTS)] if issubclass(kind, StoreOptions) else own
         raise ConfigError(
-            f"{flag}: {kind.__name__} has no option {name!r}{meant(name, own, '; it has ' + ', '.join(known))}"
+            f"{flag}: {kind.__name__} has no option {name!r}{suggest_word(name, own, '; it has ' + ', '.join(known))}"
         )
     field = next(each for each in fields(kind) if each.name == name)
     if not field.repr and (name != "proxy" or "@" in str(value)):
         raise ConfigError(f"{flag}: every user of a machine sees command lines, so set the environment or a profile")
-    return converted(field, value, flag)
+    return convert_value(field, value, flag)
 
 
 def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -25,27 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.jobs.outcome import Outcome
 
-__all__ = [
-    "CODES",
-    "INTERRUPTED",
-    "MEANINGS",
-    "Report",
-    "aside",
-    "check_page",
-    "code_of",
-    "draws_unicode",
-    "exit_on_error",
-    "harmless",
-    "harmless_lines",
-    "moment",
-    "outgoing",
-    "readable",
-    "save_page",
-    "share_bar",
-    "write",
-    "write_row",
-]
-
 MEANINGS = {
     0: "done",
     1: "nothing found, or another failure",
@@ -103,7 +82,7 @@ def write(text: str) -> None:
         Unusable: Standard output cannot be written.
 
     """
-    with outgoing():
+    with handle_output_errors():
         sys.stdout.write(text)
         sys.stdout.flush()
 
@@ -142,7 +121,7 @@ def aside(on: object) -> Iterator[None]:
 
 
 @contextmanager
-def outgoing() -> Iterator[None]:
+def handle_output_errors() -> Iterator[None]:
     """Handle errors as ``write`` does, for a block that writes to standard output in a different way."""
     try:
         yield
@@ -300,7 +279,7 @@ def check_page(path: str) -> None:
         if page.is_dir() or page.is_file():
             page.open("ab").close()
         if page.is_file() or not page.exists():
-            _begun(page).unlink()
+            _create_temporary(page).unlink()
 
 
 def save_page(path: str, text: str) -> None:
@@ -310,7 +289,7 @@ def save_page(path: str, text: str) -> None:
         if page.exists() and not page.is_file():
             page.write_text(text, "utf-8")
             return
-        aside = _begun(page)
+        aside = _create_temporary(page)
         try:
             aside.write_text(text, "utf-8")
             with suppress(FileNotFoundError):
@@ -321,7 +300,7 @@ def save_page(path: str, text: str) -> None:
             raise
 
 
-def _begun(page: Path) -> Path:
+def _create_temporary(page: Path) -> Path:
     """Create an empty temporary file in the directory of ``page``."""
     aside = page.with_name(f".penstock-{uuid4().hex}")
     aside.touch(exist_ok=False)

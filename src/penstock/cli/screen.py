@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from rich.console import JustifyMethod
 
-__all__ = ["Cell", "Screen", "terminal"]
-
 
 class Cell(NamedTuple):
     """A part of a row.

@@ -44,21 +44,23 @@ def measure_speed(source: Source, prefix: str, stem: str) -> Iterator[Finding]:
     there are none, 256 objects of 100 KiB and one of 16 MiB are written to ``written_keys(stem)``, which the caller
     deletes; with an empty ``stem``, nothing is written. Each step takes 3 s at most.
     """
-    listed, metas = _list(source, prefix, stem)
+    listed, metas = _measure_listing(source, prefix, stem)
     yield listed
     if listed.outcome != "passed":
         return
     with step("speed of small objects") as small:
-        _read(small, source, _small_spans(_of_size(metas, 1, _SMALL_BYTES) or _write_small(source, stem)), "objects")
+        _measure_reads(
+            small, source, _small_spans(_of_size(metas, 1, _SMALL_BYTES) or _write_small(source, stem)), "objects"
+        )
     yield small
     with step("speed of large objects") as large:
         found = _of_size(metas, _LARGE_BYTES) or _write_large(source, stem)
         endless = chain.from_iterable(repeat(found)) if found else iter(())
-        _read(large, source, chain.from_iterable(map(_ranges, endless)), "ranges")
+        _measure_reads(large, source, chain.from_iterable(map(_ranges, endless)), "ranges")
     yield large
 
 
-def _list(source: Source, prefix: str, stem: str) -> tuple[Finding, list[ObjectMeta]]:
+def _measure_listing(source: Source, prefix: str, stem: str) -> tuple[Finding, list[ObjectMeta]]:
     """List for 3 s; return the finding and the objects that the examination has not written."""
     metas: list[ObjectMeta] = []
     with step("speed of list") as finding:
@@ -117,7 +119,7 @@ def _ranges(meta: ObjectMeta) -> Iterator[Span]:
         yield Span(meta.key, start, min(start + _RANGE_BYTES, meta.size), meta.etag)
 
 
-def _read(finding: Finding, source: Source, spans: Iterator[Span], what: str) -> None:
+def _measure_reads(finding: Finding, source: Source, spans: Iterator[Span], what: str) -> None:
     """Read spans for 3 s, and describe the rates after the warm-up."""
     began = monotonic()
     warm_s, count, size = 0.0, 0, 0

@@ -7,8 +7,6 @@ from typing import Any
 
 from penstock.errors import ConfigError
 
-__all__ = ["UNUSED", "WrongArgument", "not_honoured", "overwrite_of"]
-
 # Arguments with no effect on the saved data: their defaults in torch 2.13, and the reason.
 UNUSED = {
     "single_file_per_rank": (True, "each rank writes one object"),

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Path = str | os.PathLike[str]
 
-__all__ = ["CheckpointsOf", "ObjectFileSystem"]
-
 
 class ObjectFileSystem(FileSystemBase):
     """Files by URL in one kind of store. Writes are atomic, and directories do not exist."""

@@ -26,10 +26,10 @@ import numpy as np
 from penstock.compat.arguments import WrongArgument
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
-from penstock.data.shards.mds_columns import Column, list_parts, pillow_parts, refusal, value_of
-from penstock.errors import StateMismatch, Unsupported, needing
+from penstock.data.shards.mds_columns import MDSColumn, list_parts, pillow_parts, refusal, value_of
+from penstock.errors import StateMismatch, Unsupported, require_extras
 
-with needing("penstock.compat.streaming needs torch", torch="torch"):
+with require_extras("penstock.compat.streaming needs torch", torch="torch"):
     from torch.utils.data import DataLoader
     from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -92,14 +92,14 @@ def _refuse(wrong: bool, name: str, instead: str) -> None:  # noqa: FBT001
         raise Unsupported(f"{name} is not a part of penstock.compat.streaming: {instead}")
 
 
-def _opened(data: memoryview) -> Image:
-    with needing("images need Pillow", PIL="demo"):
+def _open_image(data: memoryview) -> Image:
+    with require_extras("images need Pillow", PIL="demo"):
         from PIL import Image
     return Image.open(io.BytesIO(data))
 
 
 def _raw(data: memoryview) -> Image:
-    with needing("images need Pillow", PIL="demo"):
+    with require_extras("images need Pillow", PIL="demo"):
         from PIL import Image
     mode, size, pixels = pillow_parts(data)
     return Image.frombytes(mode, size, pixels)
@@ -109,22 +109,22 @@ def _raw(data: memoryview) -> Image:
 class _AsDict:
     """Transform from a sample to the dict of Mosaic's values."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[MDSColumn, ...]
 
     def __call__(self, sample: Sample) -> dict[str, Any]:
         return {column.name: self._value(column, sample[column.name].data) for column in self.columns}
 
     @staticmethod
-    def _value(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
+    def _value(column: MDSColumn, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
         kind = column.encoding
         if kind == "bytes":
             return bytes(data)
         if kind == "pil":
             return _raw(data)
         if kind in _FILES:
-            return _opened(data)
+            return _open_image(data)
         if kind in _LISTS:
-            return [(_raw if kind == "list[pil]" else _opened)(each) for each in list_parts(data, _LISTS[kind])]
+            return [(_raw if kind == "list[pil]" else _open_image)(each) for each in list_parts(data, _LISTS[kind])]
         return value_of(column, data)
 
 
@@ -210,7 +210,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         _refuse(
             isinstance(remote, Catalog) and split is not None, "split= of a catalog", "pass the catalog of the split"
         )
-        self._catalog = remote if isinstance(remote, Catalog) else _indexed(remote or local, split, store)
+        self._catalog = remote if isinstance(remote, Catalog) else _open_split(remote or local, split, store)
         form = self._catalog.format
         columns = form.columns if isinstance(form, (MdsFormat, CompressedMdsFormat)) and form.stored else ()
         _refuse(not columns, "this catalog", "make it by StreamingDataset(…).catalog")
@@ -310,7 +310,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         self._batches.load_state_dict(obj, allow_new_global_batch=True, allow_rereads=True)
 
 
-def _indexed(url: object, split: str | None, store: StoreOptions | str | None) -> Catalog:
+def _open_split(url: object, split: str | None, store: StoreOptions | str | None) -> Catalog:
     place = str(url).rstrip("/") + "/" + (f"{split.strip('/')}/" if split else "")
     return Catalog.from_shards(place, format=MdsFormat(stored=True), progress=False, store=store)
 

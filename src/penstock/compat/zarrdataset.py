@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import MissingExtra, Unusable, kind_of, needing
+from penstock.errors import MissingExtra, Unusable, kind_of, require_extras
 from penstock.values import switch, whole
 
-with needing("penstock.compat.zarrdataset needs torch", torch="torch"):
+with require_extras("penstock.compat.zarrdataset needs torch", torch="torch"):
     from penstock.data.loading.loader import DataLoader
     from penstock.data.zarr.arrays.opening import opened
     from penstock.data.zarr.dataset import ZarrDataset
@@ -93,12 +93,12 @@ class ZarrIterableDataset(ZarrDataset):
             raise Unusable("shuffle_chunks needs chunks_shuffle_seed, the same number on all ranks")
         chunks_seed = whole(chunks_shuffle_seed or 0, "chunks_shuffle_seed")
         buffer_seed = whole(buffer_shuffle_seed or 0, "buffer_shuffle_seed")
-        self.samples = _opened(samples)
-        self.targets = targets if targets is None or isinstance(targets, np.ndarray) else _opened(targets)
+        self.samples = _open_zarr(samples)
+        self.targets = targets if targets is None or isinstance(targets, np.ndarray) else _open_zarr(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
         size, chunk, dim = _first_dim(self.samples, "samples")
-        self.selected_chunk_indexes = _selected(selected_chunk_indexes, -(-size // chunk))
+        self.selected_chunk_indexes = _select_chunks(selected_chunk_indexes, -(-size // chunk))
         places = (self.selected_chunk_indexes % -(-size // chunk)).tolist()
         runs = [range(at * chunk, min((at + 1) * chunk, size)) for at in places]
         shuffle: bool | Order = shuffle_chunks and shuffle_buffer
@@ -121,7 +121,7 @@ class ZarrIterableDataset(ZarrDataset):
 
         Negative ones count from the end, and stay negative.
         """
-        return _selected(selected_chunk_indexes, nb_chunks_max)
+        return _select_chunks(selected_chunk_indexes, nb_chunks_max)
 
     @staticmethod
     def check_distribution_ability(
@@ -134,7 +134,7 @@ class ZarrIterableDataset(ZarrDataset):
         """Raise ``Unusable`` for invalid numbers of ranks or workers, or missing chunks; accept everything else."""
         whole(world_size, "world_size", 1)
         whole(num_workers, "num_workers", 0)
-        _selected(selected_chunk_indexes, array.nchunks)
+        _select_chunks(selected_chunk_indexes, array.nchunks)
 
     def _targets(self, size: int, chunk: int, dim: str) -> Any:  # noqa: ANN401  an open array or group, or a path
         targets = self.targets
@@ -232,7 +232,7 @@ def _zarr() -> Any:  # noqa: ANN401  a module
     return zarr
 
 
-def _opened(given: Any) -> Any:  # noqa: ANN401  as in the library
+def _open_zarr(given: Any) -> Any:  # noqa: ANN401  as in the library
     """Open a URL; return an open array or group unchanged."""
     if hasattr(given, "store_path"):
         return given
@@ -252,7 +252,7 @@ def _first_dim(array: zarr.Array[Any] | zarr.Group, what: str) -> tuple[int, int
     return layout.shape[0], layout.chunks[0], dims_of(layout)[0]
 
 
-def _selected(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  as in the library
+def _select_chunks(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  as in the library
     if given is None:
         return np.arange(chunks)
     found = np.atleast_1d(np.asarray(given))

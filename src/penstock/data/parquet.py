@@ -18,21 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Coded",
-    "Page",
-    "RowGroup",
-    "check_rows",
-    "coded_columns",
-    "decoded",
-    "libraries",
-    "open_parquet",
-    "pages_of",
-    "read_varint",
-    "row_groups",
-    "text_bytes",
-]
-
 _VALUE_BYTES = 8  # of a number, or of the code of a text
 _FIXED_BYTES = 16 << 10  # limit for a text of fixed length
 _MOST_NESTED = 8  # nested structures of Thrift; a page's header has three
@@ -51,7 +36,7 @@ class Coded(NamedTuple):
     values: list[Any]
 
 
-class Page(NamedTuple):
+class ColumnPage(NamedTuple):
     """Page of a column.
 
     Attributes:
@@ -139,7 +124,7 @@ def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None) -> 
         if refused := [chunk for chunk in group.chunks if chunk.refused]:
             column, reason = refused[0].column, refused[0].refused
             raise ManifestError(f"{name}: the column {column!r} cannot be read: {reason}", url=name)
-    _bounded(file, data, name)
+    _check_held_size(file, data, name)
     if coded is None:
         leaves = [file.schema.column(number) for number in range(len(file.schema))]
         found = [each.path for each in leaves if each.physical_type == "BYTE_ARRAY"]
@@ -167,7 +152,7 @@ def text_bytes(column: Any) -> int:  # noqa: ANN401  pyarrow's
     return text_bytes(column.flatten()) if pa.types.is_nested(kind) and not pa.types.is_union(kind) else 0
 
 
-def decoded(column: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
+def decode_column(column: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
     """Return a column's values as a list."""
     import pyarrow as pa
 
@@ -191,7 +176,7 @@ def coded_columns(
         file = open_parquet(data, url, texts)
         names = file.schema_arrow.names
         table = file.read(columns=[each for each in (*texts, *numbers) if each in names], use_threads=False)
-        found = {name: _coded(table.column(name), name) for name in texts if name in names}
+        found = {name: _code_column(table.column(name), name) for name in texts if name in names}
         counted = {name: _numbers(table.column(name), name) for name in numbers if name in names}
     except MissingExtra:
         raise
@@ -202,17 +187,17 @@ def coded_columns(
     return found, counted, table.num_rows
 
 
-def _bounded(file: Any, data: bytes, name: str) -> None:  # noqa: ANN401  pyarrow's
+def _check_held_size(file: Any, data: bytes, name: str) -> None:  # noqa: ANN401  pyarrow's
     """Raise ``ManifestError`` for more bytes than may be held, and for repeated names, which a dict would lose."""
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         raise ManifestError(f"{name}: a column occurs twice", url=name)
-    unpacked, values = _paged(file, data)
+    unpacked, values = _measure_pages(file, data)
     held = unpacked + _VALUE_BYTES * (values + file.metadata.num_rows * file.metadata.num_columns)
     check_unpacked(held, f"{name}: a file of {len(data)} bytes", kind=ManifestError)
 
 
-def _paged(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow's
+def _measure_pages(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow's
     """Return the bytes that a file's pages unpack to, and the values in columns of lists, in units of eight bytes.
 
     Raises ``ValueError`` if the pages are not where the footer declares them, or overlap.
@@ -249,7 +234,7 @@ def _chunk(data: bytes, at: int, stop: int) -> tuple[int, int]:
     return unpacked, values
 
 
-def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[Page]:
+def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[ColumnPage]:
     """Yield the pages between two offsets, by their headers.
 
     Raises:
@@ -263,7 +248,7 @@ def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[Page]:
             raise ValueError("a page without its size")
         pages = [header.get(kind) for kind in (5, 8)]
         values = sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
-        yield Page(took, values, at, at + packed, header)
+        yield ColumnPage(took, values, at, at + packed, header)
         at += packed
 
 
@@ -285,11 +270,11 @@ def row_groups(footer: bytes | memoryview) -> Iterator[RowGroup]:
         at += 1
         kind, step = mark & 15, mark >> 4
         if not step:
-            step, at = _number(footer, at)
+            step, at = _read_zigzag(footer, at)
             number = 0
         number += step
         if number == 4 and kind == 9:  # noqa: PLR2004  the list of row groups
-            count, inner, at = _list(footer, at)
+            count, inner, at = _read_list_header(footer, at)
             for _ in range(count):
                 found, at = _any(footer, at, inner, 0)
                 yield _row_group(found)
@@ -301,10 +286,10 @@ def _row_group(found: Any) -> RowGroup:  # noqa: ANN401  a value of Thrift
     chunks = found.get(1) if isinstance(found, dict) else None
     if not isinstance(chunks, list) or type(found.get(3)) is not int:
         raise ValueError("a row group without columns or rows")
-    return RowGroup(found[3], [_described(chunk) for chunk in chunks])
+    return RowGroup(found[3], [_parse_chunk(chunk) for chunk in chunks])
 
 
-def _described(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
+def _parse_chunk(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
     meta = chunk.get(3, {}) if isinstance(chunk, dict) else None
     if not isinstance(meta, dict):
         raise ValueError("a column without a description")  # noqa: TRY004  as for other parts of a file
@@ -313,7 +298,7 @@ def _described(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
         found = chunk.get(8)
         for field in (2, 1):
             found = found.get(field) if isinstance(found, dict) else None
-        return Chunk(_path(found or []), 0, 0, 0, refused)
+        return Chunk(_parse_column_path(found or []), 0, 0, 0, refused)
     numbers = [meta.get(field) for field in (9, 7, 6)]
     first, packed, unpacked = numbers
     if type(first) is not int or type(packed) is not int or type(unpacked) is not int or packed < 0:
@@ -323,16 +308,16 @@ def _described(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
     codec, values = meta.get(4), meta.get(5)
     if type(codec) is not int or type(values) is not int:
         raise ValueError("a column without its compression or its values")
-    return Chunk(_path(meta.get(3)), start, start + packed, unpacked, refused, codec, values)
+    return Chunk(_parse_column_path(meta.get(3)), start, start + packed, unpacked, refused, codec, values)
 
 
-def _path(found: Any) -> tuple[str, ...]:  # noqa: ANN401  a value of Thrift
+def _parse_column_path(found: Any) -> tuple[str, ...]:  # noqa: ANN401  a value of Thrift
     if not isinstance(found, list) or not all(isinstance(each, memoryview) for each in found):
         raise ValueError("a column without a name")
     return tuple(str(each, "utf-8") for each in found)
 
 
-def _list(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
+def _read_list_header(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
     """Return the length of a list, the Thrift type of its elements, and where these begin."""
     mark = _byte(data, at)
     count, at = mark >> 4, at + 1
@@ -346,7 +331,7 @@ def _list(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
 def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
     """Read a value of any Thrift type: integers, texts as views, lists, structures by field; others become None."""
     if kind in (4, 5, 6):
-        return _number(data, at)
+        return _read_zigzag(data, at)
     if kind == 8:  # noqa: PLR2004  a text
         length, at = read_varint(data, at)
         if length > len(data) - at:
@@ -357,7 +342,7 @@ def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any,
     if kind == 12:  # noqa: PLR2004  a structure
         return _record(data, at, depth + 1)
     if kind in (9, 10):
-        count, inner, at = _list(data, at)
+        count, inner, at = _read_list_header(data, at)
         found = []
         for _ in range(count):
             # A boolean takes a byte in a list, and none in a structure.
@@ -378,7 +363,7 @@ def _record(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, An
         at += 1
         step = mark >> 4
         if not step:
-            step, at = _number(data, at)
+            step, at = _read_zigzag(data, at)
             number = 0
         number += step
         fields[number], at = _any(data, at, mark & 15, depth)
@@ -393,7 +378,7 @@ def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int
         at += 1
         kind, step = mark & 15, mark >> 4
         if not step:
-            step, at = _number(data, at)
+            step, at = _read_zigzag(data, at)
             number = 0
         number += step
         fields[number], at = _value(data, at, kind, depth)
@@ -405,7 +390,7 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[An
     if kind in (1, 2):
         return kind == 1, at
     if kind in (4, 5, 6):
-        return _number(data, at)
+        return _read_zigzag(data, at)
     if kind == 12 and depth < _MOST_NESTED:  # noqa: PLR2004  a structure
         return _struct(data, at, depth + 1)
     if kind == 8:  # noqa: PLR2004  a text
@@ -441,12 +426,12 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a page's header with a number without end")
 
 
-def _number(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def _read_zigzag(data: bytes | memoryview, at: int) -> tuple[int, int]:
     found, at = read_varint(data, at)
     return (found >> 1) ^ -(found & 1), at
 
 
-def _coded(column: Any, name: str) -> Coded:  # noqa: ANN401  pyarrow's
+def _code_column(column: Any, name: str) -> Coded:  # noqa: ANN401  pyarrow's
     import pyarrow as pa
 
     kind = column.type

@@ -18,8 +18,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Region", "Slot"]
-
 # Bytes of a region that slots share, enough for some 600 datasets. Memory is used only as slots are taken.
 _ARENA = 1 << 20
 _LINE = 64  # alignment of slots: no two share a cache line
@@ -72,7 +70,7 @@ class Region:
         """Pickle the descriptor for a process being spawned, and the bytes for anything else."""
         if context.get_spawning_popen() is not None:
             return _map, (reduction.DupFd(self._descriptor), self.size)
-        return _copy, (self.view.tobytes(), self.size)
+        return _copy_to_region, (self.view.tobytes(), self.size)
 
 
 class Slot:
@@ -155,7 +153,7 @@ def _map(handle: _Handle, size: int) -> Region:
     return region
 
 
-def _copy(data: bytes, size: int) -> Region:
+def _copy_to_region(data: bytes, size: int) -> Region:
     region = Region(size)
     region.view[:] = data
     return region

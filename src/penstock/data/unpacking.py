@@ -14,7 +14,7 @@ import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import ConfigError, Damaged, Unsupported, needing
+from penstock.errors import ConfigError, Damaged, Unsupported, require_extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ __all__ = [
     "ZSTD",
     "UnpackedFile",
     "check_unpacked",
-    "inflated",
+    "inflate_file",
     "most_unpacked",
     "streams",
 ]
@@ -55,9 +55,9 @@ def most_unpacked() -> int:
     text = os.environ.get(UNPACKED_VARIABLE)
     if not text:
         return _MOST_BYTES
-    from penstock.options.typed import whole
+    from penstock.options.typed import parse_whole_number
 
-    found = whole(text, sized=True)
+    found = parse_whole_number(text, sized=True)
     if not isinstance(found, int) or found < 1:
         raise ConfigError(f"{UNPACKED_VARIABLE} must be a size such as 8GiB, got {text!r}")
     return found
@@ -78,7 +78,7 @@ def check_unpacked(size: int, what: str, most: int | None = None, kind: type[Pen
         )
 
 
-def inflated(data: memoryview, stated: int | None = None) -> memoryview:
+def inflate_file(data: memoryview, stated: int | None = None) -> memoryview:
     """Return the inflated bytes of a file.
 
     Args:
@@ -200,7 +200,7 @@ def _blocks(data: memoryview, most: int) -> Iterator[bytes | memoryview]:
         raise Unsupported("the file is compressed neither with gzip nor with zstd")
 
 
-class _Run(NamedTuple):
+class _FrameRun(NamedTuple):
     """Neighbouring frames of Zstandard that are decoded at once.
 
     Attributes:
@@ -221,7 +221,7 @@ class _Run(NamedTuple):
     bound: int
 
 
-def _runs(data: memoryview) -> Iterator[_Run]:
+def _runs(data: memoryview) -> Iterator[_FrameRun]:
     """Yield the frames of a file in runs: as many as possible, or a single one with a wide window.
 
     A window is wide beyond 128 MiB (``zstd --long=28`` and more). A frame that cannot decode to that much needs none.
@@ -232,7 +232,7 @@ def _runs(data: memoryview) -> Iterator[_Run]:
         frame = _frame(data, at)
         if frame.wide or len(marks) > _MOST_MARKS:
             if at > start:
-                yield _Run(start, at, wide=False, marks=marks, stated=None, bound=0)
+                yield _FrameRun(start, at, wide=False, marks=marks, stated=None, bound=0)
             start, marks = at, []
         if frame.wide:
             yield frame
@@ -240,10 +240,10 @@ def _runs(data: memoryview) -> Iterator[_Run]:
         marks += frame.marks
         at = frame.stop
     if at > start:
-        yield _Run(start, at, wide=False, marks=marks, stated=None, bound=0)
+        yield _FrameRun(start, at, wide=False, marks=marks, stated=None, bound=0)
 
 
-def _frame(data: memoryview, at: int) -> _Run:
+def _frame(data: memoryview, at: int) -> _FrameRun:
     """Return the frame at ``data[at]`` (RFC 8878, 3.1), which may also be one that is skipped.
 
     Raises:
@@ -255,7 +255,7 @@ def _frame(data: memoryview, at: int) -> _Run:
         stop = at + 8 + int.from_bytes(head[4:8], "little")
         if stop > len(data):
             raise ValueError("a skippable frame is longer than the file")
-        return _Run(at, stop, wide=False, marks=[], stated=None, bound=0)
+        return _FrameRun(at, stop, wide=False, marks=[], stated=None, bound=0)
     if head[:4] != ZSTD or len(head) < 6:  # noqa: PLR2004  magic, flags, and a window or size
         raise ValueError(f"no frame begins at byte {at}")
     flags = head[4]
@@ -281,10 +281,10 @@ def _frame(data: memoryview, at: int) -> _Run:
     if (stated or 0) > bound:
         raise ValueError(f"the frame at byte {at} states {stated} bytes, and its blocks have {bound} at most")
     wide = window > _WINDOW_BYTES < bound
-    return _Run(at, stop, wide, [at + 5] if window > _WINDOW_BYTES and not wide else [], stated, bound)
+    return _FrameRun(at, stop, wide, [at + 5] if window > _WINDOW_BYTES and not wide else [], stated, bound)
 
 
-def _zstd(data: memoryview, run: _Run, most: int) -> Iterator[bytes | memoryview]:
+def _zstd(data: memoryview, run: _FrameRun, most: int) -> Iterator[bytes | memoryview]:
     """Yield what a run decodes to.
 
     Raises:
@@ -293,7 +293,7 @@ def _zstd(data: memoryview, run: _Run, most: int) -> Iterator[bytes | memoryview
         Unsupported: A wide window needs a library that is not installed.
 
     """
-    with needing("files compressed with zstd need pyarrow", pyarrow="parquet"):
+    with require_extras("files compressed with zstd need pyarrow", pyarrow="parquet"):
         import pyarrow as pa
     if run.wide and run.stated is not None:
         # In a single step, which needs no window.

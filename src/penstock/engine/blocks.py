@@ -17,8 +17,6 @@ from penstock.engine.buffer import Buffer, flat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BlockReader", "moved"]
-
 _PEEK_BYTES = 128 << 10  # size of pickle's reads
 _readers: weakref.WeakSet[BlockReader] = weakref.WeakSet()
 
@@ -32,7 +30,7 @@ def _release() -> None:
 os.register_at_fork(after_in_child=_release)
 
 
-def moved(offset: int, whence: int, at: int, size: int) -> int:
+def compute_seek(offset: int, whence: int, at: int, size: int) -> int:
     """Return the position after ``seek(offset, whence)`` from ``at`` in ``size`` bytes; accepts any integer type.
 
     Raises:
@@ -110,7 +108,7 @@ class BlockReader(io.BufferedIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move the position, at no cost. A position past the end is allowed; reads there return nothing."""
         with self._turn:
-            to = moved(offset, whence, self.tell(), self._size)
+            to = compute_seek(offset, whence, self.tell(), self._size)
             if self._start <= to <= self._start + self._length:
                 self._window.seek(to - self._start)
             else:
@@ -215,7 +213,7 @@ class BlockReader(io.BufferedIOBase):
                 window = self._window
             yield window
             del window  # not held while reading the next
-            line = _Line(self)
+            line = _SingleLine(self)
             yield line
             if line.empty:
                 return
@@ -249,14 +247,14 @@ class BlockReader(io.BufferedIOBase):
             raise
 
 
-class _Line:
+class _SingleLine:
     """A single line, as an iterator. An error does not end it: the next call returns the line."""
 
     def __init__(self, file: BlockReader) -> None:
         self._file: BlockReader | None = file
         self.empty = False
 
-    def __iter__(self) -> _Line:
+    def __iter__(self) -> _SingleLine:
         return self
 
     def __next__(self) -> bytes:

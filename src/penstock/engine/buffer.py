@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Buffer", "flat", "readable", "reuse_freed"]
-
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 # Without argtypes: checking them would take as long as the call.
 _new_bytes.restype = ctypes.py_object

@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from penstock.errors import ConfigError
 
-__all__ = ["is_here", "is_public", "normal", "path_style"]
-
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 _AWS = re.compile(r"\.amazonaws\.com(\.cn)?$")

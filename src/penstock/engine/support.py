@@ -10,8 +10,6 @@ from penstock.errors import Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["require", "supports"]
-
 V = TypeVar("V")
 
 # By the verb's name in ``contracts.driver``: what the store cannot do, and what to do instead.

@@ -18,8 +18,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["LOOK_S", "Awaited", "Inbox", "Turn", "Wakeup", "carrying", "irrevocable", "may_wait", "serve"]
-
 # A signal that comes just before Python waits for a lock is handled only when that wait ends.
 # Below one second, within which Ctrl-C ends every wait.
 LOOK_S = 0.9
@@ -141,7 +139,7 @@ class Revocable(Protocol):
         """End: the effect is there, or did not come."""
 
 
-def carrying(work: Revocable | None) -> None:
+def set_current_work(work: Revocable | None) -> None:
     """Set the ``Work`` that this thread carries out, for ``irrevocable``."""
     _here.work = work
 

@@ -31,28 +31,6 @@ if TYPE_CHECKING:
 
     Restore = Callable[[], object]
 
-__all__ = [
-    "CONTEXT_BYTES",
-    "RequestTrace",
-    "Scope",
-    "arrived",
-    "at_end",
-    "begin",
-    "carried",
-    "carry",
-    "context",
-    "context_of",
-    "emit",
-    "end",
-    "enter",
-    "followed",
-    "listening",
-    "named",
-    "operation",
-    "subscribe",
-    "when_fetching",
-]
-
 _listeners: tuple[Callable[[Event], None], ...] = ()
 
 
@@ -127,10 +105,10 @@ def carry(make: Callable[[], Restore]) -> Callable[[], None]:
 
     The spawned process calls it when the first source arrives. Returns a function that removes this hook.
     """
-    return _kept(_carried, make)
+    return _register_thing(_carried, make)
 
 
-def carried() -> tuple[Restore, ...]:
+def list_restores() -> tuple[Restore, ...]:
     """Return the functions that the process being spawned must call; () while no process is being spawned."""
     if not _carried:
         return ()
@@ -141,8 +119,8 @@ def carried() -> tuple[Restore, ...]:
     return (*(make() for make in [*_carried.values()]), partial(enter, context()))
 
 
-def arrived(restores: tuple[Restore, ...], make: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Call the ``carried`` functions, then ``make``, to unpickle a source; ignore errors of ``carried`` functions."""
+def restore_and_make(restores: tuple[Restore, ...], make: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Call the ``list_restores`` functions, whose errors are ignored, then ``make``, to unpickle a source."""
     for restore in restores:
         # A broken sink must not break storage (trap 14).
         with suppress(Exception):
@@ -155,7 +133,7 @@ def when_fetching(start: Callable[[], None]) -> Callable[[], None]:
 
     ``start`` must be quick. Returns a function that removes this hook.
     """
-    return _kept(_starting, start)
+    return _register_thing(_starting, start)
 
 
 def begin() -> None:
@@ -167,7 +145,7 @@ def begin() -> None:
 
 def at_end(finish: Callable[[], None]) -> Callable[[], None]:
     """Call ``finish`` when the process ends, after the last event. Returns a function that removes this hook."""
-    return _kept(_ending, finish)
+    return _register_thing(_ending, finish)
 
 
 def context_of(read: Callable[[], bytes], adopt: Callable[[bytes], None]) -> Callable[[], None]:
@@ -178,7 +156,7 @@ def context_of(read: Callable[[], bytes], adopt: Callable[[bytes], None]) -> Cal
     """
     if _entered:
         adopt(_entered[0])
-    return _kept(_contexts, (read, adopt))
+    return _register_thing(_contexts, (read, adopt))
 
 
 def context() -> bytes:
@@ -197,7 +175,7 @@ def enter(context: bytes) -> None:
             adopt(context)
 
 
-def _kept(where: dict[int, T], thing: T) -> Callable[[], None]:
+def _register_thing(where: dict[int, T], thing: T) -> Callable[[], None]:
     key = id(thing)
     where[key] = thing
 
@@ -231,7 +209,7 @@ def operation(kind: str, url: Callable[[K], str], key: K) -> Scope:
     return _Heard(kind, public_url(url(key))) if listening() else _UNHEARD
 
 
-def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]) -> Generator[T]:
+def follow_items(kind: str, url: Callable[[str], str], key: str, items: Generator[T]) -> Generator[T]:
     """Yield the items of a generator, whose steps belong to an operation that begins with the first step."""
     scope = operation(kind, url, key)
     try:
@@ -304,7 +282,9 @@ class _Heard(Scope):
             return
         _open.discard(self)
         elapsed_s = monotonic() - self._began
-        emit(OperationEnded(self.url, self.id, self.parent, self.kind, _outcome(error), elapsed_s, named(error)))
+        emit(
+            OperationEnded(self.url, self.id, self.parent, self.kind, _outcome(error), elapsed_s, describe_error(error))
+        )
 
     def __enter__(self) -> Self:
         self._outer = _current.set(self.id)
@@ -382,7 +362,7 @@ class RequestTrace:
         attempt, self._attempt = self._attempt, 0
         if attempt:
             begun = self._url, self._id, self._parent, self._verb, attempt, _outcome(error)
-            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, named(error), self._host))
+            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, describe_error(error), self._host))
 
 
 def _outcome(error: BaseException | None) -> Outcome:
@@ -392,7 +372,7 @@ def _outcome(error: BaseException | None) -> Outcome:
     return "failed" if failed else "cancelled"
 
 
-def named(error: BaseException | None) -> str:
+def describe_error(error: BaseException | None) -> str:
     """Return the class of an error, and its text if the error is Penstock's: other texts may hold secrets."""
     if error is None:
         return ""

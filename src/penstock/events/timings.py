@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     from penstock.histogram import Words
 
 
-__all__ = [
-    "HOST_WORDS",
-    "CacheCounts",
-    "Counted",
-    "HostTimings",
-    "JobCounts",
-    "SlowRequest",
-    "Slowest",
-    "Timings",
-    "count_cache",
-    "count_job",
-    "counted",
-    "host_of",
-    "measured",
-    "measured_caches",
-    "measured_jobs",
-    "slow",
-]
-
-
 @dataclass(slots=True)
 class _Counts:
     """Base class of counts: fields that are added one by one."""
@@ -156,7 +136,7 @@ _RATE: Final = 1e3  # bytes/s: bound of the first bucket
 _HEDGED, _HEDGES_WON, _WASTED, _PACED_NS = range(9, 13)
 
 
-class Answer(Protocol):
+class MeasuredAnswer(Protocol):
     """The part of a transport's response that is measured: see ``engine.contracts.exchange``."""
 
     status: int
@@ -357,7 +337,7 @@ class Timings:
         host = host_of(url)
         self._origin, self.host = f"{url.partition('://')[0]}://{host}/", _host(host)
 
-    def answered(self, response: Answer, url: str, size_bytes: int, began: float) -> float:
+    def answered(self, response: MeasuredAnswer, url: str, size_bytes: int, began: float) -> float:
         """Count the successful response to a read of an object, first sent at ``began``, and its ``size_bytes``.
 
         ``url`` is the URL of the request; empty if none was made. Returns the seconds since ``began``, for ``slow``, if
@@ -418,7 +398,7 @@ class Timings:
         with suppress(Exception):
             self.settle()
 
-    def _measure(self, response: Answer, url: str, size_bytes: int, elapsed_s: float) -> None:
+    def _measure(self, response: MeasuredAnswer, url: str, size_bytes: int, elapsed_s: float) -> None:
         self.turn(url)
         self.settle()
         if url and not response.first_byte_s:
@@ -509,7 +489,7 @@ def _limit() -> None:
     _above_s[0] = min((each.above_s for each in _those_of(_watching)), default=float("inf"))
 
 
-def _forget() -> None:
+def _clear_counts() -> None:
     """Clear all counts in a forked child, because they are the parent's."""
     _hosts.clear()
     _all.clear()
@@ -517,4 +497,4 @@ def _forget() -> None:
     _limit()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_clear_counts)

@@ -17,16 +17,16 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.copies import copy_object, delete_sources
-from penstock.engine.blocks import moved
+from penstock.engine.blocks import compute_seek
 from penstock.engine.waiting import Inbox
-from penstock.errors import InvalidURL, NotFound, Unsupported, needing
+from penstock.errors import InvalidURL, NotFound, Unsupported, require_extras
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse, scheme_store
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 from penstock.verbs import copy
 
-with needing("penstock.interop.arrow needs pyarrow", pyarrow="parquet"):
+with require_extras("penstock.interop.arrow needs pyarrow", pyarrow="parquet"):
     from pyarrow import PythonFile
     from pyarrow.fs import FileInfo, FileSystemHandler, FileType, PyFileSystem
 
@@ -226,7 +226,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         """
         source, key = self._file(path)
         self._described.forget(path)
-        extra = {_text(name): _text(value) for name, value in dict(metadata or {}).items()}
+        extra = {_decode_if_bytes(name): _decode_if_bytes(value) for name, value in dict(metadata or {}).items()}
         kind = extra.pop("Content-Type", "")
         return PythonFile(source.open_write(key, metadata=extra, content_type=kind), mode="w")
 
@@ -301,7 +301,7 @@ def _folders(name: str) -> Iterator[str]:
         at = name.find("/", at + 1)
 
 
-def _text(value: str | bytes) -> str:
+def _decode_if_bytes(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -395,7 +395,7 @@ class RandomFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Set and return the position; no request."""
-        self._at = moved(offset, whence, self._at, self._meta.size)
+        self._at = compute_seek(offset, whence, self._at, self._meta.size)
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes | memoryview:  # pyarrow takes any buffer
@@ -522,22 +522,22 @@ class RandomFile(io.RawIOBase):
         return Span(self._meta.key, start, stop, self._meta.etag, whole=start == 0 and stop == self._meta.size)
 
 
-class _Column(Protocol):
+class _ColumnChunk(Protocol):
     data_page_offset: int
     dictionary_page_offset: int | None
     total_compressed_size: int
 
 
-class _Group(Protocol):
+class _ArrowRowGroup(Protocol):
     num_columns: int
 
-    def column(self, number: int, /) -> _Column: ...
+    def column(self, number: int, /) -> _ColumnChunk: ...
 
 
 class _Metadata(Protocol):
     num_row_groups: int
 
-    def row_group(self, number: int, /) -> _Group: ...
+    def row_group(self, number: int, /) -> _ArrowRowGroup: ...
 
 
 class Layout:
@@ -594,7 +594,7 @@ class Layout:
         return found
 
 
-def _range(group: _Group, number: int) -> tuple[int, int, int]:
+def _range(group: _ArrowRowGroup, number: int) -> tuple[int, int, int]:
     column = group.column(number)
     start = column.data_page_offset
     if column.dictionary_page_offset:  # None; some writers store 0

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from penstock.source import Source, VerbOperation
     from penstock.values import ObjectMeta, Span
 
-__all__ = ["call", "read", "read_each", "read_many", "read_version", "stat", "stat_each"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -90,7 +88,7 @@ async def _looks(source: Source, keys: Sequence[str]) -> list[VerbOperation[Obje
         arrivals = _Arrivals(_loop())
         if source.waits():
             # Opens the engine and obtains credentials, so that nothing below has to wait.
-            await call(_prepared, source, (), arrivals)
+            await call(_prepare_reads, source, (), arrivals)
         calls = source.batch(arrivals)
         heads = [calls.head(key) for key in keys]
         try:
@@ -108,9 +106,9 @@ async def _reads(source: Source, spans: Sequence[Span]) -> list[ReadOperation]:
     with operation("read", source.url, spans[0].key if len(spans) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits(spans):
-            fetching, reads = await call(_prepared, source, spans, arrivals)
+            fetching, reads = await call(_prepare_reads, source, spans, arrivals)
         else:
-            fetching, reads = _prepared(source, spans, arrivals)
+            fetching, reads = _prepare_reads(source, spans, arrivals)
         pending = [each for each in reads if not each.complete]
         try:
             arrivals.expect(len(pending))
@@ -122,7 +120,7 @@ async def _reads(source: Source, spans: Sequence[Span]) -> list[ReadOperation]:
         return reads
 
 
-def _prepared(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -> tuple[Fetching, list[ReadOperation]]:
+def _prepare_reads(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -> tuple[Fetching, list[ReadOperation]]:
     fetching = source.fetching()
     return fetching, fetching.prepare_reads([(span, None) for span in spans], arrivals)
 
@@ -224,7 +222,7 @@ def _loop() -> _Loop:
     return here
 
 
-class _Pool:
+class _CallPool:
     """Threads for blocking calls; created when first needed, and again in a forked child."""
 
     def __init__(self) -> None:
@@ -241,5 +239,5 @@ class _Pool:
 
 
 _threads = threading.local()
-_pool = _Pool()
+_pool = _CallPool()
 os.register_at_fork(after_in_child=_pool.forget)

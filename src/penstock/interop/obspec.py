@@ -93,13 +93,13 @@ class Store:
             path: The object.
 
         """
-        with renamed():
-            return described(self._source.head(self._key(path)), path)
+        with rename_errors():
+            return describe_object(self._source.head(self._key(path)), path)
 
     async def head_async(self, path: str) -> Described:
         """Return an object's metadata: one request."""
-        with renamed():
-            return described(await awaiting.stat(self._source, self._key(path)), path)
+        with rename_errors():
+            return describe_object(await awaiting.stat(self._source, self._key(path)), path)
 
     def get(self, path: str, *, options: GetOptions | None = None) -> Result:
         """Return an object's metadata, one request; the result reads the bytes of this version on demand.
@@ -109,12 +109,12 @@ class Store:
             options: Conditions (``if_match``, …), a ``range``, or ``head``, as in obspec.
 
         """
-        with renamed():
+        with rename_errors():
             return self._result(path, self._source.head(self._key(path)), options or {})
 
     async def get_async(self, path: str, *, options: GetOptions | None = None) -> Result:
         """Return the same as ``get``."""
-        with renamed():
+        with rename_errors():
             return self._result(path, await awaiting.stat(self._source, self._key(path)), options or {})
 
     def get_range(self, path: str, *, start: int, end: int | None = None, length: int | None = None) -> bytes:
@@ -154,13 +154,13 @@ class Store:
             lengths: Numbers of bytes.
 
         """
-        with renamed():
+        with rename_errors():
             spans = _spans(self._key(path), starts, ends, lengths)
             try:
                 return self._source.read_many(spans)
             except Truncated:
                 meta = self._source.head(self._key(path))
-                return self._source.read_many([_cut(span, meta) for span in spans])
+                return self._source.read_many([_resolve_span(span, meta) for span in spans])
 
     async def get_ranges_async(
         self,
@@ -171,13 +171,13 @@ class Store:
         lengths: Sequence[int] | None = None,
     ) -> list[bytes]:
         """Return the same as ``get_ranges``."""
-        with renamed():
+        with rename_errors():
             spans = _spans(self._key(path), starts, ends, lengths)
             try:
                 return await awaiting.read_many(self._source, spans)
             except Truncated:
                 meta = await awaiting.stat(self._source, self._key(path))
-                return await awaiting.read_many(self._source, [_cut(span, meta) for span in spans])
+                return await awaiting.read_many(self._source, [_resolve_span(span, meta) for span in spans])
 
     def list(self, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Sequence[Described]]:
         """Yield pages of up to 1,000 objects: one request each.
@@ -188,7 +188,7 @@ class Store:
 
         """
         after = self._key(offset) if offset else ""
-        with renamed():
+        with rename_errors():
             for page in self._source.pages(self._folder(prefix), start_after=after):
                 yield self._described(page)
 
@@ -209,7 +209,7 @@ class Store:
         """
         objects: list[Described] = []
         prefixes: list[str] = []
-        with renamed():
+        with rename_errors():
             for page in self._source.pages(self._folder(prefix), delimiter="/"):
                 objects += self._described(page)
                 prefixes += [each[len(self._root) :].removesuffix("/") for each in page.prefixes]
@@ -249,9 +249,9 @@ class Store:
 
         """
         check_keywords(tuning, _Tuning, "put")
-        with renamed():
+        with rename_errors():
             with self._writer(path, attributes, tags, mode) as writer:
-                for piece in _pieces(file):
+                for piece in _iterate_input(file):
                     writer.write(piece)
             return _result(writer)
 
@@ -274,7 +274,7 @@ class Store:
         check_keywords(tuning, _Tuning, "put_async")
         if not isinstance(file, AsyncIterable):
             return await awaiting.call(partial(self.put, attributes=attributes, tags=tags, mode=mode), path, file)
-        with renamed():
+        with rename_errors():
             writer = await awaiting.call(self._writer, path, attributes, tags, mode)
             try:
                 async for piece in file:
@@ -292,7 +292,7 @@ class Store:
             paths: An object, or several.
 
         """
-        with renamed():
+        with rename_errors():
             self._source.delete([self._key(path) for path in ([paths] if isinstance(paths, str) else paths)])
 
     async def delete_async(self, paths: str | Sequence[str]) -> None:
@@ -308,7 +308,7 @@ class Store:
             overwrite: Replace an object at ``to``; False first checks with a HEAD that it does not exist.
 
         """
-        with renamed():
+        with rename_errors():
             target = self._key(to)
             self._check_new(target, overwrite=overwrite)
             self._source.copy(self._key(from_), target)
@@ -329,7 +329,7 @@ class Store:
             InvalidURL: The names are equal; nothing was done.
 
         """
-        with renamed():
+        with rename_errors():
             key, target = self._key(from_), self._key(to)
             self._check_new(target, overwrite=overwrite)
             move_object(self._source, key, self._source, target)
@@ -353,11 +353,11 @@ class Store:
         return as_folder(self._key(prefix)) if prefix else self._root
 
     def _described(self, page: Page) -> Sequence[Described]:
-        return [described(each, each.key[len(self._root) :]) for each in page.entries]
+        return [describe_object(each, each.key[len(self._root) :]) for each in page.entries]
 
     def _result(self, path: str, meta: ObjectMeta, options: Mapping[str, Any]) -> Result:
         check_conditions(options, meta, self._source.url(meta.key))
-        span = (0, 0) if options.get("head") else bounds(options.get("range"), meta.size)
+        span = (0, 0) if options.get("head") else resolve_range(options.get("range"), meta.size)
         return Result(self._source, meta, path, span)
 
     def _writer(
@@ -402,24 +402,24 @@ def _spans(key: str, starts: Sequence[int], ends: Sequence[int] | None, lengths:
     return [Span(key, start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
-def _cut(span: Span, meta: ObjectMeta) -> Span:
-    start, stop = bounds((span.start, span.stop), meta.size)
+def _resolve_span(span: Span, meta: ObjectMeta) -> Span:
+    start, stop = resolve_range((span.start, span.stop), meta.size)
     return Span(span.key, start, stop, meta.etag)
 
 
-def _pieces(file: Any) -> Iterator[Any]:  # noqa: ANN401  any input that obspec takes
+def _iterate_input(file: Any) -> Iterator[Any]:  # noqa: ANN401  any input that obspec takes
     if isinstance(file, Path):
         with file.open("rb") as opened:
             yield from iter(partial(opened.read, _PIECE_BYTES), b"")
     elif hasattr(file, "read"):
         yield from iter(partial(file.read, _PIECE_BYTES), b"")
-    elif isinstance(file, Iterable) and not isinstance(file, bytes | bytearray | memoryview) and not _plain(file):
+    elif isinstance(file, Iterable) and not isinstance(file, bytes | bytearray | memoryview) and not _is_buffer(file):
         yield from file
     else:
         yield file
 
 
-def _plain(file: object) -> bool:
+def _is_buffer(file: object) -> bool:
     """Return whether ``file`` is a buffer; numpy's arrays are buffers and iterable."""
     try:
         memoryview(file)  # type: ignore[arg-type]
@@ -439,7 +439,7 @@ class Result:
         self._source = source
         self._meta = meta
         self._span = span
-        self.meta: Described = described(meta, path)
+        self.meta: Described = describe_object(meta, path)
         self.attributes: dict[str, str] = {"Content-Type": meta.content_type} if meta.content_type else {}
         self.attributes |= meta.metadata
 
@@ -451,24 +451,24 @@ class Result:
     def buffer(self) -> bytes:
         """Return all bytes: one GET, or one per 16 MiB, in parallel."""
         start, stop = self._span
-        with renamed():
+        with rename_errors():
             return self._source.read(self._part(start, stop)) if start < stop else b""
 
     async def buffer_async(self) -> bytes:
         """Return the same as ``buffer``."""
         start, stop = self._span
-        with renamed():
+        with rename_errors():
             return await read(self._source, self._part(start, stop)) if start < stop else b""
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes in pieces of 8 MiB, read ahead."""
-        with renamed(), self._source.lookahead(self._parts()) as pieces:
+        with rename_errors(), self._source.lookahead(self._parts()) as pieces:
             yield from pieces
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes in pieces of 8 MiB, one request each, one after another."""
         for part in self._parts():
-            with renamed():
+            with rename_errors():
                 yield await read(self._source, part)
 
     def _parts(self) -> Iterator[Span]:
@@ -479,13 +479,13 @@ class Result:
         return Span(self._meta.key, start, stop, self._meta.etag, whole=not start and stop == self._meta.size)
 
 
-def described(meta: ObjectMeta, path: str) -> Described:
+def describe_object(meta: ObjectMeta, path: str) -> Described:
     """Return the metadata in obspec's format; ``last_modified`` is the epoch (1970) if the store does not report it."""
     written = datetime.fromtimestamp(meta.modified or 0.0, UTC)
     return {"path": path, "last_modified": written, "size": meta.size, "e_tag": meta.etag or None, "version": None}
 
 
-def bounds(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of obspec's three kinds of range
+def resolve_range(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of obspec's three kinds of range
     """Return the bounds ``[start, stop)`` of a range in an object of ``size`` bytes.
 
     Raises:
@@ -592,7 +592,7 @@ _NAMES: tuple[tuple[type[PenstockError], type[PenstockError]], ...] = (
 )
 
 
-def named(error: PenstockError) -> PenstockError:
+def convert_error(error: PenstockError) -> PenstockError:
     """Return an error under the class name that obspec knows, or the error itself if obspec does not know it."""
     kind = next((kind for each, kind in _NAMES if isinstance(error, each)), None)
     if kind is None or isinstance(error, kind):
@@ -603,12 +603,12 @@ def named(error: PenstockError) -> PenstockError:
 
 
 @contextmanager
-def renamed() -> Iterator[None]:
+def rename_errors() -> Iterator[None]:
     """Raise errors of the block under the class names that obspec knows."""
     try:
         yield
     except PenstockError as error:
-        known = named(error)
+        known = convert_error(error)
         if known is error:
             raise
         raise known from error

@@ -15,13 +15,13 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock.copies import copy_object, delete_sources, move_object
 from penstock.engine.listing.select import fixed_part, selector
-from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable, needing
+from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable, require_extras
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder, switch
 from penstock.verbs import open as open_object
 
-with needing("ps.Path needs universal_pathlib", upath="path"):
+with require_extras("ps.Path needs universal_pathlib", upath="path"):
     from upath import UPath
     from upath._chain import DEFAULT_CHAIN_PARSER, Chain, ChainSegment
     from upath._stat import UPathStatResult
@@ -33,13 +33,10 @@ if TYPE_CHECKING:
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta
 
-
-__all__ = ["Path", "PenstockPath"]
-
 _MODE = 0o666  # of a new file, in pathlib
 
 
-def joined(base: str, *names: str) -> str:
+def join_path(base: str, *names: str) -> str:
     """Return ``base``, which is ``bucket/key`` or a URL, joined with ``names``; ``""`` and ``"."`` are skipped.
 
     Raises:
@@ -105,8 +102,8 @@ class Names:
 
     @classmethod
     def join(cls, path: str, *names: str) -> str:
-        """Return ``path`` without its scheme, joined with ``names``; raise ``InvalidURL`` as ``joined`` does."""
-        return joined(cls.strip_protocol(path), *map(str, names))
+        """Return ``path`` without its scheme, joined with ``names``; raise ``InvalidURL`` as ``join_path`` does."""
+        return join_path(cls.strip_protocol(path), *map(str, names))
 
     @staticmethod
     def isabs(path: str) -> bool:  # noqa: ARG004  pathlib's
@@ -166,7 +163,7 @@ class PenstockPath(UPath):
         if protocol and "://" not in text:
             text = f"{protocol}://{text}"
         location = parse(text)
-        path = joined(f"{location.bucket}/{location.key}", *(_name(each) for each in below))
+        path = join_path(f"{location.bucket}/{location.key}", *(_name(each) for each in below))
         options = {} if store is None else {"store": store}
         self._chain = Chain(ChainSegment(path, location.scheme, options))
         self._chain_parser = chain_parser
@@ -210,7 +207,7 @@ class PenstockPath(UPath):
         if not self.name or not name or "/" in name or name == ".":
             message = f"{str(self)!r} cannot be given the name {name!r}"
             raise ValueError(message)
-        path = self._again(joined(self.parser.split(self._chain.active_path)[0], name))
+        path = self._again(join_path(self.parser.split(self._chain.active_path)[0], name))
         path._relative_base = self._relative_base  # noqa: SLF001  the same class
         return path
 
@@ -254,7 +251,7 @@ class PenstockPath(UPath):
 
     def stat(self, *, follow_symlinks: bool = True) -> UPathStatResult:  # noqa: ARG002  links do not exist
         """Return the status: one request, two for a directory; raise ``NotFound`` if nothing exists."""
-        return UPathStatResult.from_info(described(*self._place()))
+        return UPathStatResult.from_info(stat_path(*self._place()))
 
     def lstat(self) -> UPathStatResult:
         """Return the same as ``stat``: links do not exist."""
@@ -565,7 +562,7 @@ def directory(source: Source, key: str) -> bool:
     return bool(source.page(as_folder(key)).entries)
 
 
-def described(source: Source, key: str) -> dict[str, object]:
+def stat_path(source: Source, key: str) -> dict[str, object]:
     """Return the fields of universal_pathlib's ``stat``: one request, two for a directory; raise ``NotFound``."""
     found = file_at(source, key)
     if found is not None:
@@ -588,7 +585,7 @@ def children(source: Source, key: str) -> Iterator[str]:
     for page in source.pages(prefix, delimiter="/"):
         there = there or bool(page.entries or page.prefixes)
         found = [(each.key, each.key) for each in page.entries if each.key != prefix]
-        found += [(each, _folder(each)) for each in page.prefixes]
+        found += [(each, _strip_slash(each)) for each in page.prefixes]
         for _, child in sorted(found):
             # An object and a prefix of the same name follow one another, possibly on two pages.
             if child != last:
@@ -621,7 +618,7 @@ def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
     last = rest if "/" in rest else start.rpartition("/")[2] + rest
     seen: set[str] = set()
     for page in source.pages(start, delimiter="" if "/" in last or "**" in last else "/"):
-        found = [(each, _folder(each)) for each in page.prefixes]
+        found = [(each, _strip_slash(each)) for each in page.prefixes]
         for each in page.entries:
             found += [(each.key, folder) for folder in _folders(each.key, len(as_folder(key)))]
             if not folders and not each.key.endswith("/"):
@@ -661,7 +658,7 @@ def _marks(meta: ObjectMeta) -> bool:
     return meta.key.endswith("/") and meta.size == 0
 
 
-def _folder(prefix: str) -> str:
+def _strip_slash(prefix: str) -> str:
     """Return the directory's key for a common prefix; a trailing ``//`` is an empty name, and stays."""
     return prefix if prefix.endswith("//") else prefix[:-1]
 
@@ -669,7 +666,7 @@ def _folder(prefix: str) -> str:
 def _folders(key: str, base: int) -> Iterator[str]:
     at = key.find("/", base)
     while at >= 0:
-        yield _folder(key[: at + 1])
+        yield _strip_slash(key[: at + 1])
         at = key.find("/", at + 1)
 
 

@@ -19,9 +19,9 @@ from math import ceil, inf
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import PenstockError, Transient, Unreachable, Unusable, needing
+from penstock.errors import PenstockError, Transient, Unreachable, Unusable, require_extras
 from penstock.events import context, enter
-from penstock.jobs.parts.operation import Ended, Means, Part, done, fail
+from penstock.jobs.parts.operation import Ended, JobPart, Means, done, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.values import whole
 from penstock.version import VERSION
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from penstock.jobs.parts.operation import Operation
     from penstock.options import StoreOptions
-
-__all__ = ["Carrier", "Here", "Ray", "carrier", "on_each_node"]
 
 R = TypeVar("R")
 
@@ -54,14 +52,14 @@ class Carrier(ABC):
     """Carries out parts."""
 
     @abstractmethod
-    def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
+    def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
         """Yield parts as they end, recorded; in any order. Closing the generator cancels the others."""
 
 
 class Here(Carrier):
     """This process, one part after the other; ``Means.processes`` share the objects of each."""
 
-    def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
+    def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
         """Do parts."""
         for part in parts:
             yield done(operation, part, means)
@@ -116,10 +114,10 @@ def carrier(on: Ray | None, operation: Operation) -> Carrier:
         Unusable: ``on`` is no ``Ray``; or the options of the operation's store hold a secret.
 
     """
-    return Here() if on is None else _OnRay(_checked(on), operation)
+    return Here() if on is None else _OnRay(_require_ray(on), operation)
 
 
-def _checked(on: object) -> Ray:
+def _require_ray(on: object) -> Ray:
     if not isinstance(on, Ray):
         raise Unusable(f"on must be ps.Ray(…), which takes the address of a cluster, got {on!r}")
     return on
@@ -133,7 +131,7 @@ class _OnRay(Carrier):
         # Refuses secrets, before anything is done.
         self._blob = pickle.dumps((VERSION, operation))
 
-    def carried(self, operation: Operation, parts: Iterator[Part], means: Means) -> Generator[Ended]:
+    def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
         """Give parts to the cluster, 2 to 3 for each that can run at once."""
         ray = self._ray
         # Ray's own retries come at once, and on a machine that died a second ago they fail again.
@@ -143,7 +141,7 @@ class _OnRay(Carrier):
             scheduling_strategy="SPREAD",
             name=f"penstock.{operation.name}",
         )
-        with _connection(ray, self._options.address), _cancelled(ray) as given:
+        with _connection(ray, self._options.address), _cancel_left_tasks(ray) as given:
             window = _Window(ray, self._options.cpus_per_part)
             coming = (_Attempt(part) for part in parts)
             again = deque[_Attempt]()
@@ -223,7 +221,7 @@ class _Attempt:
 
     """
 
-    def __init__(self, part: Part, deaths: int = 0, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, part: JobPart, deaths: int = 0, patience_s: float = _PATIENCE_S) -> None:
         self.part, self.deaths = part, deaths
         self.not_before = monotonic() + _PAUSE_S
         self._patience_s = patience_s
@@ -264,13 +262,13 @@ def on_each_node(on: Ray, name: str, function: Callable[[Any], R], argument: obj
         PenstockError: The function has raised it.
 
     """
-    on, ray = _checked(on), _library()
+    on, ray = _require_ray(on), _library()
     blob = ray.cloudpickle.dumps((VERSION, function, argument))
-    with needing("on=ps.Ray(…) needs Ray", ray="ray"):
+    with require_extras("on=ps.Ray(…) needs Ray", ray="ray"):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
 
     task, named = ray.remote(_call), f"penstock.{name}"
-    with _connection(ray, on.address), _cancelled(ray) as given:
+    with _connection(ray, on.address), _cancel_left_tasks(ray) as given:
         for node in ray.nodes():
             # Head nodes often have none, and nothing trains there.
             if node["Alive"] and node["Resources"].get("CPU", 0.0) >= on.cpus_per_part:
@@ -302,10 +300,10 @@ def _call(blob: bytes) -> Any:  # noqa: ANN401  the function's
     return function(argument)
 
 
-def _part(blob: bytes, where: tuple[str, str], part: Part, trace: bytes) -> Ended:
+def _part(blob: bytes, where: tuple[str, str], part: JobPart, trace: bytes) -> Ended:
     """Do a part in a worker of the cluster; its spans belong to the trace of the driver."""
     enter(trace)
-    operation, records = _opened(blob, *where)
+    operation, records = _unpickle_operation(blob, *where)
     # The worker of an earlier attempt, or of a driver that was killed, may have done it meanwhile.
     if (record := records.record(part.number)) is not None:
         return Ended(record, None)
@@ -313,7 +311,7 @@ def _part(blob: bytes, where: tuple[str, str], part: Part, trace: bytes) -> Ende
 
 
 @lru_cache(maxsize=4)
-def _opened(blob: bytes, url: str, run: str) -> tuple[Operation, Records]:
+def _unpickle_operation(blob: bytes, url: str, run: str) -> tuple[Operation, Records]:
     version, operation = pickle.loads(blob)  # noqa: S301  of the job's own driver
     _check_version(version)
     store: StoreOptions | str = operation.store
@@ -358,7 +356,7 @@ def _reach(address: str) -> None:
 
 
 @contextmanager
-def _cancelled(ray: Any) -> Generator[dict[Any, Any]]:  # noqa: ANN401  the library
+def _cancel_left_tasks(ray: Any) -> Generator[dict[Any, Any]]:  # noqa: ANN401  the library
     """Yield a dictionary of tasks in Ray's hands; cancel those that are left, and give them some seconds to end."""
     given: dict[Any, Any] = {}
     try:
@@ -382,6 +380,6 @@ def _cause(error: Exception) -> Exception:
 
 
 def _library() -> Any:  # noqa: ANN401  its module
-    with needing("on=ps.Ray(…) needs Ray", ray="ray"):
+    with require_extras("on=ps.Ray(…) needs Ray", ray="ray"):
         import ray
     return ray

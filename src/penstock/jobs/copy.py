@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.source import Source, Writer
     from penstock.values import Checksum, ObjectMeta
 
-__all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "move", "silent_bytes", "spans"]
-
 # Metadata key of the source's modification time in seconds since the epoch, named as in rclone and s3fs.
 MTIME = "mtime"
 # Up to this size, an object takes two requests: read and put.
@@ -38,7 +36,7 @@ READERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CopyJob:
     """Object as listed, and its destination.
 
     ``stamped``: the copy gets the modification time of the source. ``marked``: the copy gets a mark of this write,
@@ -63,7 +61,7 @@ def silent_bytes(meta: ObjectMeta) -> int:
     return meta.size if meta.size <= _WHOLE_BYTES else 0
 
 
-async def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+async def copy(job: CopyJob, moved: Callable[[int], None], stop: Event) -> None:
     """Copy one object: on the server within a bucket, in two requests if it is small, else in pieces.
 
     ``moved`` receives the bytes as they are copied, except ``silent_bytes``. Once ``stop`` is set, an object that is
@@ -78,10 +76,10 @@ async def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
         await _on_server(job)
         moved(job.meta.size - silent_bytes(job.meta))
     else:
-        await _relay(job, moved if job.meta.size > _WHOLE_BYTES else _nothing, stop)
+        await _relay(job, moved if job.meta.size > _WHOLE_BYTES else _ignore_progress, stop)
 
 
-async def move(job: Job, moved: Callable[[int], None], stop: Event, *, there: bool = False) -> None:
+async def move(job: CopyJob, moved: Callable[[int], None], stop: Event, *, there: bool = False) -> None:
     """Copy one object unless it is ``there`` already; delete the source once the copy is proven a separate object.
 
     A copy that cannot be distinguished from its source is written again after a pause, so that its modification time
@@ -97,13 +95,13 @@ async def move(job: Job, moved: Callable[[int], None], stop: Event, *, there: bo
     await copy(job, moved, stop)
     if await delete_source(job):
         return
-    await steps.blocking(sleep, PAUSE_S)
-    await copy(job, _nothing, stop)
+    await steps.run_blocking(sleep, PAUSE_S)
+    await copy(job, _ignore_progress, stop)
     if not await delete_source(job):
         raise one_object(job.source, job.meta.key, job.target, job.to)
 
 
-async def delete_source(job: Job, *, written: bool = True) -> bool:
+async def delete_source(job: CopyJob, *, written: bool = True) -> bool:
     """Delete a copied source after a check that the copy is complete and the source unchanged: three requests.
 
     Returns False if the copy cannot be distinguished from the source. ``written``: the copy was written just now.
@@ -122,19 +120,19 @@ async def delete_source(job: Job, *, written: bool = True) -> bool:
     return True
 
 
-async def _on_server(job: Job) -> None:
+async def _on_server(job: CopyJob) -> None:
     if job.meta.size <= _WHOLE_BYTES:
         with suppress(Unsupported):
             await steps.copy(job.source, job.meta, job.to)
             return
-    await steps.blocking(job.source.copy, job.meta.key, job.to, job.meta)
+    await steps.run_blocking(job.source.copy, job.meta.key, job.to, job.meta)
 
 
-async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+async def _relay(job: CopyJob, moved: Callable[[int], None], stop: Event) -> None:
     """Copy through this machine, with content type and user metadata."""
     size = job.meta.size
     small = size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes)
-    described = await _described(job, pinned=not small)
+    described = await _complete_metadata(job, pinned=not small)
     job = replace(job, meta=replace(job.meta, etag=described.etag))
     kind, metadata = described.content_type, _metadata(job, described.metadata)
     metadata = marked(metadata) if job.marked else metadata
@@ -143,13 +141,13 @@ async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
         await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
         return
     try:
-        await steps.blocking(_stream, job, Attributes(kind, metadata), described.checksum, moved, stop)
+        await steps.run_blocking(_stream, job, Attributes(kind, metadata), described.checksum, moved, stop)
     except NoSpace as error:
         error.message += f"; the whole object takes {size}"
         raise
 
 
-async def _described(job: Job, *, pinned: bool) -> ObjectMeta:
+async def _complete_metadata(job: CopyJob, *, pinned: bool) -> ObjectMeta:
     """Return the object with its checksum and, if the destination can store them, content type and metadata.
 
     One request to a store; none for a small object that goes to a folder, because the response to its read has the
@@ -167,7 +165,7 @@ async def _described(job: Job, *, pinned: bool) -> ObjectMeta:
     return described
 
 
-def _metadata(job: Job, kept: Mapping[str, str]) -> Mapping[str, str]:
+def _metadata(job: CopyJob, kept: Mapping[str, str]) -> Mapping[str, str]:
     """Return the metadata of the copy: a file gets the source's time; a store prefers the time in ``kept``."""
     modified = job.meta.modified
     if not job.stamped or modified is None:
@@ -176,11 +174,13 @@ def _metadata(job: Job, kept: Mapping[str, str]) -> Mapping[str, str]:
     return own if local(job.target) else {**own, **kept}
 
 
-def _stream(job: Job, said: Attributes, checksum: Checksum | None, moved: Callable[[int], None], stop: Event) -> None:
+def _stream(
+    job: CopyJob, said: Attributes, checksum: Checksum | None, moved: Callable[[int], None], stop: Event
+) -> None:
     running = None if checksum is None else checksum.begin()
     with job.target.open_write(job.to, metadata=said.metadata, content_type=said.content_type) as writer:
         sizes = [*writer.cut(job.meta.size)]
-        with closing(_pieces(job, writer, sizes)) as pieces:
+        with closing(_copy_pieces(job, writer, sizes)) as pieces:
             for piece in pieces:
                 if stop.is_set():
                     raise Cancelled("cancelled", url=writer.url)
@@ -195,7 +195,7 @@ def _stream(job: Job, said: Attributes, checksum: Checksum | None, moved: Callab
             check_same_version(job.source, job.meta, job.source.head(job.meta.key))
 
 
-def _pieces(job: Job, writer: Writer, sizes: Sequence[int]) -> Generator[bytes | memoryview]:
+def _copy_pieces(job: CopyJob, writer: Writer, sizes: Sequence[int]) -> Generator[bytes | memoryview]:
     """Copy an object piece by piece and yield each piece in order; its memory is reused for later pieces.
 
     An object of several parts of usual sizes is read directly into the writer's buffers, which are reused, without a
@@ -231,7 +231,7 @@ def _places(
         start += size
 
 
-def _nothing(_moved_bytes: int) -> None:
+def _ignore_progress(_moved_bytes: int) -> None:
     """Count nothing."""
 
 

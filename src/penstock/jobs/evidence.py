@@ -20,27 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from penstock.jobs.copy import Job
-    from penstock.jobs.plan import Step
+    from penstock.jobs.copy import CopyJob
+    from penstock.jobs.plan import CopyStep
     from penstock.source import Source
     from penstock.values import ObjectMeta
-
-
-__all__ = [
-    "SKEW_S",
-    "Rule",
-    "content_tag",
-    "is_later",
-    "is_proven",
-    "is_there",
-    "merged",
-    "part_sizes",
-    "parts_tag",
-    "same_bytes",
-    "same_digest",
-    "same_time",
-    "verdict",
-]
 
 # Maximum clock error in seconds: S3, GCS, OSS and Azure refuse signatures of a clock that is further off.
 SKEW_S = 900.0
@@ -76,7 +59,7 @@ def same_time(one: float, other: float) -> bool:
     return abs(one - other) < 2e-6  # noqa: PLR2004  floats of today's timestamps are 0.24 microseconds apart
 
 
-class Rule(NamedTuple):
+class EvidenceRule(NamedTuple):
     """Evidence that ``verdict`` accepts.
 
     Attributes:
@@ -91,7 +74,7 @@ class Rule(NamedTuple):
     kept: bool
 
 
-def verdict(here: ObjectMeta, there: ObjectMeta, rule: Rule) -> Literal["same", "other", "unsure"]:
+def verdict(here: ObjectMeta, there: ObjectMeta, rule: EvidenceRule) -> Literal["same", "other", "unsure"]:
     """Compare an object with the one at its destination.
 
     The first rule that applies decides; times do not count if the sizes differ:
@@ -117,7 +100,9 @@ def verdict(here: ObjectMeta, there: ObjectMeta, rule: Rule) -> Literal["same", 
     return "same" if there.modified - here.modified >= margin_s else "unsure"
 
 
-def merged(steps: Iterable[Step], existing: Iterable[ObjectMeta]) -> Iterator[tuple[Step | None, ObjectMeta | None]]:
+def pair_steps(
+    steps: Iterable[CopyStep], existing: Iterable[ObjectMeta]
+) -> Iterator[tuple[CopyStep | None, ObjectMeta | None]]:
     """Yield steps paired with existing objects of the same key, or None; both inputs are sorted by key in UTF-8."""
     here, there = iter(steps), iter(existing)
     step, meta = next(here, None), next(there, None)
@@ -135,7 +120,7 @@ def _order(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-async def is_there(job: Job, *, surely: bool) -> bool:
+async def is_there(job: CopyJob, *, surely: bool) -> bool:
     """Return whether the destination already has this object: one request.
 
     The sizes must be equal, and so must the ETags if both are MD5s of the content. Otherwise the destination must have
@@ -154,15 +139,15 @@ async def is_there(job: Job, *, surely: bool) -> bool:
     return await _is_same(job, found, surely=surely)
 
 
-async def _is_same(job: Job, found: ObjectMeta, *, surely: bool) -> bool:
+async def _is_same(job: CopyJob, found: ObjectMeta, *, surely: bool) -> bool:
     if not surely and is_later(job.source, job.meta, job.target, found):
         return True
     if local(job.source) and local(job.target):
-        return await steps.blocking(same_bytes, job, found)
+        return await steps.run_blocking(same_bytes, job, found)
     if surely or local(job.source) or local(job.target):
         tags = job.meta.etag, found.etag
         known = any(map(content_tag, tags)) or (not surely and any(parts_tag(each.lower()) for each in tags))
-        return known and await steps.blocking(same_digest, job, found)
+        return known and await steps.run_blocking(same_digest, job, found)
     return parts_tag(found.etag.lower()) > 0 and found.etag.lower() == job.meta.etag.lower()
 
 
@@ -179,7 +164,7 @@ def is_later(source: Source, meta: ObjectMeta, target: Source, found: ObjectMeta
     return found.modified - changed > (0.0 if sides[0] == sides[1] else SKEW_S)
 
 
-async def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:
+async def is_proven(job: CopyJob, found: ObjectMeta, *, by_time: bool) -> bool:
     """Return whether ``found``, of the same size at the destination, is proven to be this object.
 
     Without ``by_time``, contents are compared (``same_bytes``). With it, two MD5s as ETags decide, or a file is read
@@ -187,22 +172,22 @@ async def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:
     the objects (``copy.MTIME``), which takes a HEAD of each object in a store.
     """
     if not by_time:
-        return await steps.blocking(same_bytes, job, found)
+        return await steps.run_blocking(same_bytes, job, found)
     here, there = content_tag(job.meta.etag), content_tag(found.etag)
     if here and there:
         return here == there
     if (local(job.source) and there) or (local(job.target) and here):
-        return await steps.blocking(same_digest, job, found)
+        return await steps.run_blocking(same_digest, job, found)
     if found.modified is None or job.meta.modified is None:
         return False
-    made = [job.meta.modified, *await _kept(job.source, job.meta)]
+    made = [job.meta.modified, *await _read_source_mtime(job.source, job.meta)]
     # A store's modification time says when an object was written, not when its source was changed; a file has the time
     # of its source.
-    kept = [found.modified] if local(job.target) else await _kept(job.target, found)
+    kept = [found.modified] if local(job.target) else await _read_source_mtime(job.target, found)
     return any(same_time(one, other) for one in made for other in kept)
 
 
-async def _kept(source: Source, meta: ObjectMeta) -> list[float]:
+async def _read_source_mtime(source: Source, meta: ObjectMeta) -> list[float]:
     """Return the modification time of an object's source, if its writer stored it; else an empty list."""
     if local(source):
         return []
@@ -212,7 +197,7 @@ async def _kept(source: Source, meta: ObjectMeta) -> list[float]:
         return []
 
 
-def same_bytes(job: Job, found: ObjectMeta) -> bool:
+def same_bytes(job: CopyJob, found: ObjectMeta) -> bool:
     """Return whether ``found``, of the same size at the destination, has the bytes of the job's object.
 
     Equal multipart ETags on both sides prove it, and so does an ETag that the bytes of a file produce. If ETags do not
@@ -223,17 +208,17 @@ def same_bytes(job: Job, found: ObjectMeta) -> bool:
         return True
     if local(job.source) != local(job.target) and same_digest(job, found):
         return True
-    with _pieces(job.source, job.meta) as mine, _pieces(job.target, found) as its:
+    with _read_pieces(job.source, job.meta) as mine, _read_pieces(job.target, found) as its:
         return all(one == other for one, other in zip_longest(mine, its))
 
 
-def same_digest(job: Job, found: ObjectMeta) -> bool:
+def same_digest(job: CopyJob, found: ObjectMeta) -> bool:
     """Return whether a file's bytes produce the ETag of the object on the other side; only the file is read."""
     source, meta, etag = (job.source, job.meta, found.etag) if local(job.source) else (job.target, found, job.meta.etag)
     store = job.target if local(job.source) else job.source
     number = parts_tag(etag.lower())
     sizes = part_sizes(meta.size, number, store.options.write.part_bytes) if number else [max(1, meta.size)]
-    with _pieces(source, meta) as pieces:
+    with _read_pieces(source, meta) as pieces:
         return etag.lower() in _tags(pieces, sizes, parts=bool(number))
 
 
@@ -279,5 +264,5 @@ class _Parts:
         self._left, self._digest = self._part_bytes, md5(usedforsecurity=False)
 
 
-def _pieces(source: Source, meta: ObjectMeta) -> AbstractContextManager[Iterator[bytes]]:
+def _read_pieces(source: Source, meta: ObjectMeta) -> AbstractContextManager[Iterator[bytes]]:
     return source.lookahead(spans(meta), READERS)

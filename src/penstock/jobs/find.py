@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 from penstock.engine.contracts.driver import Driver, Presign
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Unusable
-from penstock.jobs.selection import local, resolved, sized
+from penstock.jobs.selection import local, resolve_local_key, stat_unsized
 from penstock.source import object_at, open_source
 from penstock.values import ObjectMeta, as_folder, check_choice
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
     from penstock.values import Presigned
-
-
-__all__ = ["FindKeywords", "Wanted", "find", "presign"]
 
 _KINDS = ("object", "marker", "folder")
 
@@ -124,9 +121,9 @@ def find(
         if value is not None and not (number and value >= 0):
             raise Unusable(f"{name} must be a number, 0 or more, got {value!r}")
     source, key = open_source(url, store)
-    prefix = as_folder(resolved(f"{as_folder(key)}.") if local(source) and key else key)
+    prefix = as_folder(resolve_local_key(f"{as_folder(key)}.") if local(source) and key else key)
     matches = rule.matcher(time.time())
-    entries = (entry for page in source.pages(prefix) for entry in sized(source, page.entries))
+    entries = (entry for page in source.pages(prefix) for entry in stat_unsized(source, page.entries))
     found = _folders(entries, len(prefix)) if rule.kind == "folder" else _objects(entries, marker=rule.kind == "marker")
     return (replace(each, url=source.url(each.key)) for each in found if matches(each.key[len(prefix) :], each))
 

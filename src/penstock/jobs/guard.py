@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from penstock.errors import PenstockError, Unusable
 from penstock.jobs.plan import Origin
-from penstock.jobs.selection import Selection, local, resolved
+from penstock.jobs.selection import Selection, local, resolve_local_key
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import ObjectMeta
@@ -21,21 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
     from penstock.source import Source
-
-__all__ = [
-    "LinkCheck",
-    "check_links",
-    "check_names",
-    "check_tree",
-    "clear",
-    "clear_unfinished",
-    "clock_beside",
-    "folding",
-    "in_the_way",
-    "link",
-    "link_on_the_way",
-    "obstacle",
-]
 
 _REMEMBERED_S = 1.0
 _UNFINISHED_S = 24 * 3600.0
@@ -94,7 +79,7 @@ def link(url: str, store: StoreOptions | str) -> Selection | None:
     name = key.rstrip("/").rpartition("/")[2]
     if name in (".", ".."):
         raise Unusable("'.' and '..' are not deleted: name the directory itself", url=source.url(key))
-    bare = resolved(key.rstrip("/")) if name else ""
+    bare = resolve_local_key(key.rstrip("/")) if name else ""
     if not bare or not os.path.islink(f"/{bare}"):
         return None
     if key.endswith("/"):
@@ -166,7 +151,7 @@ def clear(path: str) -> None:
             os.rmdir(folder)
 
 
-def folding(base: str) -> Callable[[str], str] | None:
+def find_folding(base: str) -> Callable[[str], str] | None:
     """Return a function that maps all spellings of a name that the disk treats as equal to one; None if it has none.
 
     Tests the nearest existing directory at or above ``base`` with a temporary file.

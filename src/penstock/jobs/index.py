@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.discovery.journal import journal, shard_journal
-from penstock.data.catalog.discovery.scan import Listing, absent, listed
-from penstock.data.catalog.discovery.shards import find_shards, indexed
+from penstock.data.catalog.discovery.scan import ScanOptions, absent, listed
+from penstock.data.catalog.discovery.shards import find_shards, read_shard_indexes
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import is_catalog
 from penstock.engine.listing.select import Leftovers, globs
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.stores.urls import Location
-
-__all__ = ["IndexKeywords", "check_target", "index_here"]
 
 _ARGUMENTS = ("fields", "key", "missing", "skip")
 _OF_SHARDS = (*_ARGUMENTS, "index")
@@ -78,7 +76,9 @@ def index_here(
         check_rule(labels)
     restart = switch(how.get("restart", False), "restart")
     place = check_target(to, store)
-    target = _Target(_partial(place.key, place.url, local=place.local), restart=restart, progress=progress, store=store)
+    target = _IndexTarget(
+        _partial(place.key, place.url, local=place.local), restart=restart, progress=progress, store=store
+    )
     make = _objects if how.get("format") is None else _samples
     with make(url, target, how) as (catalog, kept):
         catalog.save(to, store=None if place.local else store)
@@ -109,7 +109,7 @@ def check_target(to: str | os.PathLike[str], store: StoreOptions | str | None) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _IndexTarget:
     """Journal of an index, and options that objects and shards share."""
 
     partial: Path
@@ -120,7 +120,7 @@ class _Target:
 
 @contextmanager
 def _objects(
-    url: str | os.PathLike[str], target: _Target, how: IndexKeywords
+    url: str | os.PathLike[str], target: _IndexTarget, how: IndexKeywords
 ) -> Generator[tuple[Catalog, Journal | ShardJournal]]:
     """Yield the catalog of a prefix, and the journal of its listing."""
     if given := [name for name in _OF_SHARDS if how.get(name) is not None]:
@@ -132,7 +132,7 @@ def _objects(
     with journal(target.partial, about, restart=target.restart) as kept:
         with tally(f"listing {source.url(prefix)}", shown=target.progress) as count:
             left = Leftovers(prefix, include)
-            what = Listing(include, exclude, progress=totals(count), known=kept, leftovers=left)
+            what = ScanOptions(include, exclude, progress=totals(count), known=kept, leftovers=left)
             found = listed(source, prefix, what)
         catalog = Catalog(source.root, *found)
         if not len(catalog):
@@ -144,7 +144,7 @@ def _objects(
 
 @contextmanager
 def _samples(
-    url: str | os.PathLike[str], target: _Target, how: IndexKeywords
+    url: str | os.PathLike[str], target: _IndexTarget, how: IndexKeywords
 ) -> Generator[tuple[Catalog, Journal | ShardJournal]]:
     """Yield the catalog of the samples in shards, and the journal of its walks."""
     if how.get("include") or how.get("exclude"):
@@ -157,7 +157,7 @@ def _samples(
     about = {"store": _identity(shards.source), "shards": shards.format.described(), "keys": labels is not None}
     about |= {"side": shards.side}
     with shard_journal(target.partial, about, restart=target.restart) as kept:
-        table = indexed(shards, labels, progress=target.progress, journal=kept)
+        table = read_shard_indexes(shards, labels, progress=target.progress, journal=kept)
         yield Catalog(shards.source.root, shards.base, table), kept
 
 

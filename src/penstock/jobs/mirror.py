@@ -12,9 +12,9 @@ from penstock.copies import one_bucket
 from penstock.engine.contracts.driver import Delete, Put
 from penstock.engine.listing.select import selector
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.guard import check_names, folding
+from penstock.jobs.guard import check_names, find_folding
 from penstock.jobs.plan import Destination, Origin, plan
-from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolved, sized
+from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolve_local_key, stat_unsized
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, check_lived_in, parse
 from penstock.values import as_folder, switch
@@ -22,12 +22,10 @@ from penstock.values import as_folder, switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.jobs.plan import Step
+    from penstock.jobs.plan import CopyStep
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import ObjectMeta
-
-__all__ = ["Mirror", "SyncKeywords", "SyncOptions", "in_range", "opened", "tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class Mirror:
 
     @property
     def apart(self) -> bool:
-        """Whether the trees surely do not overlap: in one bucket, or on this machine, ``opened`` refuses overlaps."""
+        """Whether the trees surely do not overlap: ``open_mirror`` refuses that in one bucket or on this machine."""
         return one_bucket(self.source, self.target) or (local(self.source) and local(self.target))
 
     def identity(self) -> tuple[int, int] | None:
@@ -128,7 +126,7 @@ class Mirror:
                 return found.st_dev, found.st_ino
         return None
 
-    def steps(self, *, empty: bool, deleting: bool) -> Iterator[Step]:
+    def steps(self, *, empty: bool, deleting: bool) -> Iterator[CopyStep]:
         """Return the planned steps in key order; the first page is listed before this returns.
 
         Raises:
@@ -143,7 +141,7 @@ class Mirror:
         origin = Origin(self.source.root, self.prefix, "tree")
         place = Destination(self.target.root, self.base, into=True)
         metas = chain(() if first is None else (first,), found)
-        fold = folding(self.base) if local(self.target) else None
+        fold = find_folding(self.base) if local(self.target) else None
         return plan([origin], ((origin, meta) for meta in metas), place, fold)
 
     def _check_empty(self, *, empty: bool, deleting: bool) -> None:
@@ -191,7 +189,7 @@ class Mirror:
         if self.seen is not None and source is self.source:
             for each in entries:
                 self.seen(each)
-        return sized(source, [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)])
+        return stat_unsized(source, [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)])
 
 
 def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
@@ -210,7 +208,7 @@ def _order(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-def opened(
+def open_mirror(
     source: str | os.PathLike[str], dest: str | os.PathLike[str], how: SyncOptions, store: StoreOptions | str
 ) -> Mirror:
     """Return the two trees that two URLs name; no request.
@@ -251,7 +249,7 @@ def tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source
     source, key = open_source(url, store)
     if local(source):
         # Resolve links: the tree is at the target of a link.
-        key = resolved(f"{as_folder(key)}.") if key else key
+        key = resolve_local_key(f"{as_folder(key)}.") if key else key
     return source, as_folder(key)
 
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.source import Source
 
-
-__all__ = ["Outcome", "Status", "Synced", "as_line", "ledger"]
-
 Status = Literal["copied", "moved", "deleted", "planned", "skipped", "failed"]
 _SHOWN = 100  # failures kept in a summary
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.copies import are_distinct
 from penstock.jobs.evidence import SKEW_S
-from penstock.jobs.selection import sized
+from penstock.jobs.selection import stat_unsized
 from penstock.values import UNKNOWN_SIZE
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.jobs.mirror import Mirror
     from penstock.values import ObjectMeta
-
-__all__ = ["SIEVE_BYTES", "Sieve", "overlap"]
 
 # 1. ``Sieve`` records the name and size of every object that is listed at the source.
 # 2. An object to delete that matches none of these is not part of the source: most syncs end here, without a request.
@@ -84,7 +82,7 @@ def overlap(mirror: Mirror, suspects: Iterable[ObjectMeta]) -> tuple[ObjectMeta,
         named.setdefault(_name(each.key), []).append(each)
     refuted: set[tuple[str, str]] = set()
     for page in mirror.source.pages(mirror.prefix) if named else ():
-        for mine in sized(mirror.source, [each for each in page.entries if _name(each.key) in named]):
+        for mine in stat_unsized(mirror.source, [each for each in page.entries if _name(each.key) in named]):
             for its in named[_name(mine.key)]:
                 if (offsets := _offsets(mirror, mine, its)) is None or offsets in refuted:
                     continue

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.values import ObjectMeta
 
-__all__ = ["Destination", "Origin", "Step", "check", "plan"]
-
 # Maximum length of one path component, on every file system in use.
 _NAME_BYTES = 255
 
@@ -65,7 +63,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CopyStep:
     """Object and its destination key; ``fault`` says why it is refused, ``note`` why it is left out."""
 
     root: str
@@ -75,7 +73,7 @@ class Step:
     note: str = ""
 
 
-def check(origins: Sequence[Origin], dest: Destination) -> None:
+def refuse_self_copy(origins: Sequence[Origin], dest: Destination) -> None:
     """Refuse to copy a tree into itself, because its listing would never end. Raises ``Unusable``."""
     base = dest.key if dest.into else f"{dest.key}/"
     for each in origins:
@@ -90,7 +88,7 @@ def plan(
     found: Iterable[tuple[Origin, ObjectMeta]],
     dest: Destination,
     fold: Callable[[str], str] | None = None,
-) -> Iterator[Step]:
+) -> Iterator[CopyStep]:
     """Yield a step for each object found, in order; the objects of one origin come in key order.
 
     If two objects have the same destination, the first one gets it. ``fold`` maps names that a disk treats as equal to
@@ -99,7 +97,7 @@ def plan(
     sources = _Sources(origins, dest.root)
     scheme, _, bucket = dest.root.removesuffix("/").partition("://")
     store = Location(scheme, bucket, "").store
-    places = _Places(fold) if len(origins) > 1 or fold is not None else _Nested()
+    places = _TakenKeys(fold) if len(origins) > 1 or fold is not None else _Nested()
     for origin, meta in found:
         to = dest.place(origin, meta.key)
         note = fault = ""
@@ -111,7 +109,7 @@ def plan(
                 or sources.hold(meta.size, to)
                 or places.take(to, exclusive=dest.root == LOCAL_ROOT)
             )
-        yield Step(origin.root, meta, to, fault, note)
+        yield CopyStep(origin.root, meta, to, fault, note)
 
 
 def _unnameable(store: Store, dest: Destination, to: str) -> str:
@@ -160,7 +158,7 @@ class _Sources:
         return "this would overwrite one of the sources" if held else ""
 
 
-class _Places:
+class _TakenKeys:
     """Taken destination keys, for objects in any order."""
 
     def __init__(self, fold: Callable[[str], str] | None) -> None:

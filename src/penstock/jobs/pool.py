@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 
     from penstock.engine.waiting import Awaited
     from penstock.events import Scope
-    from penstock.jobs.steps import Step, Task
+    from penstock.jobs.steps import Task, TaskStep
     from penstock.source import Batch, Source
-
-
-__all__ = ["Tasks", "Worker", "run_jobs", "suitable"]
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -62,9 +59,9 @@ class Tasks(Generic[J, R]):
         self._stop = stop
         self._inbox = _Ended()
         self._threads = _Threads(self._inbox, stop)
-        self._stores: dict[Source, _Store] = {}
+        self._stores: dict[Source, _TaskStore] = {}
         self._prepared = 0  # unsent requests of all stores
-        self._waiting: dict[Awaited, tuple[J, Task[R], Step[Any]]] = {}  # by the item that a task waits for
+        self._waiting: dict[Awaited, tuple[J, Task[R], TaskStep[Any]]] = {}  # by the item that a task waits for
         self._results: deque[tuple[J, R | PenstockError]] = deque()
 
     def start(self, job: J, task: Task[R]) -> None:
@@ -160,12 +157,12 @@ class Tasks(Generic[J, R]):
                 return
             result, error = _outcome(item, step)  # served from a cache
 
-    def _begun(self, step: Step[Any]) -> Awaited:
+    def _begun(self, step: TaskStep[Any]) -> Awaited:
         if step.source is None:
             return self._threads.call(step.begin)
         store = self._stores.get(step.source)
         if store is None:
-            store = self._stores[step.source] = _Store(step.source, self._inbox)
+            store = self._stores[step.source] = _TaskStore(step.source, self._inbox)
         item: Awaited = step.begin(store.calls)
         if not item.complete:
             store.prepared.append(item)
@@ -186,7 +183,7 @@ class Tasks(Generic[J, R]):
                         self._go_on(job, task, None, copy(error))
 
 
-class _Store:
+class _TaskStore:
     """Store that tasks use: its unsent requests, and the operation that all its requests belong to."""
 
     __slots__ = ("calls", "prepared", "scope", "source")
@@ -301,7 +298,7 @@ class _Threads:
             self._inbox.finished(call)
 
 
-def _outcome(item: Awaited, step: Step[Any]) -> tuple[object, PenstockError | None]:
+def _outcome(item: Awaited, step: TaskStep[Any]) -> tuple[object, PenstockError | None]:
     try:
         return step.take(item), None
     except PenstockError as error:
@@ -389,7 +386,7 @@ class Worker(Generic[J, R]):
         if isinstance(found, PenstockError):
             self.leave()
             status = self.end()
-            found = [(number, _lost(status)) for number in self._jobs]
+            found = [(number, _make_exit_error(status)) for number in self._jobs]
         self.held -= len(found)
         for number, result in found:
             yield *self._jobs.pop(number), result
@@ -407,13 +404,13 @@ class Worker(Generic[J, R]):
     def end(self) -> int:
         """Wait for the worker to exit; return its exit code as ``os.waitstatus_to_exitcode`` does."""
         if self._status is None:
-            self._status = _waited(self._pid)
+            self._status = _await_exit(self._pid)
             self._incoming.close()
             self._pipe.close()
         return self._status
 
 
-def _waited(pid: int) -> int:
+def _await_exit(pid: int) -> int:
     """Wait for a process to exit and return its exit code; kill it after 10 s."""
     until, pause_s = monotonic() + _GRACE_S, 0.001
     while not (found := os.waitpid(pid, os.WNOHANG))[0]:
@@ -424,7 +421,7 @@ def _waited(pid: int) -> int:
     return os.waitstatus_to_exitcode(found[1])
 
 
-def _lost(status: int) -> PenstockError:
+def _make_exit_error(status: int) -> PenstockError:
     if status < 0:
         name = signal.Signals(-status).name
         return Transient(f"the process that was at it was killed ({name}; memory may be short): repeat the command")

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = [
-    "Selection",
-    "check_recursive",
-    "destination",
-    "elsewhere",
-    "left_out",
-    "local",
-    "require",
-    "resolved",
-    "select",
-    "select_objects",
-    "sized",
-]
-
 _WILD = "*?["
 
 
@@ -66,7 +52,9 @@ class Selection:
         prefix, glob = self.origin.prefix, self.origin.glob
         chosen = selector(glob or (), markers=not glob)
         for page in self.source.pages(prefix + fixed_part(glob)[0]):
-            yield from sized(self.source, [each for each in page.entries if chosen(each.key[len(prefix) :], each.size)])
+            yield from stat_unsized(
+                self.source, [each for each in page.entries if chosen(each.key[len(prefix) :], each.size)]
+            )
 
 
 def require(url: str, store: StoreOptions | str, verb: Callable[..., object]) -> None:
@@ -75,7 +63,7 @@ def require(url: str, store: StoreOptions | str, verb: Callable[..., object]) ->
     source.require(verb, key)
 
 
-def sized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+def stat_unsized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
     """Return the listed objects, with the metadata of the object itself if the listing does not report its size.
 
     One request for each object of unknown size. An object that no longer exists is left out.
@@ -98,14 +86,14 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
 
     """
     source, key = open_source(url, store)
-    key = resolved(key) if local(source) else key
+    key = resolve_local_key(key) if local(source) else key
     tree = Selection(source, _tree(source, key))
     if recursive and tree.origin.prefix == key:
         return tree
     meta = _head(source, key)
     if meta is None and not set(_WILD).isdisjoint(key):
         return Selection(source, _glob(source, key))
-    if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
+    if (meta is None or recursive) and _has_entries(source, tree.origin.prefix):
         return _the_one(tree, meta, recursive=recursive)
     if meta is None:
         raise NotFound(f"nothing there{elsewhere(source.root)}", url=source.url(key))
@@ -139,7 +127,7 @@ def select_objects(url: str, store: StoreOptions | str) -> Selection:
     source, key = open_source(url, store)
     if not key:
         raise Unusable("this names a bucket, not an object in it", url=source.root)
-    key = resolved(key) if local(source) else key
+    key = resolve_local_key(key) if local(source) else key
     try:
         return Selection(source, Origin(source.root, key, "object"), source.head(key))
     except NotFound:
@@ -159,11 +147,11 @@ def destination(url: str, store: StoreOptions | str, origins: Sequence[Origin]) 
 
     """
     source, key = open_source(url, store)
-    key = resolved(key) if local(source) else key
+    key = resolve_local_key(key) if local(source) else key
     several = len(origins) > 1 or origins[0].kind == "glob"
     into = several or not key or key.endswith("/")
     base = as_folder(key) if into else key
-    _fitting(source, base, tree=into or origins[0].kind == "tree")
+    _check_destination(source, base, tree=into or origins[0].kind == "tree")
     return source, Destination(source.root, base, into)
 
 
@@ -199,7 +187,7 @@ def _tree(source: Source, key: str) -> Origin:
     if not key or key.endswith("/"):
         return Origin(source.root, key, "tree")
     name = key.rpartition("/")[2]
-    prefix = resolved(f"{key}/") if local(source) else f"{key}/"
+    prefix = resolve_local_key(f"{key}/") if local(source) else f"{key}/"
     return Origin(source.root, prefix, "tree", lead=f"{name}/")
 
 
@@ -218,11 +206,11 @@ def _the_one(tree: Selection, meta: ObjectMeta | None, *, recursive: bool) -> Se
     return tree
 
 
-def _inhabited(source: Source, prefix: str) -> bool:
+def _has_entries(source: Source, prefix: str) -> bool:
     return os.path.isdir(f"/{prefix}") if local(source) else bool(source.page(prefix).entries)
 
 
-def _fitting(source: Source, base: str, *, tree: bool) -> None:
+def _check_destination(source: Source, base: str, *, tree: bool) -> None:
     """Refuse a destination of the wrong kind; a bucket that does not exist is reported here, once."""
     if local(source):
         there = f"/{base}"
@@ -239,7 +227,7 @@ def _fitting(source: Source, base: str, *, tree: bool) -> None:
         raise Unusable(f"{name} is a {'directory' if local(source) else 'prefix'}: write {name}/ to copy into it")
 
 
-def resolved(key: str) -> str:
+def resolve_local_key(key: str) -> str:
     """Return a local key with ``.``, ``..`` and links resolved, except for a link as its last component."""
     folder, _, name = key.rpartition("/")
     if name in ("", ".", ".."):

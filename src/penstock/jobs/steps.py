@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta, Span
 
-    Task = Coroutine["Step[Any]", Any, "T"]
-
-__all__ = ["Step", "blocking", "copy", "delete", "head", "put", "read"]
+    Task = Coroutine["TaskStep[Any]", Any, "T"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +26,7 @@ T = TypeVar("T")
 _RESULT: Callable[[Any], Any] = methodcaller("result")
 
 
-class Step(Generic[T]):
+class TaskStep(Generic[T]):
     """Step of a task; awaiting it returns its result or raises its error.
 
     Attributes:
@@ -45,40 +43,40 @@ class Step(Generic[T]):
         self.begin = begin
         self.take = take
 
-    def __await__(self) -> Generator[Step[T], T, T]:
+    def __await__(self) -> Generator[TaskStep[T], T, T]:
         """Yield this step to the runner of the task, and return its result."""
         return (yield self)
 
 
-def head(source: Source, key: str, *, sums: bool = False) -> Step[ObjectMeta]:
+def head(source: Source, key: str, *, sums: bool = False) -> TaskStep[ObjectMeta]:
     """Describe an object, with ``sums`` also its checksum if the store reports one: one request."""
-    return Step(source, lambda calls: calls.head_summed(key) if sums else calls.head(key), _RESULT)
+    return TaskStep(source, lambda calls: calls.head_summed(key) if sums else calls.head(key), _RESULT)
 
 
-def read(source: Source, span: Span) -> Step[bytes]:
+def read(source: Source, span: Span) -> TaskStep[bytes]:
     """Read and verify a span: one request."""
-    return Step(source, lambda calls: calls.read(span), methodcaller("take"))
+    return TaskStep(source, lambda calls: calls.read(span), methodcaller("take"))
 
 
-def delete(source: Source, key: str) -> Step[None]:
+def delete(source: Source, key: str) -> TaskStep[None]:
     """Delete an object: one request; a missing object is not an error."""
-    return Step(source, lambda calls: calls.delete(key), _RESULT)
+    return TaskStep(source, lambda calls: calls.delete(key), _RESULT)
 
 
-def copy(source: Source, meta: ObjectMeta, to: str) -> Step[str]:
+def copy(source: Source, meta: ObjectMeta, to: str) -> TaskStep[str]:
     """Copy an object within its bucket: one request, which some stores do not support (``Unsupported``)."""
-    return Step(source, lambda calls: calls.copy(meta, to), _RESULT)
+    return TaskStep(source, lambda calls: calls.copy(meta, to), _RESULT)
 
 
 async def put(source: Source, key: str, data: bytes, *, metadata: Mapping[str, str], content_type: str) -> str:
     """Write an object as ``Source.put`` does: one request; returns its ETag."""
     attributes = Attributes(content_type or source.options.write.content_type, metadata)
-    etag: str = await Step(source, lambda calls: calls.put(key, data, attributes), _RESULT)
+    etag: str = await TaskStep(source, lambda calls: calls.put(key, data, attributes), _RESULT)
     if listening():
         emit(Committed(source.url(key), len(data), etag))
     return etag
 
 
-def blocking(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Awaitable[T]:
+def run_blocking(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Awaitable[T]:
     """Call a blocking function on a thread of the pool."""
-    return Step(None, partial(function, *args, **options), _RESULT)
+    return TaskStep(None, partial(function, *args, **options), _RESULT)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.jobs import steps
-from penstock.jobs.copy import Job, copy, cost_bytes, silent_bytes
-from penstock.jobs.evidence import Rule, is_proven, merged, verdict
+from penstock.jobs.copy import CopyJob, copy, cost_bytes, silent_bytes
+from penstock.jobs.evidence import EvidenceRule, is_proven, pair_steps, verdict
 from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way, obstacle
-from penstock.jobs.mirror import opened
+from penstock.jobs.mirror import open_mirror
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.overlap import Sieve, overlap
 from penstock.jobs.pool import run_jobs, suitable
@@ -26,23 +26,21 @@ if TYPE_CHECKING:
 
     from penstock.jobs.mirror import SyncOptions
     from penstock.jobs.outcome import Status
-    from penstock.jobs.plan import Step
+    from penstock.jobs.plan import CopyStep
     from penstock.options import StoreOptions
     from penstock.progress import Count
     from penstock.values import ObjectMeta
-
-__all__ = ["Run"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
     """Step of a sync, with the existing object at its destination if the two may be equal."""
 
-    step: Step
+    step: CopyStep
     there: ObjectMeta | None = None
 
 
-class Run:
+class SyncRun:
     """Sync in progress.
 
     Attributes:
@@ -68,7 +66,7 @@ class Run:
         """
         self.options = options
         after, until = piece
-        self.mirror = replace(opened(source, dest, options, store), after=after, until=until)
+        self.mirror = replace(open_mirror(source, dest, options, store), after=after, until=until)
         seen = Sieve() if options.delete and self.mirror.whole and not self.mirror.apart else None
         if seen is not None:
             self.mirror = replace(self.mirror, seen=seen.add)
@@ -76,7 +74,7 @@ class Run:
         self.unchanged = self.unchanged_bytes = 0
         self._directory = self.mirror.identity()
         here, there = local(self.mirror.source), local(self.mirror.target)
-        self._rule = Rule(options.checksum, self.mirror.one_clock, here or there)
+        self._rule = EvidenceRule(options.checksum, self.mirror.one_clock, here or there)
         self._link = LinkCheck(self.mirror.base)
         self._surplus: list[ObjectMeta] = []
         # Copies that wait until deletions have made room.
@@ -161,7 +159,7 @@ class Run:
                 if isinstance(result, NoSpace):
                     return
 
-    def _in_the_way(self, step: Step) -> str:
+    def _in_the_way(self, step: CopyStep) -> str:
         base, to = self.mirror.base, step.to
         if not local(self.mirror.target) or step.fault or link_on_the_way(base, to):
             return ""
@@ -191,9 +189,9 @@ class Run:
         both = self.options.checksum and task.there is not None
         return cost_bytes(task.step.meta) * (2 if both else 1)
 
-    def _tasks(self, planned: Iterator[Step]) -> Iterator[_Task]:
+    def _tasks(self, planned: Iterator[CopyStep]) -> Iterator[_Task]:
         """Yield tasks for objects that differ or may differ; remember surplus objects, and count equal ones."""
-        for step, there in merged(planned, self.mirror.existing()):
+        for step, there in pair_steps(planned, self.mirror.existing()):
             if step is None:
                 if there is not None and self.options.delete and self.mirror.deletable(there):
                     self._surplus.append(there)
@@ -209,7 +207,7 @@ class Run:
                 else:
                     yield _Task(step, there if found == "unsure" else None)
 
-    def _same(self, step: Step) -> None:
+    def _same(self, step: CopyStep) -> None:
         self.unchanged += 1
         self.unchanged_bytes += step.meta.size
 
@@ -220,7 +218,7 @@ class Run:
             raise Unusable(step.fault, url=mirror.source.url(step.meta.key))
         if local(mirror.target) and (path := self._link(step.to)):
             raise Unusable("cannot write through this link to a directory: remove it, or name it as DEST", url=path)
-        job = Job(mirror.source, step.meta, mirror.target, step.to, stamped=True)
+        job = CopyJob(mirror.source, step.meta, mirror.target, step.to, stamped=True)
         if task.there is not None and await is_proven(job, task.there, by_time=not self.options.checksum):
             return None
         if self.options.dry_run:
@@ -262,7 +260,7 @@ class Run:
         except NotFound:
             return False
         # A disk may find "a" where it lists "A".
-        page = await steps.blocking(self.mirror.source.page, key)
+        page = await steps.run_blocking(self.mirror.source.page, key)
         return any(each.key == key for each in page.entries)
 
     def _kept(self) -> Generator[Outcome]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import Delete, Put
 from penstock.errors import NoSpace, PenstockError, Unusable
-from penstock.jobs.copy import Job, copy, cost_bytes, move, silent_bytes
+from penstock.jobs.copy import CopyJob, copy, cost_bytes, move, silent_bytes
 from penstock.jobs.evidence import is_there
-from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, folding, in_the_way, obstacle
+from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, find_folding, in_the_way, obstacle
 from penstock.jobs.outcome import Outcome
-from penstock.jobs.plan import check, plan
+from penstock.jobs.plan import plan, refuse_self_copy
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import check_recursive, destination, left_out, local, require, select
 from penstock.progress import bar
@@ -23,18 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from penstock.jobs.outcome import Status
-    from penstock.jobs.plan import Step
+    from penstock.jobs.plan import CopyStep
     from penstock.options import StoreOptions
     from penstock.source import Source
-
-__all__ = ["How", "transfer"]
 
 # Objects planned before the first copy: gives totals for the bar, and most refusals before anything is done.
 _AHEAD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class TransferOptions:
     """Options of ``cp`` and of ``mv`` (``move``); ``processes`` as in ``tasks.worker.suitable``."""
 
     recursive: bool = False
@@ -51,7 +49,7 @@ class How:
         return "planned" if self.dry_run else "moved" if self.move else "copied"
 
 
-def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str) -> Generator[Outcome]:
+def transfer(urls: Sequence[str], dest: str, how: TransferOptions, store: StoreOptions | str) -> Generator[Outcome]:
     """Copy or move the objects that ``urls`` name to ``dest``; yield the outcome of each object as it ends.
 
     A failure does not stop the other objects, unless ``how.fail_fast`` is set or no space is left.
@@ -79,24 +77,28 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str
             check_tree(each, "copy it (cp -r) and then empty it (rm -r --whole-bucket), if you mean it")
     origins = [each.origin for each in selections]
     target, place = destination(dest, store, origins)
-    check(origins, place)
+    refuse_self_copy(origins, place)
     check_names([(each.source, each.origin.prefix) for each in selections], target, place.key)
     found = [(each.origin, each.entries()) for each in selections]
-    fold = folding(place.key) if local(target) else None
+    fold = find_folding(place.key) if local(target) else None
     steps = plan(origins, ((origin, meta) for origin, metas in found for meta in metas), place, fold)
     first = list(islice(steps, _AHEAD))
     for path, kind in chain.from_iterable(map(left_out, selections)):
         yield Outcome(path, "", 0, "skipped", kind)
     with bar("moving" if how.move else "copying", *_sums(first), shown=False if how.dry_run else None) as count:
-        work = _Work(how, {each.source.root: each.source for each in selections}, (target, place.key), count)
+        work = _StepWork(how, {each.source.root: each.source for each in selections}, (target, place.key), count)
         yield from _carry_out(chain(first, steps), work)
 
 
-class _Work:
+class _StepWork:
     """Work on one step, as a callable."""
 
     def __init__(
-        self, how: How, sources: dict[str, Source], dest: tuple[Source, str], count: Callable[[int, int], None]
+        self,
+        how: TransferOptions,
+        sources: dict[str, Source],
+        dest: tuple[Source, str],
+        count: Callable[[int, int], None],
     ) -> None:
         self.how = how
         self.stop = Event()
@@ -106,9 +108,9 @@ class _Work:
         self._target, base = dest
         self._link = LinkCheck(base)
 
-    async def __call__(self, step: Step) -> Status:
+    async def __call__(self, step: CopyStep) -> Status:
         """Carry out the step; return its status."""
-        job = Job(self._sources[step.root], step.meta, self._target, step.to, marked=self.how.move)
+        job = CopyJob(self._sources[step.root], step.meta, self._target, step.to, marked=self.how.move)
         if step.fault:
             raise Unusable(step.fault, url=job.source.url(step.meta.key))
         if step.note:
@@ -131,7 +133,7 @@ class _Work:
     def _moved(self, moved_bytes: int) -> None:
         self.count(0, moved_bytes)
 
-    def outcome(self, step: Step, result: Status | PenstockError) -> Outcome:
+    def outcome(self, step: CopyStep, result: Status | PenstockError) -> Outcome:
         """Return the outcome of a step."""
         here, there = self._sources[step.root].url(step.meta.key), self._target.url(step.to)
         if isinstance(result, PenstockError):
@@ -139,7 +141,7 @@ class _Work:
         return Outcome(here, there, step.meta.size, result, step.note)
 
 
-def _carry_out(steps: Iterable[Step], work: _Work) -> Generator[Outcome]:
+def _carry_out(steps: Iterable[CopyStep], work: _StepWork) -> Generator[Outcome]:
     results = run_jobs(steps, work, lambda step: cost_bytes(step.meta), work.stop, processes=work.processes)
     with closing(results):
         for step, result in results:
@@ -150,7 +152,7 @@ def _carry_out(steps: Iterable[Step], work: _Work) -> Generator[Outcome]:
                 return
 
 
-def _sums(first: Sequence[Step]) -> tuple[int | None, int | None]:
+def _sums(first: Sequence[CopyStep]) -> tuple[int | None, int | None]:
     if len(first) == _AHEAD:
         return None, None
     return len(first), sum(step.meta.size for step in first)

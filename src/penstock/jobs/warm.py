@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.contracts.fetching import CachedFetching
 from penstock.errors import NotFound, PenstockError, Unusable, kind_of
-from penstock.jobs.parts.operation import nothing
+from penstock.jobs.parts.operation import ignore_progress
 from penstock.jobs.parts.records import Share
 from penstock.jobs.selection import select
 from penstock.options import StoreOptions
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
     Place = str | os.PathLike[str]
-
-__all__ = ["Readable", "WarmFailure", "Warmed", "warm", "warm_into", "warm_nodes"]
 
 # Piece of a longer object: the read-ahead stays within its budget.
 _PIECE_BYTES = 16 << 20
@@ -191,14 +189,14 @@ def warm_nodes(what: object, store: StoreOptions | str | None, on: Ray, *, progr
 
 def _warm_here(given: tuple[object, StoreOptions | str | None]) -> Warmed:
     done = Warmed()
-    warm_into(done, *given, nothing)
+    warm_into(done, *given, ignore_progress)
     return done
 
 
 def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[Source, Iterable[Span]]]:
     """Yield each store with the spans to read from it."""
     if isinstance(what, str | os.PathLike):
-        yield _selected(os.fspath(what), store)
+        yield _select_spans(os.fspath(what), store)
     elif isinstance(what, Catalog):
         for number, part in enumerate(what.parts):
             members = map(itemgetter(number), what.members(range(len(what))))
@@ -216,12 +214,12 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
         for each in what:
             if not isinstance(each, str | os.PathLike):
                 raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader, got {kind_of(each)} among the URLs")
-            yield _selected(os.fspath(each), store)
+            yield _select_spans(os.fspath(each), store)
     else:
         raise Unusable(f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, got {kind_of(what)}")
 
 
-def _selected(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:
+def _select_spans(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:
     found = select(url, StoreOptions() if store is None else store, recursive=True)
     # The same spans as of a catalog: a dataset finds them by the same version.
     spans = (Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in found.entries())
@@ -255,7 +253,7 @@ class _Warming:
 
     def _missing(self, spans: Iterable[Span]) -> Iterator[Span]:
         """Yield the pieces to read, as long as the cache has room for them."""
-        for piece in (piece for span in spans for piece in _pieces(span)):
+        for piece in (piece for span in spans for piece in _split_long_span(span)):
             if self._versions_only and not piece.etag:
                 raise Unusable(
                     "this is read without a version (an ETag), and the cache's mode 'immutable' keeps no such reads: "
@@ -266,15 +264,15 @@ class _Warming:
             if self._cached.contains(piece):
                 self._done.present += 1
                 self._count(1, size_bytes)
-            elif self._coming_bytes + _taken(piece) > self._cached.room_bytes():
+            elif self._coming_bytes + _estimate_cache_bytes(piece) > self._cached.room_bytes():
                 self._done.left_out += 1
             else:
-                self._coming_bytes += _taken(piece)
+                self._coming_bytes += _estimate_cache_bytes(piece)
                 yield piece
 
     def _note(self, read: ReadOperation) -> None:
         done = self._done
-        self._coming_bytes -= _taken(read.span)
+        self._coming_bytes -= _estimate_cache_bytes(read.span)
         try:
             size_bytes = len(read.take())  # also writes to the cache
         except NotFound as error:
@@ -293,12 +291,12 @@ class _Warming:
             self._count(1, size_bytes)
 
 
-def _taken(span: Span) -> int:
+def _estimate_cache_bytes(span: Span) -> int:
     """Return the cache space in bytes that a read will take, as far as it is known."""
     return _ENTRY_BYTES + (0 if span.stop is None else span.stop - span.start)
 
 
-def _pieces(span: Span) -> Iterator[Span]:
+def _split_long_span(span: Span) -> Iterator[Span]:
     """Split a long span at multiples of the piece size; the cache keeps a span without a version only as a whole."""
     key, start, stop, etag, _, _, _ = span
     if stop is None or not etag or stop - start <= _PIECE_BYTES:

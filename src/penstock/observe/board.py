@@ -29,20 +29,6 @@ if TYPE_CHECKING:
 
     from penstock.histogram import Histogram
 
-
-__all__ = [
-    "CACHE_COUNTS",
-    "COUNTS",
-    "DISTRIBUTIONS",
-    "JOB_COUNTS",
-    "Board",
-    "Metric",
-    "Notice",
-    "Tally",
-    "counted",
-    "cumulated",
-]
-
 T = TypeVar("T", HostTimings, CacheCounts, JobCounts)
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,7 +54,9 @@ class Tally(NamedTuple):
     def plus(self, other: Tally) -> Self:
         """Return the sum of both counts."""
         return type(self)(
-            _added(self.hosts, other.hosts), _added(self.caches, other.caches), _added(self.jobs, other.jobs)
+            _add_counts(self.hosts, other.hosts),
+            _add_counts(self.caches, other.caches),
+            _add_counts(self.jobs, other.jobs),
         )
 
 
@@ -88,10 +76,10 @@ class Board:
     def gather(self) -> Tally:
         """Return the counts of all processes."""
         with self._lock:
-            found = self._ended.plus(counted())
+            found = self._ended.plus(count_process())
             for path in sorted(self.folder.glob("*.json")):
                 ended = not _lives(path.name)
-                counts = _read(path)
+                counts = _read_tally(path)
                 found = found.plus(counts)
                 if ended:
                     # Checked before the file was read: nothing has been written since.
@@ -123,7 +111,7 @@ class Notice:
         aside = self._path.with_suffix(".tmp")
         # The disk may be full, or the board removed; the next write may succeed.
         with suppress(OSError):
-            aside.write_text(json.dumps(_plain(counted())), "utf-8")
+            aside.write_text(json.dumps(_serialize_tally(count_process())), "utf-8")
             aside.replace(self._path)
 
     def close(self) -> None:
@@ -133,11 +121,11 @@ class Notice:
         self.write()
 
 
-def counted() -> Tally:
+def count_process() -> Tally:
     """Return the counts of this process; local files, which have no host, count as ``file``."""
     hosts: dict[str, HostTimings] = {}
     for name, host in measured().items():
-        hosts = _added(hosts, {"file" if name.startswith("/") or not name else name: host})
+        hosts = _add_counts(hosts, {"file" if name.startswith("/") or not name else name: host})
     # The name of a directory may hold bytes that no exposition or OTLP message can encode.
     return Tally(hosts, {printable(name): cache for name, cache in measured_caches().items()}, measured_jobs())
 
@@ -147,20 +135,20 @@ def folder_of(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"penstock-metrics-{name}"
 
 
-def _added(one: dict[str, T], other: dict[str, T]) -> dict[str, T]:
+def _add_counts(one: dict[str, T], other: dict[str, T]) -> dict[str, T]:
     sums = dict(one)
     for name, counts in other.items():
         sums[name] = sums[name] + counts if name in sums else counts
     return sums
 
 
-def _plain(tally: Tally) -> dict[str, dict[str, list[Any]]]:
+def _serialize_tally(tally: Tally) -> dict[str, dict[str, list[Any]]]:
     hosts = {name: [*host.words] for name, host in tally.hosts.items()}
     caches, jobs = ({name: [*astuple(counts)] for name, counts in each.items()} for each in (tally.caches, tally.jobs))
     return {"hosts": hosts, "caches": caches, "jobs": jobs}
 
 
-def _read(path: Path) -> Tally:
+def _read_tally(path: Path) -> Tally:
     try:
         table = read_json(path.read_bytes(), _FORM, "the counts of a process", str(path))
         hosts = {
@@ -234,7 +222,7 @@ DISTRIBUTIONS: Final[tuple[Metric[HostTimings, Histogram], ...]] = (
 )
 
 
-def cumulated(histogram: Histogram, bounds: tuple[float, ...]) -> list[int]:
+def cumulate_buckets(histogram: Histogram, bounds: tuple[float, ...]) -> list[int]:
     """Return, for each bound, how many numbers do not exceed it, and, as the last item, the total count.
 
     A bucket of the histogram counts by its upper bound.

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import Unusable
 from penstock.events import OperationEnded, OperationStarted, RequestEnded, RequestStarted, Retried
-from penstock.observe.sink import AppendedFile, named_path, plain
+from penstock.observe.sink import AppendedFile, named_path, serialize_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.observe.sink import Record
-
-__all__ = ["ChromeTrace"]
 
 _END: Final = b"\n]\n"
 # First row of operations; the rows of requests begin at 1.
@@ -51,7 +49,7 @@ class ChromeTrace:
     path: str | os.PathLike[str]
     events: ClassVar[bool] = True
 
-    def open(self, *, first: bool) -> _Writer:
+    def open(self, *, first: bool) -> _ChromeWriter:
         """Open or create the file.
 
         Returns:
@@ -62,14 +60,14 @@ class ChromeTrace:
             Unusable: The file is not a trace.
 
         """
-        return _Writer(AppendedFile(named_path(self.path)), first=first)
+        return _ChromeWriter(AppendedFile(named_path(self.path)), first=first)
 
 
-class _Writer:
+class _ChromeWriter:
     def __init__(self, file: AppendedFile, *, first: bool) -> None:
         self._file = file
         self._pid = os.getpid()
-        self._rows = {"request": _Rows(1), "operation": _Rows(_OPERATIONS)}
+        self._rows = {"request": _TraceRows(1), "operation": _TraceRows(_OPERATIONS)}
         self._begun: dict[tuple[int, int], tuple[int, int]] = {}  # (id, attempt) -> row, nanoseconds
         try:
             self._begin(first=first)
@@ -136,7 +134,7 @@ class _Writer:
         yield {**self._point(record), **span, "cat": kind}
 
     def _point(self, record: Record) -> dict[str, Any]:
-        args = plain(record, {})
+        args = serialize_record(record, {})
         for known in ("time", "event"):
             del args[known]
         return {"ph": "i", "ts": record.at_ns / 1e3, "pid": self._pid, "tid": 0, "s": "p", "args": args}
@@ -153,7 +151,7 @@ class _Writer:
             self._file.close()
 
 
-class _Rows:
+class _TraceRows:
     """Allocator of rows of a trace: the lowest free row, so that overlapping spans have different rows."""
 
     def __init__(self, first: int) -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.observe.sink import Sink
     from penstock.stores.profiles.sinks import NamedSinks
 
-__all__ = ["VARIABLE", "begin", "begin_named", "named_sinks"]
-
 VARIABLE: Final = "PENSTOCK_OBSERVE"
 
 _LOG = getLogger("penstock")
@@ -114,7 +112,7 @@ def _sink(word: str, where: str = VARIABLE) -> Sink:
         raise ConfigError(f"{where}: {kind}: {error}") from error
 
 
-def _path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:
+def _require_path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:
     def make(rest: str) -> Sink:
         if not rest:
             raise ValueError("a path has to follow the colon")
@@ -141,8 +139,8 @@ def _endpoint(rest: str) -> Sink:
 
 
 _KINDS: Final[dict[str, Callable[[str], Sink]]] = {
-    "jsonl": _path(JsonLines),
-    "chrome": _path(ChromeTrace),
+    "jsonl": _require_path(JsonLines),
+    "chrome": _require_path(ChromeTrace),
     "log": _bare(Log),
     "otel": lambda rest: OpenTelemetry(endpoint=rest),
     "prometheus": _endpoint,

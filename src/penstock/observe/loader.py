@@ -15,9 +15,6 @@ from penstock.values import whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-
-__all__ = ["Headroom", "Scalars", "headroom"]
-
 T = TypeVar("T")
 
 # Number of kept batches: enough that a step can tell them apart, and few enough for a device's memory.
@@ -206,7 +203,7 @@ _WARN_EVERY_S: Final = 30.0
 _TOTALS: Final = ("requests", "retries", "errors", "skipped", "cached", "size_bytes")
 
 
-class Counted(Protocol):
+class CountingLoader(Protocol):
     """A loader that counts: ``penstock.DataLoader``."""
 
     def stats(self) -> Any:  # noqa: ANN401  this room must not import its class
@@ -220,7 +217,7 @@ class Board(Protocol):
         """Record a number."""
 
 
-class Run(Protocol):
+class WandbRun(Protocol):
     """The part of a run of Weights & Biases that is used."""
 
     def log(self, data: dict[str, Any], /) -> object:
@@ -257,7 +254,7 @@ class Scalars:
 
     """
 
-    def __init__(self, loader: Counted, prefix: str = "penstock/") -> None:
+    def __init__(self, loader: CountingLoader, prefix: str = "penstock/") -> None:
         """Begin to count."""
         if not callable(getattr(loader, "stats", None)):
             raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not {kind_of(loader)}")
@@ -299,7 +296,7 @@ class Scalars:
 
         self._guarded(add)
 
-    def to_wandb(self, run: Run, **values: Any) -> None:  # noqa: ANN401  any value that a program logs
+    def to_wandb(self, run: WandbRun, **values: Any) -> None:  # noqa: ANN401  any value that a program logs
         """Log the numbers to a run of Weights & Biases, in one step with ``values``.
 
         Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.errors import Unusable
-from penstock.observe.sink import AppendedFile, named_path, plain, process, sentence
+from penstock.observe.sink import AppendedFile, named_path, process, sentence, serialize_record
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.observe.sink import Record
-
-
-__all__ = ["JsonLines", "Log"]
 
 
 @dataclass(frozen=True)
@@ -53,12 +50,12 @@ class Log:
         if not isinstance(self.name, str):
             raise Unusable(f"a logger's name is a text, not {self.name!r}")
 
-    def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
+    def open(self, *, first: bool) -> _LogWriter:  # noqa: ARG002  a sink's signature
         """Return a writer for the logger."""
-        return _Writer(logging.getLogger(self.name), self.level)
+        return _LogWriter(logging.getLogger(self.name), self.level)
 
 
-class _Writer:
+class _LogWriter:
     def __init__(self, logger: logging.Logger, level: int) -> None:
         self._logger, self._level = logger, level
 
@@ -121,7 +118,7 @@ class _LineWriter:
         self._where = process()
 
     def write(self, records: Sequence[Record]) -> None:
-        lines = [json.dumps(plain(record, self._where), default=str) for record in records]
+        lines = [json.dumps(serialize_record(record, self._where), default=str) for record in records]
         self._file.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ from penstock.events import (
     Retried,
     context_of,
 )
-from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, counted
-from penstock.observe.sink import filled
+from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, count_process
+from penstock.observe.sink import fill_placeholders
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -41,21 +41,6 @@ if TYPE_CHECKING:
     from penstock.histogram import Histogram
     from penstock.observe.board import Metric, Tally
     from penstock.observe.sink import Record
-
-
-__all__ = [
-    "Exporters",
-    "OpenTelemetry",
-    "Providers",
-    "Spans",
-    "adopt",
-    "found",
-    "meter_provider",
-    "observe",
-    "telemetry_sink",
-    "traceparent",
-    "tracer_provider",
-]
 
 K = TypeVar("K")
 
@@ -101,7 +86,7 @@ def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
         if not endpoint:
             tracer, meter = get_tracer_provider(), get_meter_provider()
             given = Providers(tracer if traces else None, meter if metrics else None, own=False)
-            if any(_set(each) for each in (given.traces, given.metrics)):
+            if any(_is_provider_set(each) for each in (given.traces, given.metrics)):
                 return given
         return Providers(
             tracer_provider(_span_exporter(_collector(endpoint, "traces"))) if traces else None,
@@ -112,7 +97,7 @@ def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
         raise MissingExtra(f"OpenTelemetry needs pip install 'penstock[otel]' ({error})") from error
 
 
-def _set(provider: object) -> bool:
+def _is_provider_set(provider: object) -> bool:
     """Return whether the program has set a provider: the API's default providers record nothing."""
     return provider is not None and not type(provider).__module__.startswith(_STAND_INS)
 
@@ -192,14 +177,14 @@ class OpenTelemetry:
         if self.setup is not None and not callable(self.setup):
             raise Unusable("OpenTelemetry takes setup=, a function that returns the providers of traces and metrics")
         if self.endpoint:
-            _check(self.endpoint)
+            _check_endpoint(self.endpoint)
 
     @property
     def events(self) -> bool:
         """Whether the sink makes spans."""
         return self.traces
 
-    def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
+    def open(self, *, first: bool) -> _OtelWriter:  # noqa: ARG002  a sink's signature
         """Find or make this process's providers.
 
         Returns:
@@ -210,12 +195,14 @@ class OpenTelemetry:
 
         """
         if self.setup is None:
-            return _Writer(found(self.endpoint, traces=self.traces, metrics=self.metrics), self)
+            return _OtelWriter(found(self.endpoint, traces=self.traces, metrics=self.metrics), self)
         traces, metrics = self.setup()
-        return _Writer(Providers(traces if self.traces else None, metrics if self.metrics else None, own=True), self)
+        return _OtelWriter(
+            Providers(traces if self.traces else None, metrics if self.metrics else None, own=True), self
+        )
 
 
-def _check(endpoint: str) -> None:
+def _check_endpoint(endpoint: str) -> None:
     """Refuse an endpoint that no exporter can use, or with a password, which reprs and logs would show."""
     try:
         parts = urlsplit(endpoint)
@@ -227,7 +214,7 @@ def _check(endpoint: str) -> None:
         raise Unusable("endpoint= holds a user, a password or a query: put secrets into OTEL_EXPORTER_OTLP_HEADERS")
 
 
-class _Writer:
+class _OtelWriter:
     def __init__(self, providers: Providers, sink: OpenTelemetry) -> None:
         namespace = sink.namespace
         self._providers = providers
@@ -238,7 +225,7 @@ class _Writer:
             self._spans = Spans(providers.traces.get_tracer("penstock", VERSION), namespace)
             self._ends.append(context_of(traceparent, self._adopt))
         if providers.metrics is not None:
-            attributes = {name: filled(value) for name, value in sink.attributes.items()}
+            attributes = {name: fill_placeholders(value) for name, value in sink.attributes.items()}
             self._ends.append(observe(providers.metrics.get_meter("penstock", VERSION), namespace, attributes))
 
     def capture(self, event: Event) -> object:
@@ -319,7 +306,7 @@ def _count(
     def ask(_options: object) -> Iterable[Any]:
         from opentelemetry.metrics import Observation
 
-        found = {} if state.silent else rows(counted())
+        found = {} if state.silent else rows(count_process())
         return [Observation(of.value(each), state.attributes | {label: name}) for name, each in found.items()]
 
     return ask
@@ -332,7 +319,7 @@ def _quantiles(each: Metric[HostTimings, Histogram], state: _State) -> Callable[
         from opentelemetry.metrics import Observation
 
         told = []
-        for name, host in ({} if state.silent else counted().hosts).items():
+        for name, host in ({} if state.silent else count_process().hosts).items():
             now = each.value(host).copy()
             since = now - before[name] if name in before else now
             before[name] = now
@@ -529,7 +516,7 @@ def telemetry_sink(settings: tuple[tuple[str, str], ...]) -> OpenTelemetry:
         metrics="metrics.exporter" in named,
         setup=Exporters(settings),
         namespace="multistorageclient",
-        attributes=_below(named, "attributes"),
+        attributes=_select_table(named, "attributes"),
     )
 
 
@@ -548,7 +535,7 @@ class Exporters:
     def __call__(self) -> tuple[TracerProvider | None, MeterProvider | None]:
         """Return the providers of traces and metrics; None for a signal that is not exported."""
         named = dict(self.settings)
-        metrics, traces = _below(named, "metrics"), _below(named, "traces")
+        metrics, traces = _select_table(named, "metrics"), _select_table(named, "traces")
         try:
             return (
                 tracer_provider(_span_exporter(traces)) if traces else None,
@@ -585,7 +572,7 @@ def _collector(endpoint: str, signal: str) -> dict[str, str]:
 
 def _otlp(named: dict[str, str]) -> dict[str, Any]:
     own = [name for name in named if name not in (*_READER, "exporter") and not name.startswith("headers.")]
-    headers = _below(named, "headers")
+    headers = _select_table(named, "headers")
     return _options(named, own) | ({"headers": headers} if headers else {})
 
 
@@ -593,5 +580,5 @@ def _options(named: dict[str, str], names: Iterable[str]) -> dict[str, Any]:
     return {name: float(named[name]) if name in _NUMBERS else named[name] for name in names if name in named}
 
 
-def _below(named: dict[str, str], table: str) -> dict[str, str]:
+def _select_table(named: dict[str, str], table: str) -> dict[str, str]:
     return {key.partition(".")[2]: value for key, value in named.items() if key.startswith(f"{table}.")}

@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import MissingExtra, Unusable
-from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, Board, Notice, cumulated
+from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, Board, Notice, cumulate_buckets
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from penstock.histogram import Histogram
     from penstock.observe.sink import Record
-
-__all__ = ["Prometheus"]
 
 _LAST_PORT: Final = 65535
 _BOUNDS: Final = {
@@ -135,7 +133,7 @@ class _Collector:
 
 def _buckets(histogram: Histogram, bounds: tuple[float, ...]) -> list[tuple[str, float]]:
     names = [*(f"{bound:.6g}" for bound in bounds), "+Inf"]
-    return [(name, float(count)) for name, count in zip(names, cumulated(histogram, bounds), strict=True)]
+    return [(name, float(count)) for name, count in zip(names, cumulate_buckets(histogram, bounds), strict=True)]
 
 
 class _Exposed:

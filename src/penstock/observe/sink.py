@@ -13,24 +13,10 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from penstock.errors import Unusable, discreet, printable
-from penstock.events import Event, named
+from penstock.events import Event, describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-
-__all__ = [
-    "AppendedFile",
-    "Record",
-    "Sink",
-    "Writer",
-    "discreet_event",
-    "filled",
-    "named_path",
-    "plain",
-    "process",
-    "sentence",
-]
 
 _MODE: Final = 0o644
 
@@ -50,7 +36,7 @@ def named_path(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(text)  # noqa: PTH100  a worker may have another working directory
 
 
-def filled(text: str) -> str:
+def fill_placeholders(text: str) -> str:
     """Return a text with this process's ``{pid}``, ``{rank}`` and ``{host}`` filled in; other braces stay."""
     words = {"pid": str(os.getpid()), "rank": os.environ.get("RANK", "0"), "host": gethostname()}
     for word, value in words.items():
@@ -222,7 +208,7 @@ def process() -> dict[str, Any]:
     return {"pid": os.getpid(), **({"rank": rank} if rank else {})}
 
 
-def plain(record: Record, where: Mapping[str, Any]) -> dict[str, Any]:
+def serialize_record(record: Record, where: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON fields of a record: ``time`` (seconds since 1970), ``where``, ``event`` and the event's fields.
 
     An error is shown as its class; Penstock's errors also with their text, which holds no secret.
@@ -231,7 +217,7 @@ def plain(record: Record, where: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"time": record.at_ns / _NS, **where, "event": type(event).__name__}
     for name in _names(type(event)):
         value = getattr(event, name)
-        shown[name] = named(value) if isinstance(value, BaseException) else value
+        shown[name] = describe_error(value) if isinstance(value, BaseException) else value
     return shown
 
 
@@ -243,7 +229,11 @@ def sentence(event: Event) -> str:
         if name == "url" or value in ("", None):
             continue
         text = (
-            named(value) if isinstance(value, BaseException) else f"{value:.6g}" if isinstance(value, float) else value
+            describe_error(value)
+            if isinstance(value, BaseException)
+            else f"{value:.6g}"
+            if isinstance(value, float)
+            else value
         )
         words.append(f"{name}={text}")
     # Another user's key may hold line breaks, which would forge records, and terminal escapes.

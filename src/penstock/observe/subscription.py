@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from penstock.engine.waiting import Wakeup
 from penstock.errors import Unusable, discreet, printable
-from penstock.events import at_end, carry, named, subscribe, when_fetching
+from penstock.events import at_end, carry, describe_error, subscribe, when_fetching
 from penstock.observe.sink import Record, discreet_event
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.events import Event
     from penstock.observe.sink import Sink, Writer
-
-__all__ = ["Pump", "Subscription", "has", "receive", "to"]
 
 _LOG = getLogger("penstock")
 # How long closing waits for a sink, which is abandoned after that.
@@ -210,7 +208,7 @@ class Subscription:
             try:
                 self._begin(first=False)
             except Exception as error:  # noqa: BLE001  see receive
-                _refused(error)
+                _log_refused_sink(error)
         _close_with_worker(self)
 
 
@@ -240,11 +238,11 @@ def receive(name: str, sinks: tuple[Sink, ...], *, first: bool = False) -> None:
     try:
         Subscription(name, sinks, first=first)
     except Exception as error:  # noqa: BLE001  a broken sink must not break storage (trap 14)
-        _refused(error)
+        _log_refused_sink(error)
 
 
-def _refused(error: Exception) -> None:
-    text = printable(discreet(str(error))) if isinstance(error, OSError) else named(error)
+def _log_refused_sink(error: Exception) -> None:
+    text = printable(discreet(str(error))) if isinstance(error, OSError) else describe_error(error)
     _LOG.warning("a sink could not be opened in process %d: %s", os.getpid(), text)
 
 
@@ -260,13 +258,13 @@ def _close_with_worker(subscription: Subscription) -> None:
         util.Finalize(subscription, subscription.close, args=(_WORKER_S,), exitpriority=0)
 
 
-def _forget() -> None:
+def _notify_fork() -> None:
     for subscription in _open.values():
         with suppress(Exception):
             subscription._forked()  # noqa: SLF001  of this module
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_notify_fork)
 
 
 # Records of some 300 bytes each: 20 MB, or 1.6 s of 20,000 requests per second.
@@ -395,9 +393,9 @@ class Pump:
                 self.written += len(taken)
             except Exception as error:  # noqa: BLE001  a broken sink must not break storage (trap 14)
                 self.lost += len(taken)
-                self._warn(f"it failed with {_text(error)}")
+                self._warn(f"it failed with {_describe_failure(error)}")
         if self._fault is not None:
-            self._warn(f"its capture failed with {_text(self._fault)}")
+            self._warn(f"its capture failed with {_describe_failure(self._fault)}")
             self._fault = None
         if self.dropped > self._told:
             self._warn("it is slower than what it is to record")
@@ -407,7 +405,7 @@ class Pump:
             self._writer.close()
         except Exception as error:  # noqa: BLE001  see _drain
             self._warned_s = 0.0
-            self._warn(f"closing it failed with {_text(error)}")
+            self._warn(f"closing it failed with {_describe_failure(error)}")
         if self.dropped > self._told:
             self._warned_s = 0.0
             self._warn("it is slower than what it was to record")
@@ -424,6 +422,10 @@ class Pump:
             )  # fmt: skip
 
 
-def _text(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     """Return the text of an error, without secrets: an ``OSError`` may quote a URL (those of ``requests`` do)."""
-    return named(error) if not isinstance(error, OSError) else printable(discreet(f"{type(error).__name__}: {error}"))
+    return (
+        describe_error(error)
+        if not isinstance(error, OSError)
+        else printable(discreet(f"{type(error).__name__}: {error}"))
+    )

@@ -7,22 +7,10 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Literal, Self
 
 from penstock.errors import ConfigError, kind_of
-from penstock.options.private import PUBLIC, Part, Private
+from penstock.options.private import PUBLIC, OptionsPart, Private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = [
-    "PART_KINDS",
-    "CacheOptions",
-    "NodeOptions",
-    "ReadOptions",
-    "RetryOptions",
-    "StoreOptions",
-    "TransportOptions",
-    "WriteOptions",
-    "check_sources",
-]
 
 _MIB = 1 << 20
 # Below this size, the cache's own directories would take most of the space.
@@ -85,7 +73,7 @@ class TransportOptions(Private):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryOptions(Part):
+class RetryOptions(OptionsPart):
     """Retry policy for failed requests: ``Transient`` errors, and few others (design/0006).
 
     Delays are drawn uniformly from ``[0, min(cap_s, base_s * 2**n)]`` ("full jitter", AWS Architecture Blog, 2015).
@@ -123,7 +111,7 @@ class RetryOptions(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions(Part):
+class ReadOptions(OptionsPart):
     """Options of reads: splitting, read-ahead and hedging.
 
     Attributes:
@@ -158,7 +146,7 @@ class ReadOptions(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions(Part):
+class WriteOptions(OptionsPart):
     """Options of uploads.
 
     Attributes:
@@ -191,7 +179,7 @@ class WriteOptions(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheOptions(Part):
+class CacheOptions(OptionsPart):
     """A cache on local disk, shared by all processes of a machine that name the same directory.
 
     Attributes:
@@ -237,7 +225,7 @@ class CacheOptions(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOptions(Part):
+class NodeOptions(OptionsPart):
     """Limits shared by all processes (ranks and workers) of one user on one machine: see docs/node.md.
 
     If processes have different options, the smallest value counts.

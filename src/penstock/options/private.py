@@ -22,16 +22,13 @@ from penstock.errors import ConfigError, Unusable, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
-__all__ = ["PUBLIC", "HiddenMapping", "Part", "Private", "advice", "given", "hidden"]
-
 # Metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``. Metadata may also list other
 # stores' names of this option, so that errors can correct them: ``"elsewhere": (name, …)``.
 PUBLIC: dict[str, object] = {"public": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class OptionsPart:
     """Base class of options without secrets. As a field of other options, each part protects its own secrets.
 
     Values of fields declared as numbers, booleans or texts are type-checked before ``__post_init__``. An instance
@@ -67,7 +64,7 @@ class Part:
         if check is not None and not hasattr(check, "__wrapped__"):
 
             @wraps(check)
-            def checked(self: Part, *_given: object) -> None:
+            def checked(self: OptionsPart, *_given: object) -> None:
                 check_kinds(self)
                 check(self)
 
@@ -87,7 +84,7 @@ class Part:
 
 
 # ``dataclasses.replace`` reads this attribute.
-Part._given = property(attrgetter("_names"))  # type: ignore[attr-defined]  # noqa: SLF001
+OptionsPart._given = property(attrgetter("_names"))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _given_names(cls: type, options: Mapping[str, object], before: object) -> Iterator[str]:
@@ -140,7 +137,7 @@ def check_kinds(options: object) -> None:
             raise ConfigError(f"{type(options).__name__}.{each.name} must be {words}, got {kind_of(value)}")
 
 
-class Private(Part):
+class Private(OptionsPart):
     """Options that may hold a secret: with a secret, they are pickled only for workers of this process (design/0012).
 
     Every value counts as a secret, and is neither shown nor pickled, unless its type cannot be one (numbers, booleans,
@@ -187,7 +184,7 @@ def _may_be_secret(field: Field[Any], value: object) -> bool:
     if not field.repr:
         return value is not None
     # Functions are pickled by reference.
-    plain = isinstance(value, bool | int | float | Part | FunctionType | BuiltinFunctionType)
+    plain = isinstance(value, bool | int | float | OptionsPart | FunctionType | BuiltinFunctionType)
     return not (plain or value is None or value == field.default or field.metadata.get("public", False))
 
 
@@ -209,7 +206,7 @@ def _check_reference(name: str, function: object) -> None:
         raise Unusable(message) from error
 
 
-def _again(kind: type[Part], values: dict[str, object]) -> Part:
+def _again(kind: type[OptionsPart], values: dict[str, object]) -> OptionsPart:
     return kind(**values)
 
 

@@ -12,7 +12,7 @@ from penstock.options.parts import PART_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["PARTS", "PART_KINDS", "Table", "Value", "chain", "meant", "merged", "table"]
+__all__ = ["PARTS", "PART_KINDS", "ProfileTable", "Value", "chain", "merge_tables", "suggest_word", "table"]
 
 # Parts with a separate table, for every provider.
 PARTS = tuple(PART_KINDS)
@@ -40,7 +40,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ProfileTable:
     """A profile of one file.
 
     Attributes:
@@ -65,7 +65,7 @@ class Table:
         return "" if value is None else str(value.raw)
 
 
-def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], folder: str) -> Table:
+def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], folder: str) -> ProfileTable:
     """Return a profile of ``penstock.toml``; ``at`` returns the origin of a key, as ``file:line: key``.
 
     Raises:
@@ -86,30 +86,33 @@ def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], fold
             values |= inner
         elif key in _WORDS:
             if not isinstance(raw, str):
-                raise ConfigError(f"{where} must be a text, got {_kind(raw)}")
+                raise ConfigError(f"{where} must be a text, got {_name_raw_type(raw)}")
             values[key] = Value(raw, where, folder)
         elif key == _OBSERVE:
             if not isinstance(raw, str | list):
-                raise ConfigError(f"{where} must be a text or a list of texts, got {_kind(raw)}")
+                raise ConfigError(f"{where} must be a text or a list of texts, got {_name_raw_type(raw)}")
             values[key] = Value(raw, where, folder)
         else:
             raise ConfigError(
-                f"{where}: a profile has no {key!r}{meant(key, (*_WORDS, _OBSERVE, *_TABLES), _instead(key, name))}"
+                f"{where}: a profile has no "
+                f"{key!r}{suggest_word(key, (*_WORDS, _OBSERVE, *_TABLES), _instead(key, name))}"
             )
-    return Table(name, at(top), values)
+    return ProfileTable(name, at(top), values)
 
 
 def _instead(key: str, name: str) -> str:
     return f"; options of the provider stand in [profiles.{name}.options] ({key} = …)"
 
 
-def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def suggest_word(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``: did you mean …?`` with the closest known word, or ``otherwise`` if none is close."""
     near = get_close_matches(word, list(known), 1, cutoff=0.6)
     return f": did you mean {near[0]!r}?" if near else otherwise
 
 
-def chain(name: str, find: Callable[[str], Table | None], known: Callable[[], Iterable[str]]) -> list[Table]:
+def chain(
+    name: str, find: Callable[[str], ProfileTable | None], known: Callable[[], Iterable[str]]
+) -> list[ProfileTable]:
     """Return a profile and all profiles that it extends, the nearest first.
 
     ``find`` returns a profile by name; ``known`` returns all names.
@@ -118,7 +121,7 @@ def chain(name: str, find: Callable[[str], Table | None], known: Callable[[], It
         ConfigError: A profile does not exist, or extends itself, directly or through others.
 
     """
-    found: dict[str, Table] = {}
+    found: dict[str, ProfileTable] = {}
     wanted, by = name, ""
     while wanted:
         if wanted in found:
@@ -135,11 +138,11 @@ def chain(name: str, find: Callable[[str], Table | None], known: Callable[[], It
 
 def _absent(name: str, by: str, known: list[str]) -> str:
     have = f"; there are {', '.join(known[:20])}" if known else ""
-    guess = meant(name, known, have)
+    guess = suggest_word(name, known, have)
     return f"{by}: no profile {name!r}{guess}" if by else f"no profile {name!r}{guess}"
 
 
-def merged(tables: Iterable[Table]) -> dict[str, Value]:
+def merge_tables(tables: Iterable[ProfileTable]) -> dict[str, Value]:
     """Return the effective values by key: a profile overrides those that it extends."""
     values: dict[str, Value] = {}
     for each in tables:
@@ -148,5 +151,5 @@ def merged(tables: Iterable[Table]) -> dict[str, Value]:
     return values
 
 
-def _kind(raw: object) -> str:
+def _name_raw_type(raw: object) -> str:
     return {dict: "a table", list: "a list", bool: "a truth value"}.get(type(raw), kind_of(raw))

@@ -1,7 +1,7 @@
 """Options from a file, a command line or the environment: values converted by the type of each field, and overlays.
 
-``typed`` makes options of values, ``overlaid`` puts given options over those of a profile. ``cache_options`` are the
-settings of the cache: those of a store's options, else those of the environment.
+``make_options`` makes options of values, ``overlaid`` puts given options over those of a profile. ``cache_options`` are
+the settings of the cache: those of a store's options, else those of the environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.errors import ConfigError, kind_of
 from penstock.options import CacheOptions
 from penstock.options.private import given
-from penstock.options.table import PART_KINDS, PARTS, Value, meant
+from penstock.options.table import PART_KINDS, PARTS, Value, suggest_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,27 +24,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
 
     Lookup = Callable[[str], str | None]
-
-__all__ = [
-    "CACHE_VARIABLE",
-    "CACHE_VARIABLES",
-    "UNSET",
-    "Unset",
-    "cache_folder",
-    "cache_options",
-    "converted",
-    "expand",
-    "expanded",
-    "literal_secrets",
-    "local_path",
-    "overlaid",
-    "own_names",
-    "read_secret",
-    "typed",
-    "typed_store",
-    "whole",
-    "with_cache",
-]
 
 K = TypeVar("K")
 S = TypeVar("S", bound="StoreOptions")
@@ -64,7 +43,7 @@ def own_names(kind: type) -> list[str]:
     return [each.name for each in fields(kind) if each.init and each.name not in PARTS]
 
 
-def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: object) -> K:
+def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: object) -> K:
     """Return options of ``kind`` with the values, expanded and converted, and with ``parts`` unchanged.
 
     Raises:
@@ -76,8 +55,8 @@ def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: o
     for name, value in values.items():
         if name not in known or name in parts:
             allowed = [each for each in known if each not in parts]
-            raise ConfigError(f"{value.origin}: {kind.__name__} has no option {name!r}{_meant(name, allowed)}")
-    given = {name: converted(known[name], expanded(each, lookup), each.origin) for name, each in values.items()}
+            raise ConfigError(f"{value.origin}: {kind.__name__} has no option {name!r}{_suggest_option(name, allowed)}")
+    given = {name: convert_value(known[name], expand_value(each, lookup), each.origin) for name, each in values.items()}
     try:
         return kind(**given, **parts)
     except ConfigError as error:
@@ -89,18 +68,19 @@ def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: o
 def typed_store(kind: type[S], values: Mapping[str, Value], lookup: Lookup) -> S:
     """Return options of a store's class from a profile's values by ``table.key``: its ``options``, and its parts.
 
-    Parts without a value keep the class's defaults. The path of a cache starts at its file. Raises as ``typed`` does.
+    Parts without a value keep the class's defaults. The path of a cache starts at its file. Raises as ``make_options``
+    does.
     """
     tables: dict[str, dict[str, Value]] = {}
     for key, value in values.items():
         table, _, name = key.partition(".")
         tables.setdefault(table, {})[name] = value
     parts: dict[str, Any] = {
-        part: typed(each, tables[part], lookup) for part, each in PART_KINDS.items() if part in tables
+        part: make_options(each, tables[part], lookup) for part, each in PART_KINDS.items() if part in tables
     }
     if (place := values.get("cache.path")) is not None:
         parts["cache"] = replace(parts["cache"], path=local_path(parts["cache"].path, place))
-    return typed(kind, tables.get("options", {}), lookup, **parts)
+    return make_options(kind, tables.get("options", {}), lookup, **parts)
 
 
 def local_path(path: str, value: Value) -> str:
@@ -108,13 +88,13 @@ def local_path(path: str, value: Value) -> str:
     return os.path.join(value.folder, os.path.expanduser(path))  # noqa: PTH111, PTH118  pathlib drops slashes
 
 
-def _meant(name: str, known: list[str]) -> str:
+def _suggest_option(name: str, known: list[str]) -> str:
     if name in PARTS:
         return f": {name} is a separate table, beside options"
-    return meant(name, known, f"; it has {', '.join(known)}" if known else "")
+    return suggest_word(name, known, f"; it has {', '.join(known)}" if known else "")
 
 
-def expanded(value: Value, lookup: Lookup) -> object:
+def expand_value(value: Value, lookup: Lookup) -> object:
     """Return the value with variables replaced, and ``{file = "path"}`` replaced by the contents of a secret's file.
 
     Raises:
@@ -122,22 +102,22 @@ def expanded(value: Value, lookup: Lookup) -> object:
 
     """
     try:
-        return _expanded(value.raw, lookup, value)
+        return _expand_raw(value.raw, lookup, value)
     except Unset as error:
         refused = ConfigError(f"{value.origin}: {error}")
         refused.code = UNSET
         raise refused from None
 
 
-def _expanded(raw: object, lookup: Lookup, value: Value) -> object:
+def _expand_raw(raw: object, lookup: Lookup, value: Value) -> object:
     if isinstance(raw, str):
         return expand(raw, lookup)
     if isinstance(raw, list):
-        return [_expanded(each, lookup, value) for each in raw]
+        return [_expand_raw(each, lookup, value) for each in raw]
     if isinstance(raw, dict) and set(raw) == {"file"} and isinstance(raw["file"], str):
         return read_secret(expand(raw["file"], lookup), value)
     if isinstance(raw, dict):
-        return {name: _expanded(each, lookup, value) for name, each in raw.items()}
+        return {name: _expand_raw(each, lookup, value) for name, each in raw.items()}
     return raw
 
 
@@ -165,7 +145,7 @@ def read_secret(path: str, value: Value) -> str:
     return text
 
 
-def converted(field: Field[Any], value: object, origin: str) -> object:
+def convert_value(field: Field[Any], value: object, origin: str) -> object:
     """Return a value converted to a field's type: texts become numbers or booleans if the type requires it.
 
     The value of a field named ``…_bytes`` may have a unit: ``"64 MiB"``. Raises ``ConfigError`` for an invalid value.
@@ -175,7 +155,7 @@ def converted(field: Field[Any], value: object, origin: str) -> object:
         found = _as(kind, value, field)
         if found is not MISSING:
             return found
-    wanted = " or ".join(dict.fromkeys(map(_named, kinds))) or "set in a program, not in a file"
+    wanted = " or ".join(dict.fromkeys(map(_describe_type, kinds))) or "set in a program, not in a file"
     shown = "" if _private(field) else f", got {value!r}"[:100]
     raise ConfigError(f"{origin} must be {wanted}{shown}")
 
@@ -209,7 +189,9 @@ def _as(kind: str, value: object, field: Field[Any]) -> object:
     if kind in ("int", "float"):
         if truth:
             return MISSING
-        return _number(value) if kind == "float" else whole(value, sized=field.name.endswith("_bytes"))
+        return (
+            _parse_float(value) if kind == "float" else parse_whole_number(value, sized=field.name.endswith("_bytes"))
+        )
     if kind.startswith("Literal["):
         return value if value in _LITERAL.findall(kind) else MISSING
     return _several(kind, value)
@@ -228,7 +210,7 @@ def _truth(value: object) -> object:
     return True if word in _TRUE else False if word in _FALSE else MISSING
 
 
-def whole(value: object, *, sized: bool) -> object:
+def parse_whole_number(value: object, *, sized: bool) -> object:
     """Return a whole number, or with ``sized`` also a size such as ``8GiB``; ``MISSING`` for any other value."""
     if isinstance(value, int):
         return value
@@ -239,7 +221,7 @@ def whole(value: object, *, sized: bool) -> object:
     return int(size[1]) * _SIZES[size[2][0].lower()] if size else MISSING
 
 
-def _number(value: object) -> object:
+def _parse_float(value: object) -> object:
     try:
         return float(value) if isinstance(value, (int, float, str)) else MISSING
     except ValueError:
@@ -249,7 +231,7 @@ def _number(value: object) -> object:
 _SIMPLE = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
-def _named(kind: str) -> str:
+def _describe_type(kind: str) -> str:
     if kind.startswith("Literal["):
         return " or ".join(map(repr, _LITERAL.findall(kind)))
     return _SIMPLE.get(kind, "a table of texts" if kind.startswith("Mapping[") else "a list of texts")
@@ -374,7 +356,7 @@ def cache_options(chosen: CacheOptions | None, environ: Mapping[str, str] = os.e
         if option != "path" and (text := environ.get(variable)) and option not in given(options)
     }
     own = {each.name: getattr(options, each.name) for each in fields(options) if each.init and each.name not in values}
-    options = typed(CacheOptions, values, environ.get, **own)
+    options = make_options(CacheOptions, values, environ.get, **own)
     if options.mode == "off":
         return None
     path = os.path.expanduser(options.path or cache_folder(environ))  # noqa: PTH111  the path stays a str

@@ -17,10 +17,10 @@ from penstock.data.catalog.saved import version_of
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.sample import Sample
 from penstock.data.order.orders import CatalogOrder
-from penstock.errors import Changed, Unusable, needing
+from penstock.errors import Changed, Unusable, require_extras
 from penstock.verbs import open as open_object
 
-with needing("penstock.ray.read needs Ray Data", ray="ray", pyarrow="ray"):
+with require_extras("penstock.ray.read needs Ray Data", ray="ray", pyarrow="ray"):
     import pyarrow as pa
     import ray.data
     from ray.data.block import BlockMetadata
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.options import StoreOptions
-
-__all__ = ["CatalogSource", "read"]
 
 _BLOCK_BYTES = 64 << 20
 _BATCH = 64  # samples that are handed over together
@@ -139,11 +137,11 @@ class CatalogSource(Datasource):
 def _opened_blocks(
     url: str, store: StoreOptions | str | None, version: str, start: int, stop: int
 ) -> Iterator[pa.Table]:
-    yield from _blocks(_opened(url, store, version)[start:stop], store)
+    yield from _blocks(_open_catalog_version(url, store, version)[start:stop], store)
 
 
 @lru_cache(maxsize=2)
-def _opened(url: str, store: StoreOptions | str | None, version: str) -> Catalog:
+def _open_catalog_version(url: str, store: StoreOptions | str | None, version: str) -> Catalog:
     """Return a version of a catalog, which the tasks of a process share."""
     catalog = Catalog.open(url, store=store)
     # After the catalog was read, so that it has no later version.
@@ -169,10 +167,10 @@ def _blocks(catalog: Catalog, store: StoreOptions | str | None) -> Iterator[pa.T
             rows.append(row)
             size_bytes += row_bytes
         if size_bytes >= _BLOCK_BYTES:
-            yield _table(rows)
+            yield _make_arrow_table(rows)
             rows, size_bytes, empty = [], 0, False
     if rows or empty:
-        yield _table(rows)
+        yield _make_arrow_table(rows)
 
 
 def _row(sample: Sample) -> tuple[dict[str, Any], int]:
@@ -203,7 +201,7 @@ def _add(row: dict[str, Any], name: str, value: object) -> None:
     row[name] = value
 
 
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
+def _make_arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 

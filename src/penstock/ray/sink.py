@@ -19,13 +19,22 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
-from penstock.errors import NotFound, Unusable, kind_of, needing
-from penstock.jobs.packing.members import KEY, Member, Members, Packable, encoded, is_image, once, split
+from penstock.errors import NotFound, Unusable, kind_of, require_extras
+from penstock.jobs.packing.members import (
+    KEY,
+    Members,
+    Packable,
+    PackedMember,
+    encode_field,
+    is_image,
+    once,
+    split_member_name,
+)
 from penstock.jobs.packing.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
 from penstock.values import as_folder, check_keywords
 
-with needing("penstock.ray.write needs Ray Data", ray="ray", pyarrow="ray"):
+with require_extras("penstock.ray.write needs Ray Data", ray="ray", pyarrow="ray"):
     import ray.data
     from ray.data.block import BlockAccessor
     from ray.data.datasource import Datasink
@@ -38,8 +47,6 @@ if TYPE_CHECKING:
     from penstock.jobs.packing.pack import ShardRecord
     from penstock.options import StoreOptions
     from penstock.source import Source
-
-__all__ = ["ShardSink", "SinkKeywords", "write"]
 
 _FORMATS = ("tar", "zip", "parquet")
 _AT_ONCE = 64  # rows that become Python's
@@ -262,18 +269,19 @@ class _Rows(Members):
     def _packable(self, number: int, row: dict[str, Any]) -> Packable:
         named = next((name for name in _KEYS if name in row), None)
         given = f"{self._task}{number:09}" if named is None else str(row.pop(named))
-        key, members = given, list[Member]()
+        key, members = given, list[PackedMember]()
         if isinstance(data := row.get("bytes"), bytes):
-            key, field = split(self._form, given, "")
+            key, field = split_member_name(self._form, given, "")
             members.append(_member(given, data, field))
             del row["bytes"]
         for name, value in row.items():
-            whole, found = f"{key}.{name}", encoded(value, name, "")
+            whole, found = f"{key}.{name}", encode_field(value, name, "")
             if found is None:
                 continue
-            if split(self._form, whole, "") != (key, name):
+            if split_member_name(self._form, whole, "") != (key, name):
                 raise Unusable(
-                    f"the field {name!r} of the row {given!r} would be read as {split(self._form, whole, '')[1]!r}: "
+                    f"the field {name!r} of the row {given!r} would be read as "
+                    f"{split_member_name(self._form, whole, '')[1]!r}: "
                     'rename one of them, or pass another key=, such as key="last-dot"'
                 )
             members.append(_member(whole, found, name))
@@ -282,5 +290,5 @@ class _Rows(Members):
         return Packable(number, key, members)
 
 
-def _member(name: str, data: bytes | memoryview, field: str) -> Member:
-    return Member(name, len(data), once(data), partial(once, data), field)
+def _member(name: str, data: bytes | memoryview, field: str) -> PackedMember:
+    return PackedMember(name, len(data), once(data), partial(once, data), field)

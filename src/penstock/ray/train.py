@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import Damaged, Unusable, needing
+from penstock.errors import Damaged, Unusable, require_extras
 from penstock.schema import COUNT, read_json
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ray.train import Checkpoint
 
     from penstock.checkpoint.run.steps import CheckpointManager, Loader
-
-__all__ = ["Reported", "report", "reported"]
 
 _FILE = "penstock.json"
 _FORMAT = 1
@@ -91,7 +89,7 @@ def report(
         ...     penstock.ray.report({"loss": 0.1}, run, 100, {"weight": torch.zeros(2)})
 
     """
-    with needing("penstock.ray needs Ray Train", ray="ray", torch="torch"):
+    with require_extras("penstock.ray needs Ray Train", ray="ray", torch="torch"):
         import ray.train
         from torch import distributed
 

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.credentials import CredentialSource, Renewable
 
-
-__all__ = ["RefreshingCredentials", "called", "direct_opener", "printed"]
-
 C = TypeVar("C", bound="Renewable")
 
 _LOG = logging.getLogger("penstock")
@@ -46,7 +43,7 @@ _FRESH_S = 1.0
 _SOON_S = 10.0
 
 
-class _State(NamedTuple, Generic[C]):
+class _CredentialState(NamedTuple, Generic[C]):
     """Credentials and their times, in seconds since the epoch. Replaced as a whole, so reading them needs no lock."""
 
     credentials: C | None
@@ -68,7 +65,7 @@ class RefreshingCredentials(Generic[C]):
         """Hold the credentials of ``source``; nothing is loaded yet. ``now`` returns seconds since the epoch."""
         self._source = source
         self._now = now
-        self._state: _State[C] | None = None
+        self._state: _CredentialState[C] | None = None
         self._quiet_until = -math.inf
         self._renewal: threading.Thread | None = None
         self._helps = False  # whether the latest renewal is likely to help
@@ -159,7 +156,7 @@ class RefreshingCredentials(Generic[C]):
         pause = min(_PAUSE_S, left / 2) if left > 0 else _PAUSE_S
         due = max(expires - _MARGIN_S, now + pause)
         renewed = self._now() if old is not None else -math.inf
-        self._state = _State(credentials, due, max(expires, due), renewed)
+        self._state = _CredentialState(credentials, due, max(expires, due), renewed)
         if old is not None:
             refused = old.due == -math.inf
             _LOG.log(
@@ -203,7 +200,7 @@ _NAMES = {
 }
 
 
-def called(function: Callable[[], object], kind: type[F]) -> F:
+def call_provider(function: Callable[[], object], kind: type[F]) -> F:
     """Return the result of a user's function, which must be of ``kind``; it runs on a caller's thread, each time.
 
     Raises:
@@ -222,12 +219,15 @@ def called(function: Callable[[], object], kind: type[F]) -> F:
     else:
         if isinstance(found, kind):
             return found
-        failure = f"the function of credentials=, {name}, returns ps.{kind.__name__}(…), and returned {_kind(found)}"
+        returned = _name_value_kind(found)
+        failure = f"the function of credentials=, {name}, returns ps.{kind.__name__}(…), and returned {returned}"
     # Raised outside the except block, so that the original is not chained.
     raise Unauthenticated(failure)
 
 
-def printed(command: str | tuple[str, ...], environ: Mapping[str, str], kind: type[F], limit_s: float = _LIMIT_S) -> F:
+def run_credential_program(
+    command: str | tuple[str, ...], environ: Mapping[str, str], kind: type[F], limit_s: float = _LIMIT_S
+) -> F:
     """Run a program and return the credentials that it prints; a str is split like in a shell, but no shell runs.
 
     The program prints one JSON object: that of AWS's ``credential_process`` (``Version`` 1, ``AccessKeyId``,
@@ -250,7 +250,7 @@ def printed(command: str | tuple[str, ...], environ: Mapping[str, str], kind: ty
     if not isinstance(said, dict):
         raise Unauthenticated(f"{name} printed no JSON object")
     try:
-        return _read(said, name, kind)
+        return _parse_credentials(said, name, kind)
     except _Wrong as wrong:
         failure = f"{name} printed {wrong}"
     raise Unauthenticated(failure)
@@ -286,7 +286,7 @@ class _Wrong(Exception):
     """Error in the JSON; its text quotes no value."""
 
 
-def _read(said: dict[str, Any], name: str, kind: type[F]) -> F:
+def _parse_credentials(said: dict[str, Any], name: str, kind: type[F]) -> F:
     found = {field: next((said[each] for each in names if each in said), None) for field, names in _NAMES.items()}
     if said.get("Version", 1) != 1:
         raise _Wrong("a Version different from 1")
@@ -323,7 +323,7 @@ def _time(value: object) -> float | None:
     raise _Wrong("Expiration or expires_at, which must be ISO 8601 or seconds since the epoch")
 
 
-def _kind(value: object) -> str:
+def _name_value_kind(value: object) -> str:
     return "nothing" if value is None else kind_of(value)
 
 

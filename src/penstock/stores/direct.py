@@ -12,8 +12,6 @@ from penstock.values import ObjectMeta, Page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["direct", "grouped", "key_bytes", "page_from", "page_of", "too_large", "untold", "versioned"]
-
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
 
@@ -29,7 +27,7 @@ def direct(run: Callable[[], T], *, blocks: bool = True) -> Exchange[T]:
     return Exchange(Work(run, blocks), parse)
 
 
-def versioned(run: Callable[[], tuple[T, str]]) -> Exchange[T]:
+def call_versioned(run: Callable[[], tuple[T, str]]) -> Exchange[T]:
     """Wrap a call like ``direct``; it returns the result of a read and the version of the object."""
 
     def parse(response: Response) -> T:
@@ -63,11 +61,11 @@ def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: 
 
     A common prefix is listed once. As a token (``after``) it skips all keys below it.
     """
-    return page_from(grouped(metas, prefix, after, delimiter))[0]
+    return page_from(group_prefixes(metas, prefix, after, delimiter))[0]
 
 
 def page_from(items: Iterator[ObjectMeta | str]) -> tuple[Page, Iterator[ObjectMeta | str]]:
-    """Return one page of the items of ``grouped``, and an iterator over the items for later pages."""
+    """Return one page of the items of ``group_prefixes``, and an iterator over the items for later pages."""
     found = list(islice(items, _PAGE + 1))
     shown, more = found[:_PAGE], found[_PAGE:]
     final = shown[-1] if more else ""
@@ -79,7 +77,7 @@ def page_from(items: Iterator[ObjectMeta | str]) -> tuple[Page, Iterator[ObjectM
     return page, chain(more, items)
 
 
-def grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
+def group_prefixes(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
     """Yield the sorted ``metas`` that follow ``after``; a common prefix replaces the entries below it."""
     bound, last = key_bytes(after), ""
     for meta in metas:

@@ -23,27 +23,6 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
 
-
-__all__ = [
-    "GROUP",
-    "LOCAL",
-    "LOCAL_ROOT",
-    "Location",
-    "Unmapped",
-    "check_deletable",
-    "check_lived_in",
-    "find_store",
-    "is_divided",
-    "is_root",
-    "key_fault",
-    "loaded_schemes",
-    "option_classes",
-    "own_stores",
-    "parse",
-    "scheme_store",
-    "schemes",
-]
-
 GROUP = "penstock.providers"  # entry points: scheme -> class of a store
 LOCAL = "file"  # the scheme of a bare path
 
@@ -165,18 +144,18 @@ def parse(url: str | os.PathLike[str]) -> Location:
         UnknownScheme: The scheme is unknown; the message lists the known schemes and suggests one.
 
     """
-    text = _text(url)
+    text = _convert_url(url)
     # Only the variable counts: a file in a home directory must not redirect URLs.
     if os.environ.get("MSC_CONFIG") and not isinstance(text, Unmapped):
-        from penstock.stores.profiles.multistorage import mapped
+        from penstock.stores.profiles.multistorage import map_path
 
-        text = mapped(text, os.environ)
+        text = map_path(text, os.environ)
     head, mark, rest = text.partition("://")
     if mark and "/" not in head:
         return _from_url(text, head, rest)
     if _is_collapsed(text):
         message = (
-            f"neither a URL nor a plain path: a URL has '://' after its scheme ({_listed()}) and is text, for "
+            f"neither a URL nor a plain path: a URL has '://' after its scheme ({_list_schemes()}) and is text, for "
             "pathlib drops a slash; a local file of such a name is written './name'"
         )
         raise InvalidURL(message)
@@ -224,7 +203,7 @@ def _absolute(path: str) -> str:
     return os.path.join(os.getcwd(), below)  # noqa: PTH109, PTH118  pathlib drops slashes
 
 
-def _text(url: str | os.PathLike[str]) -> str:
+def _convert_url(url: str | os.PathLike[str]) -> str:
     text: object = os.fspath(url) if isinstance(url, os.PathLike) else url
     # A path of universal_pathlib is not a local path; its text is the URL.
     if hasattr(url, "__vfspath__"):
@@ -233,7 +212,7 @@ def _text(url: str | os.PathLike[str]) -> str:
         message = f"a URL must be text or a path of text, got {type(text).__name__}"
         raise InvalidURL(message)
     if not text:
-        message = f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_listed()}"
+        message = f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_list_schemes()}"
         raise InvalidURL(message)
     return text
 
@@ -258,10 +237,12 @@ def _unknown(text: str, scheme: str) -> InvalidURL | UnknownScheme:
         return InvalidURL(
             "no scheme before '://': write scheme://bucket/key, or ./name for a local file of such a name"
         )
-    return UnknownScheme(f"unknown scheme {scheme!r}: Penstock knows {_listed()}{_meant(text, scheme.lower())}")
+    return UnknownScheme(
+        f"unknown scheme {scheme!r}: Penstock knows {_list_schemes()}{_suggest_url(text, scheme.lower())}"
+    )
 
 
-def _meant(text: str, scheme: str) -> str:
+def _suggest_url(text: str, scheme: str) -> str:
     """Return a hint that quotes at most a host and a path: queries hold signatures, user info holds keys."""
     for each in own_stores():
         if advice := each.advice(text):
@@ -270,7 +251,7 @@ def _meant(text: str, scheme: str) -> str:
     return f"; did you mean {near[0]}://?" if near else ""
 
 
-def _listed() -> str:
+def _list_schemes() -> str:
     return ", ".join(f"{scheme}://" for scheme in schemes()) + " and local paths"
 
 
@@ -367,7 +348,7 @@ def find_store(scheme: str) -> Store | None:
 
     """
     names = (scheme, family) if (family := _family(scheme)) else (scheme,)
-    for look in (_loaded.get, _own, _installed):
+    for look in (_loaded.get, _own, _find_installed_store):
         for name in names:
             if (found := look(name)) is not None:
                 return _loaded.setdefault(name, found)
@@ -376,7 +357,7 @@ def find_store(scheme: str) -> Store | None:
 
 def own_stores() -> list[Store]:
     """Return Penstock's own stores, each once; S3 last."""
-    return [_imported(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
+    return [_import_store(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
 
 
 def loaded_schemes() -> list[str]:
@@ -396,15 +377,15 @@ def _family(scheme: str) -> str:
 
 
 def _own(scheme: str) -> Store | None:
-    return _imported(scheme) if scheme in _TABLE else None
+    return _import_store(scheme) if scheme in _TABLE else None
 
 
-def _imported(scheme: str) -> Store:
+def _import_store(scheme: str) -> Store:
     file, _, name = _TABLE[scheme].partition(":")
-    return _made(getattr(import_module(f"{__package__}.{file}"), name))
+    return _get_instance(getattr(import_module(f"{__package__}.{file}"), name))
 
 
-def _made(kind: type[Store]) -> Store:
+def _get_instance(kind: type[Store]) -> Store:
     """Return the only instance of a class: one for all of its schemes."""
     return _instances.get(kind) or _instances.setdefault(kind, kind())
 
@@ -415,16 +396,16 @@ def _entries() -> list[EntryPoint]:
     return list(entry_points(group=GROUP))
 
 
-def _installed(scheme: str) -> Store | None:
+def _find_installed_store(scheme: str) -> Store | None:
     offers = {f"{each.value!r} of {_distribution(each)}": each for each in _entries() if each.name == scheme}
     if len(offers) > 1:
         raise ConfigError(f"{scheme}:// is provided twice, by {' and by '.join(sorted(offers))}: uninstall one of them")
     for offer, entry in offers.items():
-        return _load(scheme, offer, entry)
+        return _load_store(scheme, offer, entry)
     return None
 
 
-def _load(scheme: str, offer: str, entry: EntryPoint) -> Store:
+def _load_store(scheme: str, offer: str, entry: EntryPoint) -> Store:
     where = f"the provider of {scheme}://, {offer},"
     try:
         kind: object = entry.load()
@@ -436,7 +417,7 @@ def _load(scheme: str, offer: str, entry: EntryPoint) -> Store:
         raise ConfigError(f"{where} must be a class derived from penstock.stores.store.Store, got {found}")
     if scheme not in kind.schemes:
         raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")
-    return _made(kind)
+    return _get_instance(kind)
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -10,8 +10,6 @@ from penstock.engine.fetch.policy import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["no_waiting"]
-
 
 @contextmanager
 def no_waiting() -> Iterator[None]:

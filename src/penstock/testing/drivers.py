@@ -16,11 +16,11 @@ from penstock.engine.contracts.driver import (
     Delete,
     List,
     Multipart,
-    Part,
     PartCopy,
     Payload,
     Put,
     Suffix,
+    UploadPart,
 )
 from penstock.engine.support import supports
 from penstock.engine.waiting import Inbox
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Exchange, Request, Response, Transport, Work
-
-
-__all__ = ["KEYS", "DriverContract", "Trial"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -273,7 +270,7 @@ class Writing(Setting):
         else:
             driver, new, old = trial.verb(Multipart), attributes.create_only, attributes.replaces
             upload = trial.do(driver.create("key", attributes))
-            etag = trial.do(driver.part("key", upload, Part(1, 0), trial.payload(data)))
+            etag = trial.do(driver.part("key", upload, UploadPart(1, 0), trial.payload(data)))
             trial.do(driver.complete("key", upload, [etag], create_only=new, replaces=old))
 
     def test_a_damaged_body_is_refused(self, trial: Trial) -> None:
@@ -287,7 +284,7 @@ class Writing(Setting):
         assert trial.get("key") == b"old"
 
 
-class Reading(Setting):
+class ReadingTests(Setting):
     """Tests of reading: exactly the requested bytes of the requested version, or an error."""
 
     @pytest.mark.parametrize("size", [0, 1, 2, 4095, 4096, 4097, 1 << 20])
@@ -487,12 +484,12 @@ class Uploading(Setting):
         upload = trial.do(uploads.create("key", Attributes("text/plain")))
         spans = [Span("a b/ü+", start, start + size, etag) for start in (5, size + 6)]
         etags = trial.all(
-            driver.copy_part("key", upload, Part(number, (number - 1) * size), span)
+            driver.copy_part("key", upload, UploadPart(number, (number - 1) * size), span)
             for number, span in enumerate(spans, 1)
         )
         etags.append(self._sender(trial, upload)(3, 2 * size, b"the end"))
         with pytest.raises(NotFound) as caught:
-            trial.do(driver.copy_part("key", upload, Part(4, 3 * size), Span("no/such", 0, 1)))
+            trial.do(driver.copy_part("key", upload, UploadPart(4, 3 * size), Span("no/such", 0, 1)))
         assert caught.value.url.endswith("no/such")
         assert trial.keys() == ["a b/ü+"]
         trial.do(uploads.complete("key", upload, etags))
@@ -508,7 +505,7 @@ class Uploading(Setting):
         trial.put("from", b"new bytes")
         upload = trial.do(uploads.create("to", Attributes("text/plain")))
         with pytest.raises(Changed) as caught:
-            trial.do(driver.copy_part("to", upload, Part(1, 0), Span("from", 0, 9, old)))
+            trial.do(driver.copy_part("to", upload, UploadPart(1, 0), Span("from", 0, 9, old)))
         assert caught.value.url.endswith("from")
         trial.do(uploads.abort("to", upload))
         assert trial.keys() == ["from"]
@@ -541,7 +538,7 @@ class Uploading(Setting):
         driver, wrong = trial.verb(Multipart), Payload(b"damaged on its way", sha256(b"as it was").hexdigest())
         upload = trial.do(driver.create("key", Attributes("text/plain")))
         with pytest.raises(PenstockError):
-            trial.do(driver.part("key", upload, Part(1, 0), wrong))
+            trial.do(driver.part("key", upload, UploadPart(1, 0), wrong))
 
     def _ask_for_part_copies(self) -> None:
         if not self.copies_parts:
@@ -552,11 +549,11 @@ class Uploading(Setting):
         """Return a function that sends part ``number``, which begins at ``offset``, and returns its ETag."""
         driver = trial.verb(Multipart)
         return lambda number, offset, data: trial.do(
-            driver.part("key", upload, Part(number, offset), trial.payload(data))
+            driver.part("key", upload, UploadPart(number, offset), trial.payload(data))
         )
 
 
-class Listing(Setting):
+class ListingTests(Setting):
     """Tests of listing: all keys with a prefix, once, in UTF-8 byte order, in pages."""
 
     def test_a_listing_names_the_version_and_size_of_each_object(self, trial: Trial) -> None:
@@ -643,7 +640,7 @@ class Copying(Setting):
         assert trial.get("to") == b"new bytes"
 
 
-class DriverContract(Reading, Listing, Writing, Copying, Uploading):
+class DriverContract(ReadingTests, ListingTests, Writing, Copying, Uploading):
     """All promises of a driver, one test each. A test of a verb that the driver lacks is skipped, and names the verb.
 
     A subclass whose name begins with ``Test`` overrides ``store``::

@@ -95,7 +95,7 @@ class Counted:
         self._state = self._batches.state_at(0)
 
 
-class _Step(NamedTuple):
+class _ExpectedRest(NamedTuple):
     """A state and its expected continuation: the rest of its epoch, a state with each batch, and the next epoch."""
 
     where: str
@@ -187,7 +187,7 @@ def shown(batch: object) -> object:
     return batch
 
 
-def _steps(loader: Resumes, epochs: int, view: Callable[[Any], Any]) -> list[_Step]:
+def _steps(loader: Resumes, epochs: int, view: Callable[[Any], Any]) -> list[_ExpectedRest]:
     """Run one epoch more than ``epochs``, and return the steps of the first ``epochs``."""
     run = [_epoch(loader, view) for _ in range(epochs + 1)]
     steps = []
@@ -196,34 +196,34 @@ def _steps(loader: Resumes, epochs: int, view: Callable[[Any], Any]) -> list[_St
             # Before a later epoch's first batch, the state is still that of the previous epoch's end.
             if at or not number:
                 where = f"epoch {number}, step {at} of {len(batches)}"
-                steps.append(_Step(where, state, batches[at:], states[at + 1 : -1], following))
+                steps.append(_ExpectedRest(where, state, batches[at:], states[at + 1 : -1], following))
     return steps
 
 
 def _epoch(loader: Resumes, view: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
     """Return an epoch's batches, and the states before the first, after each, and after the end."""
-    batches, states = [], [_copied(loader.state_dict())]
+    batches, states = [], [_copy_state(loader.state_dict())]
     for batch in loader:
         batches.append(view(batch))
-        states.append(_copied(loader.state_dict()))
-    return batches, [*states, _copied(loader.state_dict())]
+        states.append(_copy_state(loader.state_dict()))
+    return batches, [*states, _copy_state(loader.state_dict())]
 
 
-def _copied(state: Any) -> Any:  # noqa: ANN401  a state
+def _copy_state(state: Any) -> Any:  # noqa: ANN401  a state
     # A later change to the state then fails here, not in the training that saved it.
     return copy.deepcopy(state)
 
 
-def _check_size(step: _Step, limit_bytes: int | None) -> None:
+def _check_size(step: _ExpectedRest, limit_bytes: int | None) -> None:
     if limit_bytes is not None:
         text = json.dumps(step.state, allow_nan=False)
         assert json.loads(text) == step.state, f"{step.where}: JSON makes another state of it"
         assert len(text) < limit_bytes, f"{step.where}: a state of {len(text)} bytes"
 
 
-def _check_restart(loader: Resumes, step: _Step, times: int, view: Callable[[Any], Any]) -> None:
+def _check_restart(loader: Resumes, step: _ExpectedRest, times: int, view: Callable[[Any], Any]) -> None:
     for _ in range(times):
-        loader.load_state_dict(_copied(step.state))
+        loader.load_state_dict(_copy_state(step.state))
     (rest, states), (following, _) = _epoch(loader, view), _epoch(loader, view)
     if rest and not step.rest:
         # The loader continued with the next epoch at once.
@@ -237,7 +237,7 @@ def _check_refusals(make: Callable[[], Resumes], states: Iterable[Any], view: Ca
     loader = make()
     for state in states:
         with pytest.raises(StateMismatch):
-            loader.load_state_dict(_copied(state))
+            loader.load_state_dict(_copy_state(state))
     assert [view(batch) for batch in loader] == [view(batch) for batch in make()], "a refused state changed something"
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-__all__ = ["Received", "Scripted", "reply"]
-
 
 @dataclass(frozen=True, slots=True)
 class Received:

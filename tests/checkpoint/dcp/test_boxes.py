@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.dcp.reader import bounds, boxes
+from penstock.checkpoint.dcp.reader import bound_box, boxes
 
 MIB = 1 << 20
 
@@ -57,4 +57,4 @@ def test_distant_runs_are_read_in_separate_boxes():
     assert [(box.start, box.stop) for box in found] == [
         (row * 4_000_000 + 28, row * 4_000_000 + 68) for row in range(100)
     ]
-    assert bounds((100, 1_000_000), (0, 7), (100, 10), 4).stop == 99 * 4_000_000 + 68
+    assert bound_box((100, 1_000_000), (0, 7), (100, 10), 4).stop == 99 * 4_000_000 + 68

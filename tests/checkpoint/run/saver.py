@@ -13,7 +13,7 @@ import torch
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.options import StoreOptions, TransportOptions
 from penstock.testing.faults import Settings
-from penstock.testing.faults.dialect import spoken
+from penstock.testing.faults.dialect import find_words
 from tests.children import killing
 from tests.faults.cases import small_limits, small_parts
 
@@ -46,7 +46,7 @@ def serve() -> None:
 
 def _save(where: str, step: str) -> None:
     dialect, endpoint, url = where.split(",")
-    store = spoken(dialect).store(Settings(dialect=dialect), endpoint)
+    store = find_words(dialect).store(Settings(dialect=dialect), endpoint)
     manager(url, store, keep_last=2).save(int(step), state(int(step)))
 
 

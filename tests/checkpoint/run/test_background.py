@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.run.background import Job
+from penstock.checkpoint.run.background import BackgroundJob
 from penstock.errors import AlreadyExists, Forbidden, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.edges.launch import program
@@ -201,9 +201,9 @@ def test_tied_weights_take_the_space_of_one(tmp_path):
 
 def test_jobs_run_in_order_and_one_after_a_failed_one_fails_like_it_and_does_nothing():
     gate, done = threading.Event(), []
-    first = Job(lambda: gate.wait(60) and done.append(1))
-    second = Job(lambda: done.append(2) or 1 / 0, after=first)
-    third = Job(lambda: done.append(3), after=second)
+    first = BackgroundJob(lambda: gate.wait(60) and done.append(1))
+    second = BackgroundJob(lambda: done.append(2) or 1 / 0, after=first)
+    third = BackgroundJob(lambda: done.append(3), after=second)
     assert not third.complete
     gate.set()
     first.wait()
@@ -216,7 +216,7 @@ def test_jobs_run_in_order_and_one_after_a_failed_one_fails_like_it_and_does_not
 
 def test_ctrl_c_ends_the_wait_for_a_job_and_not_the_job():
     gate, main = threading.Event(), threading.main_thread()
-    job = Job(lambda: gate.wait(60))
+    job = BackgroundJob(lambda: gate.wait(60))
     threading.Timer(0.1, signal.pthread_kill, (main.ident, signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         job.wait()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.safetensors.index import Index, file_names, split
+from penstock.checkpoint.safetensors.index import Index, file_names, split_names
 from penstock.errors import CheckpointError
 
 URL = "s3://bucket/model.safetensors.index.json"
@@ -16,7 +16,7 @@ URL = "s3://bucket/model.safetensors.index.json"
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(0, 100)), st.integers(1, 150))
 def test_files_hold_every_tensor_once_in_order_and_no_more_than_fits(sizes, most):
-    files = split(sizes, most)
+    files = split_names(sizes, most)
     assert [name for names in files for name in names] == list(sizes)
     assert all(sum(sizes[name] for name in names) <= most for names in files if len(names) > 1)
     assert files == [[]] or all(files), "no file is empty, but for no tensors at all"

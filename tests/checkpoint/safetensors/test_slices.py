@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.checkpoint.safetensors.verbs import Cut, cut
+from penstock.checkpoint.safetensors.verbs import Cut, resolve_index
 
 BOUND = st.none() | st.integers(-7, 7)
 SLICES = st.builds(slice, BOUND, BOUND, st.none() | st.integers(1, 3))
@@ -37,7 +37,7 @@ def indexed(draw):
 def test_cut_run_and_remaining_index_match_torch_indexing(drawn):
     shape, index = drawn
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
-    start, stop, inner, rest = cut(shape, index)
+    start, stop, inner, rest = resolve_index(shape, index)
     found = tensor.reshape(-1)[start:stop].reshape(inner)[rest]
     assert found.shape == tensor[index].shape
     assert torch.equal(found, tensor[index])
@@ -65,7 +65,7 @@ def test_cut_run_and_remaining_index_match_torch_indexing(drawn):
     ],
 )
 def test_a_run_is_as_short_as_one_run_can_be(index, start, stop):
-    found = cut((4, 3, 5), index)
+    found = resolve_index((4, 3, 5), index)
     assert isinstance(found, Cut)
     assert (found.start, found.stop) == (start, stop)
     tensor = torch.arange(60).reshape(4, 3, 5)

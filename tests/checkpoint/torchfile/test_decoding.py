@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.checkpoint.torchfile.encoding import decoded
+from penstock.checkpoint.torchfile.encoding import decode_value
 
 
 def test_an_array_as_penstock_saved_it_before_it_saved_buffers_is_read():
     value = ("penstock.value", "array", "<f8", (2, 1), np.arange(2.0).tobytes())
-    assert decoded([value])[0].tolist() == [[0.0], [1.0]]
+    assert decode_value([value])[0].tolist() == [[0.0], [1.0]]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_an_array_as_penstock_saved_it_before_it_saved_buffers_is_read():
 def test_a_pickle_makes_nothing_else(said):
     value = ("penstock.value", *said)
     with pytest.warns(UserWarning, match=r"left as the tuples .*: state\['a'\]\[0\] \("):
-        found = decoded({"a": [value], "model": 1})
+        found = decode_value({"a": [value], "model": 1})
     assert found["a"][0] is value
     assert found["model"] == 1

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.torchfile.encoding import decoded, encoded
+from penstock.checkpoint.torchfile.encoding import decode_value, encode_value
 from penstock.errors import CheckpointError, NotFound, Unusable
 
 
@@ -75,9 +75,9 @@ ARRAYS = [
 
 def carried(value):
     file = io.BytesIO()
-    torch.save(encoded(value, "state"), file)
+    torch.save(encode_value(value, "state"), file)
     file.seek(0)
-    return decoded(torch.load(file, weights_only=True))
+    return decode_value(torch.load(file, weights_only=True))
 
 
 @pytest.mark.parametrize("value", [np.bytes_(b"ab\0"), np.bytes_(b"\0"), np.str_("a\0\0"), np.str_("\0ü\ud800\0")])
@@ -119,7 +119,7 @@ def test_a_large_array_comes_back_writable_with_dtype_and_shape(name):
 
 def test_a_large_array_is_saved_as_its_own_bytes_and_no_more():
     file = io.BytesIO()
-    torch.save(encoded([LARGE["float64"]], "state"), file)
+    torch.save(encode_value([LARGE["float64"]], "state"), file)
     assert LARGE["float64"].tobytes() in file.getvalue()
     assert len(file.getvalue()) < LARGE["float64"].nbytes + 4_000
 
@@ -153,7 +153,7 @@ def test_plain_state_is_encoded_without_copy_and_shared_values_stay_shared():
         "optimizer": torch.optim.Adam(model.parameters()).state_dict(),
         "c": Counter("a"),
     }
-    assert encoded(state, "state") is state
+    assert encode_value(state, "state") is state
     shared = [np.int64(1)]
     again = carried({"a": shared, "b": shared})
     assert again["a"] is again["b"]
@@ -219,7 +219,7 @@ Renamed = Enum("Color", ["RED"])
 )
 def test_value_that_only_code_can_rebuild_is_refused_with_its_path(value, path):
     with pytest.raises(Unusable, match=path):
-        encoded(value, "state")
+        encode_value(value, "state")
 
 
 def mkldnn():
@@ -258,12 +258,12 @@ def test_a_tuple_may_begin_with_anything():
     first = torch.ones(2)
     for value in ((first, np.int64(1)), (np.ones(2), 1), (np.str_("penstock.value"), 1), ([],), ()):
         assert repr(carried([value])) == repr([value])
-        assert repr(decoded([value])) == repr([value])  # as it was saved by torch alone
+        assert repr(decode_value([value])) == repr([value])  # as it was saved by torch alone
 
 
 def test_paths_of_another_system_come_back_without_its_files():
     other = ("penstock.value", "path", "WindowsPath", "a\\b")
-    assert decoded([other, PureWindowsPath("c")]) == [PureWindowsPath("a/b"), PureWindowsPath("c")]
+    assert decode_value([other, PureWindowsPath("c")]) == [PureWindowsPath("a/b"), PureWindowsPath("c")]
     assert carried([PureWindowsPath("a/b")]) == [PureWindowsPath("a/b")]
 
 
@@ -271,7 +271,7 @@ def test_undecodable_values_are_kept_with_a_short_warning():
     lost = ("penstock.value", "enum", "no.such.module", "Color", "RED")
     expected = r"loader\[0\]\['x'\] \(LookupError: import no.such.module before .*loader\[3\].*\); and 6 more"
     with pytest.warns(UserWarning, match=expected):
-        decoded([{"x": lost}, 1, *[("penstock.value", number) for number in range(8)]], "loader")
+        decode_value([{"x": lost}, 1, *[("penstock.value", number) for number in range(8)]], "loader")
 
 
 def test_a_state_too_deep_is_refused():
@@ -279,12 +279,12 @@ def test_a_state_too_deep_is_refused():
     for _ in range(100_000):
         value = [value]
     with pytest.raises(Unusable, match="too deep"):
-        encoded(value, "state")
+        encode_value(value, "state")
     with pytest.raises(CheckpointError, match="too deep"):
-        decoded(value)
+        decode_value(value)
 
 
 def test_a_key_that_cannot_be_one_stays_the_tuple_it_was_saved_as():
     key = ("penstock.value", "array", "|u1", (1,), b"1")
     with pytest.warns(UserWarning, match="left as the tuples"):
-        assert decoded({key: 1}) == {key: 1}
+        assert decode_value({key: 1}) == {key: 1}

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from penstock.checkpoint.torchfile.archive import HEAD_BYTES, Fragments, fetched
+from penstock.checkpoint.torchfile.archive import HEAD_BYTES, Fragments, fetch_ranges
 from penstock.errors import Changed, CheckpointError
 from penstock.events import RangeRead, subscribe
 from tests.checkpoint.torchfile.files import stored
@@ -51,7 +51,7 @@ def test_held_known_and_storage_filled_bytes_take_no_request(reads):
 
 
 def test_spans_of_an_object_come_in_their_order():
-    assert fetched(*stored(bytes(range(100))), [(90, 93), (0, 2), (5, 5)]) == [b"Z[\\", b"\0\1", b""]
+    assert fetch_ranges(*stored(bytes(range(100))), [(90, 93), (0, 2), (5, 5)]) == [b"Z[\\", b"\0\1", b""]
 
 
 def test_original_read_failure_is_raised_instead_of_the_torch_error():

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import penstock as ps
-from penstock.cli.commands.cache import Row, as_json, as_long, as_url
+from penstock.cli.commands.cache import CacheRow, as_json, as_long, as_url
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
 COUNT = 6
@@ -154,11 +154,11 @@ def test_unusable_cache_directory_is_reported_on_at_most_one_line(run, tmp_path)
 
 
 def test_rows_are_shown_as_url_in_columns_and_as_json():
-    row = Row("s3://b/k", "e", 7, 7, 4096, 0.0, 1.5)
+    row = CacheRow("s3://b/k", "e", 7, 7, 4096, 0.0, 1.5)
     assert as_url(row) == "s3://b/k"
     assert as_long(row) == "     4 KiB     7 bytes  1970-01-01T00:00:00Z  s3://b/k"
-    assert as_long(Row("u", "", -1)).split()[:3] == ["0", "bytes", "-"]
-    assert json.loads(as_json(Row("u", "", -1)))["size"] is None
+    assert as_long(CacheRow("u", "", -1)).split()[:3] == ["0", "bytes", "-"]
+    assert json.loads(as_json(CacheRow("u", "", -1)))["size"] is None
 
 
 def test_help_and_behaviour_agree_on_the_directory_that_none_names(penstock, server, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.faults import FAULTS, FaultServer, Match
-from penstock.testing.faults.dialect import spoken
+from penstock.testing.faults.dialect import find_words
 from tests.emulators import EMULATORS
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()", "demo"]
@@ -99,7 +99,7 @@ def test_the_demo_trains_is_killed_resumes_in_mid_epoch_and_leaves_nothing_behin
 def test_on_every_dialect_the_demo_resumes_and_does_not_pretend_that_one_epoch_is_enough(demo, provider):
     status, out, err = demo("--epochs", "1", "--provider", provider).end(250)
     assert status == 1
-    assert f"{spoken(provider).scheme}://penstock-demo/" in out
+    assert f"{find_words(provider).scheme}://penstock-demo/" in out
     assert "1,437 images in each of 1 epochs: 0 missed, 0 repeated" in out
     assert re.search(r"resumed +in epoch 1, after \d+ of 23 batches; (\d+) of \1 batches trained again had", out)
     assert re.fullmatch(r"penstock: a test accuracy of \d+\.\d% is below 95%\n", err)

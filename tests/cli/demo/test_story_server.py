@@ -7,7 +7,7 @@ import os
 import pytest
 
 import penstock as ps
-from penstock.cli.demo.story import borrowed, embedded
+from penstock.cli.demo.story import borrow_prefix, embedded
 from penstock.errors import ConfigError, NotFound
 from penstock.testing.faults import FaultServer
 from penstock.testing.faults.dialect import DIALECTS
@@ -49,7 +49,7 @@ def test_within_its_own_server_nothing_of_the_user_s_store_is_left_and_after_it_
 
 @pytest.mark.parametrize("bucket", ["mine", "s3://mine", "s3://mine/"])
 def test_only_the_demo_prefix_is_deleted_in_a_user_bucket_on_error(own, bucket):
-    with pytest.raises(RuntimeError), borrowed(bucket, None, keep=False) as url:
+    with pytest.raises(RuntimeError), borrow_prefix(bucket, None, keep=False) as url:
         assert url.startswith("s3://mine/penstock-demo-")
         put(f"{url}a/b")
         raise RuntimeError
@@ -59,7 +59,7 @@ def test_only_the_demo_prefix_is_deleted_in_a_user_bucket_on_error(own, bucket):
 def test_keep_option_keeps_objects_on_the_named_endpoint(own, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     before = dict(os.environ)
-    with borrowed("mine", own.endpoint, keep=True) as url:
+    with borrow_prefix("mine", own.endpoint, keep=True) as url:
         put(f"{url}a")
     assert dict(os.environ) == before
     kept = url.removeprefix("s3://mine/") + "a"
@@ -67,12 +67,12 @@ def test_keep_option_keeps_objects_on_the_named_endpoint(own, monkeypatch):
 
 
 def test_an_endpoint_is_for_s3_alone():
-    with pytest.raises(ConfigError, match="set the environment"), borrowed("gs://mine", "http://here", keep=False):
+    with pytest.raises(ConfigError, match="set the environment"), borrow_prefix("gs://mine", "http://here", keep=False):
         pytest.fail("there is nowhere to work")
 
 
 def test_missing_bucket_raises_not_found_and_is_never_created(own):
-    with pytest.raises(NotFound, match="the demo creates none"), borrowed("not-there-at-all", None, keep=False):
+    with pytest.raises(NotFound, match="the demo creates none"), borrow_prefix("not-there-at-all", None, keep=False):
         pytest.fail("there is nowhere to work")
     with pytest.raises(KeyError):
         own.objects("not-there-at-all")

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import penstock as ps
-from penstock.cli.demo.train import SEED, accuracy, network, picture, step, timed
+from penstock.cli.demo.train import SEED, accuracy, network, picture, step, time_batches
 
 
 def put(url, data):
@@ -59,6 +59,6 @@ def test_accuracy_is_the_share_of_all_objects_also_of_the_last_batch(tmp_path):
 
 def test_waits_are_counted_for_each_batch_and_for_the_end():
     waited: list[float] = []
-    assert list(timed([1, 2, 3], waited)) == [1, 2, 3]
+    assert list(time_batches([1, 2, 3], waited)) == [1, 2, 3]
     assert len(waited) == 4
     assert all(seconds >= 0 for seconds in waited)

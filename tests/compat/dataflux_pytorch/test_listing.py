@@ -8,7 +8,7 @@ import pytest
 
 from penstock.compat.dataflux_pytorch.dataflux_iterable_dataset import DataFluxIterableDataset
 from penstock.compat.dataflux_pytorch.dataflux_mapstyle_dataset import DataFluxMapStyleDataset
-from penstock.compat.dataflux_pytorch.listing import Config, data_format_default, listed
+from penstock.compat.dataflux_pytorch.listing import Config, data_format_default, list_bucket
 from penstock.errors import NotFound, Unusable
 from tests.compat.dataflux_pytorch.conftest import OBJECTS
 
@@ -40,7 +40,7 @@ def read(dataset):
 
 def test_composed_objects_are_excluded_from_the_bucket_listing(filled):
     def names(prefix):
-        return [each.key for each in listed(filled.name, Config(prefix=prefix), None)[0]]
+        return [each.key for each in list_bucket(filled.name, Config(prefix=prefix), None)[0]]
 
     assert names(None) == names("") == ["other", *OBJECTS]
     assert names("train/") == names("tr") == list(OBJECTS)
@@ -49,9 +49,9 @@ def test_composed_objects_are_excluded_from_the_bucket_listing(filled):
 
 def test_missing_bucket_and_invalid_config_raise_errors(gcs):
     with pytest.raises(NotFound):
-        listed("no-such-bucket", Config(), None)
+        list_bucket("no-such-bucket", Config(), None)
     with pytest.raises(Unusable, match="config"):
-        listed(gcs.name, {"prefix": "x"}, None)
+        list_bucket(gcs.name, {"prefix": "x"}, None)
 
 
 def test_composing_is_off_when_disabled():

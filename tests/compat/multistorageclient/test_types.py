@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.compat import multistorageclient as msc
-from penstock.compat.multistorageclient.types import ObjectMetadata, SyncResult, described, directory
+from penstock.compat.multistorageclient.types import ObjectMetadata, SyncResult, convert_metadata, directory
 from penstock.errors import NotFound, PreconditionFailed, Throttled, Unsupported
 from penstock.values import ObjectMeta
 
@@ -15,7 +15,7 @@ META = ObjectMeta("k", 3, "tag", 1e9, "s3://b/k", {"by": "us", "penstockwrite": 
 
 
 def test_object_metadata_is_built_from_the_known_fields():
-    found = described(META, "key")
+    found = convert_metadata(META, "key")
     assert found == ObjectMetadata(
         "key",
         3,
@@ -24,13 +24,13 @@ def test_object_metadata_is_built_from_the_known_fields():
         etag="tag",
         metadata={"by": "us"},
     )
-    assert described(ObjectMeta("k", 3), "k").last_modified == directory("d/").last_modified
+    assert convert_metadata(ObjectMeta("k", 3), "k").last_modified == directory("d/").last_modified
 
 
 def test_a_description_is_written_and_read():
-    for each in (described(META, "key"), directory("d/")):
+    for each in (convert_metadata(META, "key"), directory("d/")):
         assert ObjectMetadata.from_dict(each.to_dict()) == each
-    assert described(META, "key").replace(key="x").key == "x"
+    assert convert_metadata(META, "key").replace(key="x").key == "x"
     with pytest.raises(ValueError, match="content_length"):
         ObjectMetadata.from_dict({"key": "k"})
 

@@ -6,7 +6,7 @@ import numpy as np
 import zarr
 
 from penstock.compat import multistorageclient as msc
-from penstock.compat.multistorageclient.zarr import stored
+from penstock.compat.multistorageclient.zarr import wrap_store
 from penstock.interop.zarr import Store
 
 
@@ -21,5 +21,5 @@ def test_a_group_is_opened_by_its_consolidated_metadata(base):
 
 def test_local_names_and_stores_go_to_zarr_as_they_are(tmp_path):
     memory = zarr.storage.MemoryStore()
-    assert stored(memory) is memory
-    assert stored(str(tmp_path)) == str(tmp_path)
+    assert wrap_store(memory) is memory
+    assert wrap_store(str(tmp_path)) == str(tmp_path)

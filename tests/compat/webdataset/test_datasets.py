@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import penstock as ps
 import penstock.compat.webdataset as wds
-from penstock.compat.webdataset.datasets import unpiped
+from penstock.compat.webdataset.datasets import strip_pipe
 from penstock.errors import NotFound, PenstockError, Unsupported
 from tests.compat.webdataset.conftest import both, keys, png, write
 from tests.edges.launch import program
@@ -118,7 +118,7 @@ def test_urls_of_stores_and_catalogs_are_read(shards):
     ],
 )
 def test_pipes_that_copy_a_url_become_the_url(command, url):
-    assert unpiped(command) == url
+    assert strip_pipe(command) == url
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.relocation import renamed
+from penstock.data.catalog.relocation import rename_entries
 from penstock.data.catalog.rows import Entry
 from penstock.errors import ManifestError
 from penstock.stores.urls import parse
@@ -20,7 +20,7 @@ ENTRIES = [
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_names_sizes_and_ranges_stay_at_another_place_and_versions_do_not(labelled):
-    moved = list(renamed(ENTRIES, "train/", parse("s3://copy/of"), labelled=labelled))
+    moved = list(rename_entries(ENTRIES, "train/", parse("s3://copy/of"), labelled=labelled))
     assert [entry.key for entry in moved] == ["of/a", "of/b/c", "of/b/c", "of/é😀"]
     assert [(entry.size, entry.offset) for entry in moved] == [(entry.size, entry.offset) for entry in ENTRIES]
     assert [entry.label for entry in moved] == [entry.label if labelled else None for entry in ENTRIES]
@@ -30,8 +30,10 @@ def test_names_sizes_and_ranges_stay_at_another_place_and_versions_do_not(labell
 def test_a_name_leads_out_of_no_local_directory(tmp_path):
     entries = [Entry("train/a"), Entry("train/../../etc/passwd")]
     with pytest.raises(ManifestError, match="leads out of its directory"):
-        list(renamed(entries, "train/", parse(tmp_path), labelled=True))
-    assert len(list(renamed(entries, "train/", parse("s3://copy/"), labelled=True))) == 2, "characters, in a bucket"
+        list(rename_entries(entries, "train/", parse(tmp_path), labelled=True))
+    assert len(list(rename_entries(entries, "train/", parse("s3://copy/"), labelled=True))) == 2, (
+        "characters, in a bucket"
+    )
 
 
 def test_digest_of_a_relocated_catalog_is_that_of_its_contents():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.datasets import joint
-from penstock.data.datasets.joint import JointReading, Member, shares
+from penstock.data.datasets.joint import JointMember, JointReading, shares
 from penstock.data.datasets.reading import Failed, Item, Reading, in_lists
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Damaged
@@ -66,7 +66,7 @@ def joined(batches, together, **options):
             readings.append(Lists("abc"[number], inner, together[number], **options))
             return readings[-1]
 
-        return Member(reading, 1, (number,))
+        return JointMember(reading, 1, (number,))
 
     def split(batch):
         return [each % count for each in batch], [each // count for each in batch]
@@ -89,8 +89,8 @@ def test_samples_keep_their_batches_and_places(batches, together):
 
 def test_samples_of_a_joint_reading_within_another_keep_their_places():
     members = [
-        Member(lambda batches, _: joined(batches, [16, 16])[0], 1, (0,)),
-        Member(lambda batches, _: Lists("c", batches, 16), 1, (1,)),
+        JointMember(lambda batches, _: joined(batches, [16, 16])[0], 1, (0,)),
+        JointMember(lambda batches, _: Lists("c", batches, 16), 1, (1,)),
     ]
     batch = [0, 2, 5, 1, 3, 8, 9, 2]
     reading = JointReading(members, [batch] * 2, lambda given: ([int(each > 7) for each in given], given), 1)
@@ -163,7 +163,7 @@ def test_dataset_that_is_not_needed_for_long_draws_no_epoch(monkeypatch):
         held.append(inner)
         return Eager(inner)
 
-    members = [Member(lambda inner, workers: Lists("a", inner), 1, (0,)), Member(eager, 1, (1,))]  # noqa: ARG005
+    members = [JointMember(lambda inner, workers: Lists("a", inner), 1, (0,)), JointMember(eager, 1, (1,))]  # noqa: ARG005
     reading = JointReading(members, batches(), lambda batch: ([each % 2 for each in batch], batch), 1)
     for item in itertools.islice((item for item in reading if item.size), 500):
         paused = next(held[0])

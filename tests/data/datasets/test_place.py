@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from penstock.data.datasets.iteration import check, resolve
+from penstock.data.datasets.iteration import check_place, resolve
 from penstock.errors import Unusable
 from penstock.values import Place
 from tests.data.datasets.ranks import ranks
@@ -38,11 +38,11 @@ def test_half_an_environment_is_refused(monkeypatch, environment):
 
 def test_anything_else_is_refused_by_its_type():
     with pytest.raises(Unusable, match="got 3"):
-        check(3)
+        check_place(3)
     with pytest.raises(Unusable, match="unsharded"):
-        check("all")
+        check_place("all")
     for place in (None, Place(1, 2), "unsharded"):
-        check(place)
+        check_place(place)
     assert resolve("unsharded") == Place()
 
 

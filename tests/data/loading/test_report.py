@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.loading.report import scattered
+from penstock.data.loading.report import is_scattered
 from penstock.engine.node.member import NodeRate, member, node_status
 from penstock.errors import Unusable
 from penstock.testing.servers import Scripted
@@ -63,7 +63,7 @@ def test_small_samples_of_shards_in_one_request_each_are_scattered():
 
     def found(dataset, shuffle):
         loader = ps.DataLoader(dataset, 2, shuffle=shuffle, collate_fn=list)
-        return scattered(loader._batches.dataset)
+        return is_scattered(loader._batches.dataset)
 
     assert found(small, shuffle=True)
     assert found(ps.concat(objects, small), shuffle=True)
@@ -72,7 +72,7 @@ def test_small_samples_of_shards_in_one_request_each_are_scattered():
     assert not found(large, shuffle=True)
     assert not found(objects, shuffle=True)
     assert not found(ps.concat(objects, small), ps.Lanes())
-    assert scattered(ps.IterableDataset.from_shards("memory://scattered/small/", shuffle=True).batched(2).dataset)
+    assert is_scattered(ps.IterableDataset.from_shards("memory://scattered/small/", shuffle=True).batched(2).dataset)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock import source as source_file
 from penstock.data.loading.decoding import mover
-from penstock.data.loading.stats import Counters, LoaderStats, ReaderStats, Work
+from penstock.data.loading.stats import Counters, LoaderStats, ReaderStats, WorkTime
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.testing.clock import no_waiting
@@ -266,16 +266,16 @@ def test_a_forked_rank_counts_for_itself(folder):
 def test_a_row_is_taken_over_from_a_worker_that_left_or_died_and_from_no_other():
     counters = Counters(2)
     one, other = counters.claim(0), counters.claim(0)
-    one.write(ReadCounts(requests=3), Work())
-    other.write(ReadCounts(requests=4), Work())
+    one.write(ReadCounts(requests=3), WorkTime())
+    other.write(ReadCounts(requests=4), WorkTime())
     assert counters.read()[0].requests == 7
     one.leave()
     again = counters.claim(0)
-    again.write(ReadCounts(requests=10), Work())
+    again.write(ReadCounts(requests=10), WorkTime())
     assert counters.read()[0].requests == 3 + 10 + 4
-    with forked(lambda: counters.claim(1).write(ReadCounts(requests=5), Work())) as status:
+    with forked(lambda: counters.claim(1).write(ReadCounts(requests=5), WorkTime())) as status:
         assert status() == 0
-    counters.claim(1).write(ReadCounts(requests=1), Work())
+    counters.claim(1).write(ReadCounts(requests=1), WorkTime())
     assert [each.requests for each in counters.read()] == [17, 6]
 
 
@@ -283,7 +283,7 @@ def test_more_open_iterations_than_there_are_rows_disturb_no_count():
     counters = Counters(0)
     rows = [counters.claim(0) for _ in range(20)]
     for row in rows:
-        row.write(ReadCounts(requests=1), Work())
+        row.write(ReadCounts(requests=1), WorkTime())
     assert counters.read()[0].requests == 8
 
 
@@ -291,5 +291,5 @@ def test_a_copy_counts_for_itself():
     for workers in (0, 2):
         counters = Counters(workers)
         copy = pickle.loads(pickle.dumps(counters))
-        copy.claim(0).write(ReadCounts(errors=1), Work())
+        copy.claim(0).write(ReadCounts(errors=1), WorkTime())
         assert (counters.read()[0].errors, copy.read()[0].errors) == (0, 1)

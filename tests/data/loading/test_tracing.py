@@ -7,7 +7,7 @@ import torch
 from opentelemetry import context as contexts
 
 import penstock as ps
-from penstock.data.loading.loader import WAIT_RANGE, TraceSlot, ranged
+from penstock.data.loading.loader import WAIT_RANGE, TraceSlot, profile_waits
 from penstock.events import listeners
 from penstock.observe import OpenTelemetry, to
 from tests.children import forked
@@ -94,5 +94,5 @@ def test_waits_are_ranges_of_torchs_profiler_and_cost_nothing_else(folder):
         assert len([*loader]) == COUNT // BATCH
     counts = {event.key: event.count for event in profile.key_averages()}
     assert counts[WAIT_RANGE] == COUNT // BATCH + 1
-    assert [*ranged("abc")] == ["a", "b", "c"]
-    assert [*ranged([None])] == [None]
+    assert [*profile_waits("abc")] == ["a", "b", "c"]
+    assert [*profile_waits([None])] == [None]

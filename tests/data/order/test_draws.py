@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import MixedSource, Stage
+from penstock.data.order.mixture import MixedSource, MixtureStage
 from penstock.data.order.mixture_plan import Mixture
 from penstock.data.order.orders import CatalogOrder, FullShuffle
 from penstock.data.order.weights import steps_of
@@ -142,7 +142,7 @@ def test_a_stage_with_other_weights_and_batches_goes_on_where_each_source_was(ma
     position = data.draw(st.sampled_from(range(0, mixture.total, batch)))
     before = [samples for number, samples in enumerate(epochs_of(draws, mixture)) if number < epoch]
     before.append(epochs_of(draws, mixture)[epoch][:position])
-    stage = Stage(epoch, position, draws.delivered(epoch, position), draws.at(epoch, position))
+    stage = MixtureStage(epoch, position, draws.delivered(epoch, position), draws.at(epoch, position))
     assert stage.delivered == sum(map(len, before))
     names = [source.name for source in mixture.sources]
     changed = data.draw(weights(names))
@@ -179,7 +179,7 @@ def test_a_source_of_weight_zero_is_never_drawn_and_needs_no_samples_of_its_epoc
 
 def test_an_epoch_before_the_present_stage_is_refused():
     source = MixedSource("s0", 10, 10, FullShuffle(), 0, "")
-    mixture = Mixture(sources=(source,), steps=steps_of({"s0": 1}, ["s0"]), stage=Stage(3, 0, 30, (30,)))
+    mixture = Mixture(sources=(source,), steps=steps_of({"s0": 1}, ["s0"]), stage=MixtureStage(3, 0, 30, (30,)))
     draws = Draws(mixture, 2, 1, 0)
     assert draws.at(3, 0) == (30,)
     with pytest.raises(Unusable, match="epoch 2 lies before the present weights"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.data.order.mixture import MixedSource, Stage
+from penstock.data.order.mixture import MixedSource, MixtureStage
 from penstock.data.order.mixture_plan import LanedMixture, Mixture
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.protocol import LaneOrder, Order
@@ -49,7 +49,7 @@ def test_sources_weights_and_length_tell_mixtures_apart_and_stages_do_not():
     others.append(replace(plain, sources=(plain.sources[0], plain.sources[1]._replace(digest="other"))))
     others.append(replace(plain, sources=plain.sources[::-1]))
     assert len({each.digest for each in (plain, *others)}) == 5
-    assert plain.digest == mixture((2, 2)).digest == plain.begun(Stage(1, 2, 3, (4, 5))).digest
+    assert plain.digest == mixture((2, 2)).digest == plain.begun(MixtureStage(1, 2, 3, (4, 5))).digest
     assert plain.identity == others[0].identity != mixture((1, 1), batches="random").identity
 
 

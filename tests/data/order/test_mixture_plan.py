@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import MixedSource, Stage
+from penstock.data.order.mixture import MixedSource, MixtureStage
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.partition import Repeat
@@ -186,7 +186,7 @@ def test_a_state_of_64_sources_and_a_thousand_million_samples_is_below_4_kilobyt
     names = [f"source{number:03}" for number in range(64)]
     sources = tuple(MixedSource(name, 10**9, 10**9, FullShuffle(), 0, "01234567") for name in names)
     steps = steps_of({name: 1 / (number + 1) for number, name in enumerate(names)}, names)
-    order = Mixture(sources=sources, steps=steps, epoch_samples=10**11, stage=Stage(1, 0, 10**11, (10**9,) * 64))
+    order = Mixture(sources=sources, steps=steps, epoch_samples=10**11, stage=MixtureStage(1, 0, 10**11, (10**9,) * 64))
     plan = MixturePlan(samples=order.samples, batch=1024, order=order, seed=3)
     state = plan.state(Cursor(30, 10**6 * 1024), 1, CATALOG)
     assert len(json.dumps(state)) < 4096

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order.shares import MOST_DRAWS, Shares, spread
+from penstock.data.order.shares import MOST_DRAWS, Shares, choose_step
 from penstock.errors import Unusable
 from tests.amounts import examples
 
@@ -57,7 +57,7 @@ def test_a_block_of_too_many_draws_is_refused():
 @given(size=st.integers(1, 10_000))
 @settings(max_examples=examples(100))
 def test_a_spread_visits_every_place_and_puts_neighbours_far_apart(size):
-    step = spread(size)
+    step = choose_step(size)
     assert gcd(step, size) == 1
     if size > 100:
         assert size // 3 < step < size - size // 4

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order.splits import apart, drawn, within
+from penstock.data.order.splits import apart, draw_parts, within
 from tests.amounts import examples
 
 COUNTS = st.lists(st.integers(1, 9), min_size=2, max_size=4)
@@ -14,8 +14,8 @@ COUNTS = st.lists(st.integers(1, 9), min_size=2, max_size=4)
 @given(COUNTS, st.integers(1, 9), st.integers(0, 12), st.integers(0, 9))
 def test_elements_of_two_parts_have_the_gap_between_them(counts, block, gap, seed):
     length = block * sum(counts)
-    owners = drawn(length, counts, block=block, seed=seed)
-    assert np.array_equal(owners, drawn(length, counts, block=block, seed=seed))
+    owners = draw_parts(length, counts, block=block, seed=seed)
+    assert np.array_equal(owners, draw_parts(length, counts, block=block, seed=seed))
     masks = apart(owners, gap)
     assert len(masks) == len(counts)
     assert (np.sum(masks, axis=0) <= 1).all()
@@ -32,11 +32,11 @@ def test_elements_of_two_parts_have_the_gap_between_them(counts, block, gap, see
 
 
 def test_blocks_are_drawn_whole():
-    owners = drawn(97, (8, 2), block=10, seed=1)
+    owners = draw_parts(97, (8, 2), block=10, seed=1)
     assert all(len({*owners[at : at + 10]}) == 1 for at in range(0, 100, 10))
-    assert np.bincount(drawn(100, (8, 2), block=10, seed=1)).tolist() == [80, 20]
+    assert np.bincount(draw_parts(100, (8, 2), block=10, seed=1)).tolist() == [80, 20]
     assert len(owners) == 97
-    assert owners.tolist() != drawn(97, (8, 2), block=10, seed=2).tolist()
+    assert owners.tolist() != draw_parts(97, (8, 2), block=10, seed=2).tolist()
 
 
 @settings(max_examples=examples(50))

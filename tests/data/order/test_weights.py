@@ -6,14 +6,14 @@ from fractions import Fraction
 import pytest
 
 import penstock as ps
-from penstock.data.order.weights import Step, by_repeats, by_temperature, steps_of
+from penstock.data.order.weights import WeightStep, by_repeats, by_temperature, steps_of
 from penstock.errors import Unusable
 
 NAMES = ["a", "b"]
 
 
 def test_only_the_proportion_of_weights_counts():
-    assert steps_of({"b": 1, "a": 3}, NAMES) == (Step(0, (Fraction(3, 4), Fraction(1, 4))),)
+    assert steps_of({"b": 1, "a": 3}, NAMES) == (WeightStep(0, (Fraction(3, 4), Fraction(1, 4))),)
     assert steps_of({"a": 0.3, "b": 0.1}, NAMES)[0].weights[0] == Fraction(0.3) / (Fraction(0.3) + Fraction(0.1))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.shards.compressed import CompressedJsonlFormat, CompressedTarFormat, CompressedTFRecordFormat
-from penstock.data.shards.format import Piece
+from penstock.data.shards.format import UnitPiece
 from penstock.data.shards.tar import TarFormat
 from penstock.errors import ChecksumMismatch, Damaged, PenstockError, Unsupported, Unusable
 from tests.data.shards.archives import plain, samples, tar, tfrecord, walked
@@ -30,7 +30,7 @@ def lines(form, data):
     assert len(asks) <= 1
     if not len(found.offsets):
         return []
-    unit = form.decode([Piece(0, memoryview(data))], 0)
+    unit = form.decode([UnitPiece(0, memoryview(data))], 0)
     assert found.units.decoded[0] == len(unit.data)
     return [plain(form.row(unit, number)) for number in range(len(found.offsets))]
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from penstock.data.shards.litdata_columns import decoder
-from penstock.data.shards.mds_columns import Column, decoded
+from penstock.data.shards.mds_columns import MDSColumn, decode_columns
 from penstock.errors import Damaged, Unsupported
 
 
 def value(encoding, data):
     """Return the only value of a sample."""
     body = memoryview(struct.pack("<I", len(data)) + data)
-    return decoded(body, (Column("v", encoding, None),), (), decoder)["v"]
+    return decode_columns(body, (MDSColumn("v", encoding, None),), (), decoder)["v"]
 
 
 def test_element_types_of_numpy_and_torch_are_litdatas():

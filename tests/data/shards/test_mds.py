@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.data.shards.format import Piece
+from penstock.data.shards.format import UnitPiece
 from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
-from penstock.data.shards.mds_columns import Column
+from penstock.data.shards.mds_columns import MDSColumn
 from penstock.errors import Damaged, MissingExtra, PenstockError, Unsupported, Unusable
 from tests.data.shards.archives import plain, walked
 from tests.data.shards.mosaic import (
@@ -52,7 +52,7 @@ def unpacked(form, data):
     found, asks = walked(form, data)
     assert len(asks) <= 1
     form = form.having(found.schema)
-    unit = form.decode([Piece(0, memoryview(data))], 0)
+    unit = form.decode([UnitPiece(0, memoryview(data))], 0)
     return [plain(form.row(unit, number))[1] for number in range(len(found.offsets))]
 
 
@@ -230,7 +230,7 @@ def test_arguments_from_a_file_are_checked():
         with pytest.raises(Unusable, match="columns must be triples"):
             MdsFormat(columns=columns)
     form = MdsFormat(fields=("x",), columns=[["x", "int", 8]])
-    assert form.columns == (Column("x", "int", 8),)
+    assert form.columns == (MDSColumn("x", "int", 8),)
     assert json.dumps(form.described())
 
 

@@ -6,14 +6,14 @@ from struct import pack
 import numpy as np
 import pytest
 
-from penstock.data.shards.mds_columns import Column, as_text, as_view, decoded, decoder, fixed_size, refusal
+from penstock.data.shards.mds_columns import MDSColumn, as_text, as_view, decode_columns, decoder, fixed_size, refusal
 from penstock.errors import Damaged, PenstockError, Unsupported
 from tests.data.shards.mosaic import FLOATS, INTEGERS
 
 
 def value(encoding, data):
     """Return the value of a single column of variable size."""
-    return decoded(memoryview(pack("<I", len(data)) + data), (Column("x", encoding, None),), ())["x"]
+    return decode_columns(memoryview(pack("<I", len(data)) + data), (MDSColumn("x", encoding, None),), ())["x"]
 
 
 def listed(*parts):
@@ -23,11 +23,11 @@ def listed(*parts):
 @pytest.mark.parametrize("name", INTEGERS + FLOATS)
 def test_numbers_have_the_type_of_their_column(name):
     kind = np.dtype(name)
-    column = Column("x", name, kind.itemsize)
+    column = MDSColumn("x", name, kind.itemsize)
     assert fixed_size(name) == kind.itemsize
     limits = np.iinfo(name) if name in INTEGERS else np.finfo(name)
     for number in (limits.min, limits.max, 0, 1):
-        found = decoded(memoryview(kind.type(number).tobytes()), (column,), ())["x"]
+        found = decode_columns(memoryview(kind.type(number).tobytes()), (column,), ())["x"]
         assert found == number
         assert type(found) is kind.type
 
@@ -70,7 +70,7 @@ def test_arrays_have_type_and_shape(kind, shape):
         assert found.flags.aligned
     fixed = f"ndarray:{kind}:{dims}"
     assert fixed_size(fixed) == len(raw)
-    assert (decoded(memoryview(raw), (Column("x", fixed, len(raw)),), ())["x"] == array).all()
+    assert (decode_columns(memoryview(raw), (MDSColumn("x", fixed, len(raw)),), ())["x"] == array).all()
     assert value(f"ndarray:{kind}", b"\x08\0\0").shape == (0, 0)
 
 
@@ -103,17 +103,17 @@ def test_damage_is_refused_by_name(encoding, data, why):
 
 
 def test_sizes_must_be_those_of_the_sample():
-    columns = (Column("a", "bytes", None), Column("b", "int", 8), Column("c", "bytes", None))
+    columns = (MDSColumn("a", "bytes", None), MDSColumn("b", "int", 8), MDSColumn("c", "bytes", None))
     whole = pack("<II", 2, 3) + b"ab" + pack("<q", -5) + b"xyz"
-    assert decoded(memoryview(whole), columns, ("c", "b")) == {"c": b"xyz", "b": -5}
+    assert decode_columns(memoryview(whole), columns, ("c", "b")) == {"c": b"xyz", "b": -5}
     for data in (b"", whole[:7]):
         with pytest.raises(Damaged, match="fewer than the sizes"):
-            decoded(memoryview(data), columns, ())
+            decode_columns(memoryview(data), columns, ())
     with pytest.raises(Damaged, match=r"the column 'c' ends at byte 21 of a sample of 20"):
-        decoded(memoryview(whole[:-1]), columns, ())
+        decode_columns(memoryview(whole[:-1]), columns, ())
     for data in (whole + b"x", whole[:-1]):
         with pytest.raises(Damaged, match=r"ends? at byte 21"):
-            decoded(memoryview(data), columns, ("a",))
+            decode_columns(memoryview(data), columns, ("a",))
 
 
 def test_unknown_encodings_and_pickles_are_refused():
@@ -135,15 +135,15 @@ def test_unknown_encodings_and_pickles_are_refused():
 
 def test_damaged_samples_are_errors_of_ours(seed):
     draw = np.random.default_rng(seed)
-    columns = tuple(Column(name, name, None) for name in ("ndarray", "json", "pil", "list[pil]", "jpegarray", "str"))
+    columns = tuple(MDSColumn(name, name, None) for name in ("ndarray", "json", "pil", "list[pil]", "jpegarray", "str"))
     pil = pack("<III", 2, 1, 1) + b"Lab"
     parts = [b"\x08\x08\x02\x02abcd", b"[1]", pil, bytes(4) + listed(pil, pil), listed(b"ab"), b"text"]
     whole = pack(f"<{len(parts)}I", *map(len, parts)) + b"".join(parts)
-    assert len(decoded(memoryview(whole), columns, ())) == len(parts)
+    assert len(decode_columns(memoryview(whole), columns, ())) == len(parts)
     for _ in range(2000):
         data = bytearray(whole)
         data[draw.integers(len(data))] ^= 1 << draw.integers(8)
         try:
-            decoded(memoryview(data), columns, ())
+            decode_columns(memoryview(data), columns, ())
         except PenstockError as error:
             assert error.message  # noqa: PT017  any error of ours will do

@@ -6,7 +6,7 @@ from struct import pack
 import numpy as np
 import pytest
 
-from penstock.data.shards.mds_columns import Column, decoded
+from penstock.data.shards.mds_columns import MDSColumn, decode_columns
 from penstock.data.shards.mds_encode import columns_from, encoded_row, encoding_of, header, index_json
 from penstock.errors import Unusable
 from tests.data.shards.mosaic import COLUMNS, GOLDEN, SAMPLES, SMALL, encoded, raw, sample, small
@@ -65,7 +65,7 @@ def test_whole_shards_have_the_bytes_of_mosaic():
 def test_encodings_are_those_of_the_type(name, value, encoding):
     assert encoding_of(name, value) == encoding
     (column,) = columns_from({name: encoding})
-    found = decoded(memoryview(encoded_row({name: value}, (column,))), (column,), ())[name]
+    found = decode_columns(memoryview(encoded_row({name: value}, (column,))), (column,), ())[name]
     assert np.array_equal(
         bytes(found) if isinstance(found, memoryview) else found, bytes(value) if encoding == "jpeg" else value
     )
@@ -95,7 +95,7 @@ def test_values_without_an_encoding_are_refused(value):
 )
 def test_bytes_of_objects_are_taken_as_text(encoding, data, value):
     (column,) = columns_from({"x": encoding})
-    assert decoded(memoryview(encoded_row({"x": data}, (column,))), (column,), ())["x"] == value
+    assert decode_columns(memoryview(encoded_row({"x": data}, (column,))), (column,), ())["x"] == value
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_columns_are_checked():
 
 def test_shards_beyond_the_reach_of_offsets_are_refused():
     with pytest.raises(Unusable, match="an MDS shard cannot have"):
-        header((Column("x", "bytes", None),), [1 << 31, 1 << 31], None)
+        header((MDSColumn("x", "bytes", None),), [1 << 31, 1 << 31], None)
 
 
 def test_index_is_that_of_mosaic():

@@ -15,7 +15,7 @@ from pyarrow.parquet import encryption
 
 import penstock as ps
 from penstock.data.shards import parquet as module
-from penstock.data.shards.format import Piece
+from penstock.data.shards.format import UnitPiece
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.data.unpacking import UNPACKED_VARIABLE
 from penstock.errors import Damaged, ManifestError, Unsupported, Unusable
@@ -40,7 +40,8 @@ def units(form, data):
     firsts = [*found.units.firsts.tolist(), len(found.offsets)]
     ranges = [*zip(found.units.starts.tolist(), found.units.stops.tolist(), strict=True)]
     cut = [
-        [Piece(start, memoryview(data)[start:stop]) for start, stop in ranges[low:high]] for low, high in pairwise(ends)
+        [UnitPiece(start, memoryview(data)[start:stop]) for start, stop in ranges[low:high]]
+        for low, high in pairwise(ends)
     ]
     assert found.offsets.tolist() == [*range(len(found.offsets))]
     return form.having(found.schema), [*zip(firsts, firsts[1:], cut, strict=False)]
@@ -165,7 +166,7 @@ def test_large_bytes_are_views_of_the_pages_that_were_read():
     data = written(table, compression="none", use_dictionary=False, write_statistics=False)
     form, [(first, _, pieces)] = units(ParquetFormat(), data)
     copied = [bytearray(each.data) for each in pieces]
-    lent = [Piece(piece.start, memoryview(body).toreadonly()) for piece, body in zip(pieces, copied, strict=True)]
+    lent = [UnitPiece(piece.start, memoryview(body).toreadonly()) for piece, body in zip(pieces, copied, strict=True)]
     unit = form.decode(lent, first)
     for body in copied[:-1]:
         body[:] = body.replace(bytes([3]) * 5000, bytes([4]) * 5000)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Subset, random_split
 
 import penstock as ps
-from penstock.data.zarr.borders import divided
+from penstock.data.zarr.borders import divide_elements
 from penstock.errors import StateMismatch, Unusable
 from tests.amounts import examples
 from tests.data.zarr.stores import numbered, write
@@ -82,13 +82,13 @@ def test_common_coordinates_are_divided_by_their_dates(fields, tmp_path):
 
 
 def test_parts_have_their_fractions_of_elements_or_of_blocks():
-    assert np.bincount(divided(100, (0.7, 0.2, 0.1), block=None, seed=0)).tolist() == [70, 20, 10]
-    owners = divided(100, (0.8,), block=10, seed=1)
+    assert np.bincount(divide_elements(100, (0.7, 0.2, 0.1), block=None, seed=0)).tolist() == [70, 20, 10]
+    owners = divide_elements(100, (0.8,), block=10, seed=1)
     assert np.bincount(owners).tolist() == [80, 20]
     assert all(len({*owners[at : at + 10]}) == 1 for at in range(0, 100, 10))
-    assert owners.tolist() != divided(100, (0.8,), block=10, seed=2).tolist()
-    assert np.bincount(divided(25, (2, 1), block=10, seed=0)).sum() == 25
-    assert divided(4, (3, 1), block=None, seed=0).tolist() == [0, 0, 0, 1]
+    assert owners.tolist() != divide_elements(100, (0.8,), block=10, seed=2).tolist()
+    assert np.bincount(divide_elements(25, (2, 1), block=10, seed=0)).sum() == 25
+    assert divide_elements(4, (3, 1), block=None, seed=0).tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_parts_have_their_fractions_of_elements_or_of_blocks():
 )
 def test_parts_that_do_not_add_up_are_refused(parts, block, words):
     with pytest.raises(Unusable, match=words):
-        divided(10, parts, block=block, seed=0)
+        divide_elements(10, parts, block=block, seed=0)
 
 
 @st.composite

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.data.zarr.plan import Figures, Setting, Simulated, picture, planned
+from penstock.data.zarr.plan import Figures, Simulated, TrainingSetting, make_plan, picture
 from penstock.errors import Unusable
 
 FIGURES = Figures(
@@ -33,11 +33,11 @@ RUN = Simulated(samples=1000, chunks=[*range(250)], first=60, touched=(0, 1), he
 
 
 def plan(setting=None, runs=(RUN,), *, sharded=True, **changed):
-    return planned(setting or Setting(32), FIGURES._replace(**changed), runs, DRAWN, sharded=sharded)
+    return make_plan(setting or TrainingSetting(32), FIGURES._replace(**changed), runs, DRAWN, sharded=sharded)
 
 
 def test_the_formulas_by_hand():
-    found = plan(Setting(32, 1, 0, 0.03, 1e9, 2))
+    found = plan(TrainingSetting(32, 1, 0, 0.03, 1e9, 2))
     assert (found.reads, found.chunks, found.amplification) == (250, 250, 1)
     assert found.requests == 250 + 10
     assert found.read_bytes == 250 * 1_000_000 + 10 * 100
@@ -50,8 +50,8 @@ def test_the_formulas_by_hand():
 
 
 def test_plan_names_the_limiting_factor():
-    assert plan(Setting(32, latency_s=10.0)).limit == "latency"
-    assert plan(Setting(32, bandwidth=1e6)).limit == "bandwidth"
+    assert plan(TrainingSetting(32, latency_s=10.0)).limit == "latency"
+    assert plan(TrainingSetting(32, bandwidth=1e6)).limit == "bandwidth"
     slow = plan(decode_s=1.0)
     assert slow.limit == "decoding"
     assert any("blosc-lz4" in each for each in slow.advice)
@@ -59,22 +59,22 @@ def test_plan_names_the_limiting_factor():
 
 def test_ranks_and_workers_add_up():
     runs = [RUN._replace(samples=500), RUN._replace(samples=500)]
-    found = plan(Setting(32, ranks=2, workers=0, bandwidth=1e9), runs)
+    found = plan(TrainingSetting(32, ranks=2, workers=0, bandwidth=1e9), runs)
     assert (found.reads, found.chunks, found.amplification) == (500, 250, 2)
     assert found.requests == 500 + 2 * 10
     assert any("lanes" in each for each in found.advice)
-    workers = plan(Setting(32, workers=2), runs)
+    workers = plan(TrainingSetting(32, workers=2), runs)
     assert any("num_workers=0" in each for each in workers.advice)
 
 
 def test_arrays_that_are_kept_are_read_once_by_each_process():
-    found = plan(Setting(32, ranks=2), kept=4, kept_stored_bytes=50.0)
+    found = plan(TrainingSetting(32, ranks=2), kept=4, kept_stored_bytes=50.0)
     assert (found.reads, found.chunks, found.requests) == (250 + 8, 254, 258 + 20)
     assert found.read_bytes == 250 * 1_000_000 + 2 * 4 * 50 + 2 * 10 * 100
 
 
 def test_kept_arrays_cause_no_advice_about_order_or_chunks():
-    found = plan(Setting(32, ranks=4), runs=(RUN._replace(chunks=[]),), kept=4, kept_bytes=1_000_000)
+    found = plan(TrainingSetting(32, ranks=4), runs=(RUN._replace(chunks=[]),), kept=4, kept_bytes=1_000_000)
     assert (found.amplification, found.waste) == (4, 4)
     assert not [each for each in found.advice if "each chunk is read" in each or "smaller chunks" in each]
 
@@ -121,4 +121,4 @@ def test_a_plan_is_text_json_and_a_page():
 )
 def test_a_setting_that_cannot_be_meant_is_refused(wrong, words):
     with pytest.raises(Unusable, match=words):
-        Setting(32, **wrong)
+        TrainingSetting(32, **wrong)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.data.zarr.plan import simulated
+from penstock.data.zarr.plan import simulate_reads
 
 
 def follow(batches, *, most_bytes=1 << 40, most=1 << 40, per_chunk=4):
-    return simulated(
+    return simulate_reads(
         batches, lambda samples: (samples // per_chunk)[:, None], lambda _: 10, (most_bytes, 1 << 20), most
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from random import Random
 
-from penstock.engine.cache.entry import About, Namer, Part
+from penstock.engine.cache.entry import About, CachedPart, Namer
 from penstock.engine.cache.tiers import Cache
 from penstock.options import CacheOptions
 
@@ -18,7 +18,7 @@ def cache_in(path, size_bytes=64 * MIB, **options):
 
 
 def name(key):
-    return NAMER.name(key, "etag", Part("b", 0, None))
+    return NAMER.name(key, "etag", CachedPart("b", 0, None))
 
 
 def content(key, size=10_000):

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.cache import evict
-from penstock.engine.cache.evict import Candidate, chosen, rank, ranked, reuse_now, share_after, soon, stale_after
+from penstock.engine.cache.evict import (
+    Candidate,
+    choose_victims,
+    rank,
+    rank_candidates,
+    reuse_now,
+    share_after,
+    soon,
+    stale_after,
+)
 
 SAMPLE = 64
 
@@ -50,8 +59,8 @@ class Simulated:
         if self.left <= 0 or not self.ranking or (order >= self.ranking[0][0] and self.random.random() < 1 / 16):
             names = self.random.sample(list(self.held), min(SAMPLE, len(self.held)))
             sample = [Candidate(*self.held[each], _rank(each), 1, each) for each in names]
-            self.ranking, self.left = ranked(sample, self.clock, stale_after(reuse)), SAMPLE // 4
-        gone = chosen(self.ranking, order, 1)
+            self.ranking, self.left = rank_candidates(sample, self.clock, stale_after(reuse)), SAMPLE // 4
+        gone = choose_victims(self.ranking, order, 1)
         del self.ranking[: len(gone)]
         self.left -= len(gone)
         for each in gone:
@@ -108,8 +117,8 @@ CANDIDATES = st.lists(
 
 @given(CANDIDATES, st.floats(-1, 1), st.integers(-1, 50))
 def test_no_more_goes_than_is_needed_and_nothing_for_less(candidates, newcomer, need):
-    ranking = ranked(candidates, 100.0, 50.0)
-    gone = chosen(ranking, newcomer, need)
+    ranking = rank_candidates(candidates, 100.0, 50.0)
+    gone = choose_victims(ranking, newcomer, need)
     assert gone == [each for _, each in ranking][: len(gone)]
     assert not gone or sum(each.size_bytes for each in gone) >= need
     assert sum(each.size_bytes for each in gone[:-1]) < max(need, 1)
@@ -119,11 +128,11 @@ def test_no_more_goes_than_is_needed_and_nothing_for_less(candidates, newcomer, 
 def test_eviction_takes_long_unused_entries_first_then_never_hit_by_rank():
     made = [(0.0, True, 0.1), (90.0, False, 0.2), (90.0, False, 0.8), (90.0, True, 0.9)]
     some = [Candidate(*each, 1, f"{number}") for number, each in enumerate(made)]
-    assert [each.path for _, each in ranked(some, 100.0, 50.0)] == ["0", "2", "1"]
-    assert [each.path for _, each in ranked(some[3:] * 2, 100.0, 50.0)] == ["3", "3"]
-    assert chosen(ranked(some, 100.0, 50.0), 0.5, 3) == []
-    assert len(chosen(ranked(some, 100.0, 50.0), 0.5, 2)) == 2
-    assert len(chosen(ranked(some, 100.0, 50.0), 0.99, 1)) == 1
+    assert [each.path for _, each in rank_candidates(some, 100.0, 50.0)] == ["0", "2", "1"]
+    assert [each.path for _, each in rank_candidates(some[3:] * 2, 100.0, 50.0)] == ["3", "3"]
+    assert choose_victims(rank_candidates(some, 100.0, 50.0), 0.5, 3) == []
+    assert len(choose_victims(rank_candidates(some, 100.0, 50.0), 0.5, 2)) == 2
+    assert len(choose_victims(rank_candidates(some, 100.0, 50.0), 0.99, 1)) == 1
 
 
 def test_nothing_is_stale_before_anything_was_hit_and_waits_are_forgotten():

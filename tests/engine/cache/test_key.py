@@ -7,13 +7,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.cache.entry import NAME_BYTES, Namer, Part, parts
+from penstock.engine.cache.entry import NAME_BYTES, CachedPart, Namer, parts
 
 KEYS = st.text(st.characters(codec=None), max_size=20) | st.sampled_from(
     ["a", "a/b", "", "ä", "\udcff", "../x", "1:2:"]
 )
 ETAGS = st.sampled_from(["", "e", "e1", "1:e"])
-PARTS = st.builds(Part, st.sampled_from("brue"), st.integers(-9, 1 << 50), st.none() | st.integers(0, 1 << 50))
+PARTS = st.builds(CachedPart, st.sampled_from("brue"), st.integers(-9, 1 << 50), st.none() | st.integers(0, 1 << 50))
 MADE = st.tuples(st.sampled_from(["one", "other", ("s3", "b")]), KEYS, ETAGS, PARTS)
 
 
@@ -30,7 +30,7 @@ def test_names_are_the_same_in_another_process():
         "print(Namer(('s3', 'b')).name('k', 'e', Part('b', 0, None)).hex())"
     )
     said = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True).stdout
-    assert said.strip() == Namer(("s3", "b")).name("k", "e", Part("b", 0, None)).hex()
+    assert said.strip() == Namer(("s3", "b")).name("k", "e", CachedPart("b", 0, None)).hex()
 
 
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 200))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache import disk
-from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Missing, Place, cached
+from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Missing, StorePlace, add_cache
 from penstock.engine.cache.tiers import cache_of
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
@@ -150,7 +150,7 @@ def test_only_missing_blocks_are_requested_with_adjacent_blocks_in_one_request(t
 
 
 def _layer(engine, tmp_path, stat=None, **more):
-    place = Place(("test", id(engine)), "s3://bucket/", "", stat or (lambda _keys: []))
+    place = StorePlace(("test", id(engine)), "s3://bucket/", "", stat or (lambda _keys: []))
     return CacheLayer(engine, cache_of(options(tmp_path, **more)), place)
 
 
@@ -357,7 +357,7 @@ def test_a_store_in_memory_has_no_cache(tmp_path):
     meta = source.head("key")
     assert source.read(Span("key", 0, 4, meta.etag)) == b"data"
     assert not (tmp_path / "cache").exists()
-    assert cached(None, source.fetching(), ("s3", "b", None, ""), source.stat_existing) is source.fetching()
+    assert add_cache(None, source.fetching(), ("s3", "b", None, ""), source.stat_existing) is source.fetching()
 
 
 def test_two_concurrent_reads_of_same_span_share_one_request(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.cache.ledger import Folder, Ledger, grown
+from penstock.engine.cache.ledger import Folder, Ledger, bound_disk_use
 from tests.children import forked
 from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep
 
@@ -217,7 +217,7 @@ def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path):
 
 
 def test_reservation_covers_file_size_plus_overhead():
-    assert all(grown(size) >= size + 8192 for size in (0, 1, 4095, 4096, 4097, MIB))
+    assert all(bound_disk_use(size) >= size + 8192 for size in (0, 1, 4095, 4096, 4097, MIB))
 
 
 def test_two_processes_that_write_at_once_keep_one_count(tmp_path):

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from penstock.engine.cache.entry import Part
-from penstock.engine.cache.layer import ALL, CachedObjects, Missing, Place
+from penstock.engine.cache.entry import CachedPart
+from penstock.engine.cache.layer import ALL, CachedObjects, Missing, StorePlace
 from penstock.values import Span
 from tests.engine.cache.entries import cache_in
 
@@ -12,7 +12,7 @@ DATA = Random(1).randbytes(2 * BLOCK + 100)
 
 
 def _objects(cache, store="s", base=""):
-    return CachedObjects(cache, Place(store, "s3://b/", base, lambda _keys: []))
+    return CachedObjects(cache, StorePlace(store, "s3://b/", base, lambda _keys: []))
 
 
 def test_an_object_of_unknown_size_is_kept_in_blocks_that_tell_it(tmp_path):
@@ -20,12 +20,12 @@ def test_an_object_of_unknown_size_is_kept_in_blocks_that_tell_it(tmp_path):
     objects.keep(Missing(Span("k", 0, None, "e"), (ALL,), "e", -1), DATA, "e")
     assert objects.size("k", "e") == len(DATA)
     assert objects.unsized("k", "e", ALL) == (None, len(DATA))
-    assert objects.unsized("k", "e", Part("e", -5, None)) == (None, len(DATA))
+    assert objects.unsized("k", "e", CachedPart("e", -5, None)) == (None, len(DATA))
     assert [objects.part("k", "e", part, 100, None).data for part in objects.parts(0, len(DATA))] == [
         DATA[at : at + 100] for at in (0, BLOCK, 2 * BLOCK)
     ]
-    assert objects.part("k", "e", Part("r", 7, 50), 43, None).data == DATA[7:50]
-    assert objects.part("k", "e", Part("b", 2 * BLOCK, None), 101, None) is None
+    assert objects.part("k", "e", CachedPart("r", 7, 50), 43, None).data == DATA[7:50]
+    assert objects.part("k", "e", CachedPart("b", 2 * BLOCK, None), 101, None) is None
 
 
 def test_stores_and_versions_are_apart_and_profiles_are_not(tmp_path):
@@ -38,7 +38,7 @@ def test_stores_and_versions_are_apart_and_profiles_are_not(tmp_path):
 
 def test_a_url_with_a_query_is_not_written_down(tmp_path):
     cache = cache_in(tmp_path)
-    place = Place("s", "https://host/", "", lambda _keys: [])
+    place = StorePlace("s", "https://host/", "", lambda _keys: [])
     CachedObjects(cache, place).keep(
         Missing(Span("k?sig=secret", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9], "e"
     )

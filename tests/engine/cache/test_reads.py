@@ -1,7 +1,7 @@
 """Reads that pass the cache, by themselves: who is told of the end of a flight, and who has left it."""
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.cache.entry import Part
+from penstock.engine.cache.entry import CachedPart
 from penstock.engine.cache.layer import CachedRead, FetchedRead, Flight, Missing
 from penstock.errors import Cancelled
 from penstock.values import Span
@@ -31,7 +31,7 @@ class Told:
 
 def _flight(owner, keep=lambda _flight, _data: None):
     read = FetchedRead(SPAN, None, owner, keep, print)
-    flight = Flight(Missing(SPAN, (Part("b", 0, None),), "e", -1), read, lambda _flight: None, joinable=True)
+    flight = Flight(Missing(SPAN, (CachedPart("b", 0, None),), "e", -1), read, lambda _flight: None, joinable=True)
     flight.read = Told()
     read.begin([flight])
     return flight, read

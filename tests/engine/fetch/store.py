@@ -11,7 +11,7 @@ from penstock.engine.transport.loop import connect
 from penstock.options import ReadOptions, RetryOptions, TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.options import S3Options
 from penstock.testing.servers import Scripted, reply
@@ -103,7 +103,9 @@ def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
     With ``ranges=None`` the store has yet to show whether it heeds ``Range``, which may take a request more.
     """
     driver = S3Driver(
-        Bucket("bucket", url, virtual=False), "us-east-1", RefreshingCredentials(source(S3Options(anonymous=True)))
+        BucketAddress("bucket", url, virtual=False),
+        "us-east-1",
+        RefreshingCredentials(source(S3Options(anonymous=True))),
     )
     driver.abilities = replace(driver.abilities, ranges=ranges)
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())

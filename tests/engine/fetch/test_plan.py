@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.contracts.driver import Limits
-from penstock.engine.read.spanread import split
+from penstock.engine.read.spanread import split_range
 from penstock.engine.write.parts import cut, part_bytes
 from penstock.errors import Unusable
 from penstock.stores.s3 import services
@@ -18,7 +18,7 @@ S3 = services.S3.limits
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.integers(1, 1 << 16))
 def test_split_covers_everything_once(start, size, most):
-    runs = list(split(start, start + size, most))
+    runs = list(split_range(start, start + size, most))
     assert runs[0][0] == start
     assert runs[-1][1] == start + size
     assert all(one[1] == other[0] for one, other in pairwise(runs))

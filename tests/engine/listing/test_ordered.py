@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.listing.keyspace import NoStartError, ordered
+from penstock.engine.listing.keyspace import NoStartError, order_pages
 from penstock.errors import Damaged, Throttled
 from penstock.values import ObjectMeta, Page
 
@@ -62,7 +62,7 @@ def _named(name, count, chance):
 
 
 def _listed(bucket, prefix=""):
-    return [entry.key for page in ordered(lambda: bucket, prefix) for entry in page.entries]
+    return [entry.key for page in order_pages(lambda: bucket, prefix) for entry in page.entries]
 
 
 @given(_spread, st.integers(1, 4), st.integers(0, 1 << 30).map(random.Random))
@@ -94,7 +94,7 @@ def test_a_short_listing_takes_no_more_rounds_than_a_plain_one(name, pages, seed
 @pytest.mark.parametrize("wanted", [1, 2, 3, 5, 10, 40])
 def test_taking_the_first_pages_requests_at_most_about_twice_as_many(wanted):
     bucket = Rounds(_named("{0:07}", 200_000, random.Random(0)), 1000)
-    pages = ordered(lambda: bucket, "")
+    pages = order_pages(lambda: bucket, "")
     for _ in range(wanted):
         next(pages)
     assert sum(bucket.sent) <= (wanted if wanted < 3 else 2 * wanted + 1)
@@ -103,7 +103,7 @@ def test_taking_the_first_pages_requests_at_most_about_twice_as_many(wanted):
 def test_pages_in_memory_are_bounded_however_many_there_are(seed):
     most = 0
     bucket = Rounds(_named("{1:032x}", 100_000, random.Random(seed)), 100)
-    for yielded, _ in enumerate(ordered(lambda: bucket, ""), 1):
+    for yielded, _ in enumerate(order_pages(lambda: bucket, ""), 1):
         most = max(most, sum(bucket.sent) - yielded)
     assert most <= 64 + 0.5 * bucket.plain(), "requests beyond the pages yielded; those cut short count"
 
@@ -111,7 +111,7 @@ def test_pages_in_memory_are_bounded_however_many_there_are(seed):
 def test_replaced_engine_repeats_pages_in_flight_and_loses_no_key():
     bucket = Rounds(_named("{0:06}", 30_000, random.Random(0)), 1000)
     now = bucket
-    pages = ordered(lambda: now, "")
+    pages = order_pages(lambda: now, "")
     keys = [entry.key for _ in range(10) for entry in next(pages).entries]
     now = Rounds(bucket.keys, 1000)
     keys += [entry.key for page in pages for entry in page.entries]
@@ -130,7 +130,7 @@ def test_an_error_comes_after_all_pages_before_it(failing):
             return super()._page(prefix, token=token, start_after=start_after)
 
     bucket, given = Failing(_named("k{0:06}", 100_000, random.Random(0)), 1000), []
-    pages = ordered(lambda: bucket, "")
+    pages = order_pages(lambda: bucket, "")
     with pytest.raises(Throttled):
         for page in pages:
             given += [entry.key for entry in page.entries]
@@ -140,7 +140,7 @@ def test_an_error_comes_after_all_pages_before_it(failing):
 
 def test_only_the_last_page_has_no_token():
     bucket = Rounds(_named("{0:06}", 20_000, random.Random(0)), 1000)
-    tokens = [bool(page.token) for page in ordered(lambda: bucket, "")]
+    tokens = [bool(page.token) for page in order_pages(lambda: bucket, "")]
     assert all(tokens[:-1])
 
 

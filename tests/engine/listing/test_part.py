@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.engine.listing.keyspace import Part
+from penstock.engine.listing.keyspace import KeySpan
 from penstock.errors import Damaged
 from penstock.values import ObjectMeta, Page
 
@@ -12,7 +12,7 @@ def _page(*keys, token=""):
 
 
 def test_part_ends_at_its_bound_and_accept_counts_keys_within_it():
-    part = Part(b"", after=b"b", until=b"d")
+    part = KeySpan(b"", after=b"b", until=b"d")
     assert (part.start_after(), part.astray) == ("b", True)
     assert part.accept(_page("c", "d", "e", token="more")) == 2
     assert (part.first, part.last, part.seen, part.over, part.recent) == (b"c", b"d", 2, True, [b"c", b"d"])
@@ -20,13 +20,13 @@ def test_part_ends_at_its_bound_and_accept_counts_keys_within_it():
 
 
 def test_a_part_continues_by_its_token():
-    part = Part(b"p/")
+    part = KeySpan(b"p/")
     assert part.accept(_page("p/a", token="t")) == 1
     assert (part.token, part.start_after(), part.over) == ("t", "", False)
 
 
 def test_divided_part_splits_at_bounds_and_last_piece_keeps_end():
-    part = Part(b"", until=b"z")
+    part = KeySpan(b"", until=b"z")
     made = part.divide([b"f", b"m"])
     assert [(each.after, each.until) for each in (part, *made)] == [(b"", b"f"), (b"f", b"m"), (b"m", b"z")]
     assert part.divide([]) == []
@@ -34,7 +34,7 @@ def test_divided_part_splits_at_bounds_and_last_piece_keeps_end():
 
 
 def test_view_of_latest_page_differs_from_view_of_all_pages():
-    part = Part(b"")
+    part = KeySpan(b"")
     part.accept(_page("a", "b", token="t"))
     part.accept(_page("c", "d", token="u"))
     assert part.view() == ("a", "d", 4, None)
@@ -42,7 +42,7 @@ def test_view_of_latest_page_differs_from_view_of_all_pages():
 
 
 def test_a_server_that_begins_elsewhere_is_damaged_before_anything_was_seen():
-    part = Part(b"", after=b"m")
+    part = KeySpan(b"", after=b"m")
     with pytest.raises(Damaged):
         part.accept(_page("a", "b"))
     assert part.astray

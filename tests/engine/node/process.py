@@ -73,17 +73,17 @@ class Server:
 
     def row(self, numbers):
         """Write a row with these numbers; wait for its turn."""
-        from penstock.engine.node.table import Row
+        from penstock.engine.node.table import ProcessRow
 
         rates = tuple(tuple(each) for each in numbers.pop("rates", ()))
-        others = self._meet(Row(seen_at=monotonic() + 1.0, rates=rates, **numbers), 0.0)
+        others = self._meet(ProcessRow(seen_at=monotonic() + 1.0, rates=rates, **numbers), 0.0)
         return sorted(each.process for each in others.values())
 
     def meet(self, later_s=0.0):
         """Write a row; return the numbers of all others that live, by a clock that is this late."""
-        from penstock.engine.node.table import Row
+        from penstock.engine.node.table import ProcessRow
 
-        others = self._meet(Row(seen_at=monotonic()), later_s)
+        others = self._meet(ProcessRow(seen_at=monotonic()), later_s)
         return sorted(each.process for each in others.values())
 
     def _meet(self, row, later_s):
@@ -97,11 +97,11 @@ class Server:
     def learned(self, group, store, base):
         """Show a rate that was learned just now."""
         from penstock.engine.node.rate import Rate
-        from penstock.engine.node.table import Group
+        from penstock.engine.node.table import RequestGroup
 
         now = monotonic()
         with self._shared.locked() as within:
-            self._shared.keep({5: Group(group, store, "reads of it", Rate(base, now, opened=now, touched=now))})
+            self._shared.keep({5: RequestGroup(group, store, "reads of it", Rate(base, now, opened=now, touched=now))})
             return within
 
     def hold(self):

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.engine.budget import Budget
 from penstock.engine.node import member as room
-from penstock.engine.node.member import FILE, Member, node_status
-from penstock.engine.node.table import Counted, Row
+from penstock.engine.node.member import FILE, NodeMember, node_status
+from penstock.engine.node.table import GroupCounts, ProcessRow
 from penstock.options import NodeOptions
 from penstock.source import open_source
 from penstock.values import Span
@@ -47,7 +47,7 @@ def where(tmp_path, monkeypatch):
 
 @pytest.fixture
 def member():
-    member = Member()
+    member = NodeMember()
     yield member
     member.forget()
 
@@ -122,7 +122,7 @@ def test_a_rate_that_another_process_learned_counts_here(where, member):
         clock.tick(member)
         assert paced.rates.keys() == {GROUP}
         assert stranger.rates == {}
-        paced.told = {GROUP: Counted(STORE, "", sent=3, waits=True)}
+        paced.told = {GROUP: GroupCounts(STORE, "", sent=3, waits=True)}
         clock.tick(member)
         assert paced.rates[GROUP] == pytest.approx(100, rel=0.05)
         [rate] = member.status.rates
@@ -133,7 +133,7 @@ def test_a_rate_that_another_process_learned_counts_here(where, member):
 def learned(member, paced, clock):
     """Have a store refuse half of a hundred requests a second."""
     for _ in range(12):
-        paced.told = {GROUP: Counted(STORE, "reads of x", sent=25, refused=12, waits=True)}
+        paced.told = {GROUP: GroupCounts(STORE, "reads of x", sent=25, refused=12, waits=True)}
         clock.tick(member)
     return paced.rates[GROUP]
 
@@ -186,16 +186,16 @@ def test_counts_are_kept_while_another_process_holds_the_shared_table(where, mem
         clock = Clock()
         clock.tick(member)
         assert other.ask("hold") is True
-        paced.told = {GROUP: Counted(STORE, "", sent=5, refused=4)}
+        paced.told = {GROUP: GroupCounts(STORE, "", sent=5, refused=4)}
         clock.tick(member)
-        paced.told = {GROUP: Counted(STORE, "reads of x", sent=5, refused=4)}
+        paced.told = {GROUP: GroupCounts(STORE, "reads of x", sent=5, refused=4)}
         clock.tick(member)
         assert member.status.rates == ()
         other.tell("go on")
         assert other.hear() == "left"
         clock.tick(member)
         assert [each.requests for each in member.status.rates] == ["reads of x"]
-    [rate] = member._meet(member._shared, Row(seen_at=clock.now), clock.now)[1]
+    [rate] = member._meet(member._shared, ProcessRow(seen_at=clock.now), clock.now)[1]
     assert rate.rate.refused == 8
 
 

@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from penstock.engine.node.member import FILE, Shared
-from penstock.engine.node.table import MEMBERS, SIZE, Row, member_at
+from penstock.engine.node.table import MEMBERS, SIZE, ProcessRow, member_at
 from penstock.errors import ConfigError
 from tests.engine.node.process import processes
 
@@ -92,9 +92,9 @@ def test_places_run_out_and_come_back(where):
         shared = Shared(where)
         now = monotonic()
         with shared.locked():
-            rows = {place: Row(nonce=1, seen_at=now) for place in range(MEMBERS)}
-            assert not shared.write(Row(seen_at=now), rows)
-            assert shared.write(Row(seen_at=now), {})
+            rows = {place: ProcessRow(nonce=1, seen_at=now) for place in range(MEMBERS)}
+            assert not shared.write(ProcessRow(seen_at=now), rows)
+            assert shared.write(ProcessRow(seen_at=now), {})
         assert first.ask("meet", LATER_S) == [os.getpid()]
         shared.close()
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_not_penstocks_is_refused(where, content):
 def test_a_file_that_is_truncated_meanwhile_is_begun_again(where, size):
     shared = Shared(where)
     with shared.locked():
-        shared.write(Row(seen_at=1.0), shared.living(shared.read(), 1.0))
+        shared.write(ProcessRow(seen_at=1.0), shared.living(shared.read(), 1.0))
         os.truncate(where / FILE, size)
         assert shared.read().rows == {}
     assert (where / FILE).stat().st_size == SIZE

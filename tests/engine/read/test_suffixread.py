@@ -7,7 +7,7 @@ import pytest
 
 from penstock.engine.budget import Budget
 from penstock.engine.read.lookahead import Lookahead
-from penstock.engine.read.openread import ending
+from penstock.engine.read.openread import resolve_suffix
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Changed, Damaged, NotFound, PenstockError, Unusable
@@ -237,10 +237,12 @@ def test_events_name_the_bytes_that_were_read():
 
 def test_an_end_as_a_span_of_a_version():
     meta = ObjectMeta("key", 10, "e1")
-    assert ending(Span("key", -3), meta, "") == Span("key", 7, 10, "e1")
+    assert resolve_suffix(Span("key", -3), meta, "") == Span("key", 7, 10, "e1")
     assert (
-        ending(Span("key", -10), meta, "") == ending(Span("key", -99), meta, "") == Span("key", 0, 10, "e1", whole=True)
+        resolve_suffix(Span("key", -10), meta, "")
+        == resolve_suffix(Span("key", -99), meta, "")
+        == Span("key", 0, 10, "e1", whole=True)
     )
-    assert ending(Span("key", -3, etag="e1"), replace(meta, etag=""), "") == Span("key", 7, 10, "e1")
+    assert resolve_suffix(Span("key", -3, etag="e1"), replace(meta, etag=""), "") == Span("key", 7, 10, "e1")
     with pytest.raises(PenstockError, match="has changed since"):
-        ending(Span("key", -3, etag="e0"), meta, "u")
+        resolve_suffix(Span("key", -3, etag="e0"), meta, "u")

@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.buffer import Buffer
-from penstock.engine.cache.layer import CachedRead, FetchedRead, cached
+from penstock.engine.cache.layer import CachedRead, FetchedRead, add_cache
 from penstock.engine.read.openread import OpenRead, SuffixRead
 from penstock.engine.read.reader import complete_reads
 from penstock.engine.read.spanread import SpanRead, SplitRead
@@ -118,7 +118,7 @@ def _through_a_cache(tmp_path, mode):
     with serving({"key": DATA}) as (server, engine):
         options = ps.CacheOptions(path=os.fspath(tmp_path), mode=mode, block_bytes=64 << 10)
         source_stat = lambda keys: [engine.run(lambda key=key: engine.driver.head(key)) for key in keys]  # noqa: E731
-        yield server, cached(options, engine, ("s3", "bucket", ""), source_stat)
+        yield server, add_cache(options, engine, ("s3", "bucket", ""), source_stat)
 
 
 @pytest.mark.parametrize("mode", ["ttl", "revalidate", "immutable"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.transport import loop
-from penstock.engine.transport.codes import crowded
+from penstock.engine.transport.codes import advise_on_open_files
 from penstock.engine.transport.loop import Token, room
 from penstock.errors import Unreachable
 from tests.children import python
@@ -27,7 +27,7 @@ def test_token_detects_a_closed_or_reused_descriptor(tmp_path):
 
 def test_here_is_room():
     assert room() >= 4
-    assert crowded() == ""
+    assert advise_on_open_files() == ""
 
 
 # The server has a process of its own: what happens to this one's descriptors is none of its business.

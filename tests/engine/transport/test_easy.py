@@ -378,7 +378,7 @@ def test_header_lines_are_those_since_the_last_look(responses):
 def test_a_c_library_whose_growing_stream_does_not_go_back_is_refused(monkeypatch):
     monkeypatch.setattr(easy, "rewind", lambda _stream: None)
     with pytest.raises(Bug, match="open_memstream returns"):
-        easy._check()
+        easy._check_memstream()
 
 
 def test_an_error_brings_all_headers(session):

@@ -5,7 +5,7 @@ import time
 
 from penstock.engine.contracts.exchange import Request
 from penstock.engine.transport.easy import Easy
-from penstock.engine.transport.libcurl import OK, Pool
+from penstock.engine.transport.libcurl import OK, ConnectionPool
 from penstock.engine.transport.loop import Multi, connect
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted
@@ -36,7 +36,7 @@ def _carry(multi, easy, url):
 
 
 def test_the_transfers_of_one_pool_share_their_connections_and_those_of_another_do_not():
-    multi, mine, others = Multi(8), Pool(), Pool()
+    multi, mine, others = Multi(8), ConnectionPool(), ConnectionPool()
     transfers = [Easy(TransportOptions(), pool) for pool in (mine, mine, others, others)]
     with Scripted(hello) as server:
         for easy in (*transfers, *transfers):
@@ -49,7 +49,7 @@ def test_the_transfers_of_one_pool_share_their_connections_and_those_of_another_
 
 
 def test_a_pool_that_is_closed_closes_its_connections_and_no_other():
-    multi, mine, others = Multi(8), Pool(), Pool()
+    multi, mine, others = Multi(8), ConnectionPool(), ConnectionPool()
     one, other = Easy(TransportOptions(), mine), Easy(TransportOptions(), others)
     with Scripted(hello) as server:
         for easy in (one, other):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.interop.fsspec.coroutines import parent, stripped, url_of
+from penstock.interop.fsspec.coroutines import parent, strip_scheme, url_of
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from penstock.interop.fsspec.coroutines import parent, stripped, url_of
     ],
 )
 def test_names_and_urls_lead_to_one_another(path, name):
-    assert stripped(path, "s3") == name
-    assert stripped(name, "s3") == name
+    assert strip_scheme(path, "s3") == name
+    assert strip_scheme(name, "s3") == name
     if name:
-        assert stripped(url_of(name, "s3"), "s3") == name
+        assert strip_scheme(url_of(name, "s3"), "s3") == name
 
 
 def test_parents_end_at_the_bucket():

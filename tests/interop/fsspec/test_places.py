@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.interop.fsspec.filesystem import Places
+from penstock.interop.fsspec.filesystem import BucketSources
 from penstock.interop.fsspec.storage import Storage
 
 
 def test_a_bucket_has_one_source():
-    places = Places(Storage("penstock", None, {}))
+    places = BucketSources(Storage("penstock", None, {}))
     one, key = places.find("memory://a/x/y")
     other, _ = places.find("memory://a/z")
     assert one is other

@@ -8,7 +8,7 @@ import zarr
 from zarr.storage import MemoryStore, StorePath
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.documents import CODECS, codec_v2, codecs_v3, spelled
+from penstock.interop.zarr.documents import CODECS, codec_v2, codecs_v3, spell_codecs
 
 
 @pytest.mark.parametrize("word", [*CODECS, "zstd:22", "zstd:-5", "gzip:9", "blosc-zstd:3"])
@@ -44,8 +44,8 @@ def test_invalid_codec_name_is_refused_with_a_correction(word, said):
 
 
 def test_codecs_are_spelled_as_they_are_written():
-    assert spelled(codecs_v3("zstd:5", 4)) == "zstd:5"
-    assert spelled([{"name": "bytes"}, *codecs_v3("blosc-lz4:3", 4)]) == "bytes+blosc-lz4:3"
-    assert spelled([codec_v2("gzip:6")]) == "gzip:6"
-    assert spelled([]) == "none"
-    assert spelled(["bytes"]) == "bytes"
+    assert spell_codecs(codecs_v3("zstd:5", 4)) == "zstd:5"
+    assert spell_codecs([{"name": "bytes"}, *codecs_v3("blosc-lz4:3", 4)]) == "bytes+blosc-lz4:3"
+    assert spell_codecs([codec_v2("gzip:6")]) == "gzip:6"
+    assert spell_codecs([]) == "none"
+    assert spell_codecs(["bytes"]) == "bytes"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.documents import Shapes, filled, parsed, sharded
+from penstock.interop.zarr.documents import Shapes, fill_sizes, parse_sizes, shape_shard
 
 DIMS = ("time", "lat", "lon")
 
@@ -20,8 +20,8 @@ def test_sizes_by_rank_dimension_and_array():
     assert named.of("tas", shape, DIMS) == (1, 2, 3)
     assert named.of("pr", shape, DIMS) == (8, 0, 0)
     assert named.of("lat", (180,), ("lat",)) is None
-    assert filled((1, 0, -1), shape, (30, 45, 60)) == (1, 45, 360)
-    assert filled((-1,), (0,), (5,)) == (1,)
+    assert fill_sizes((1, 0, -1), shape, (30, 45, 60)) == (1, 45, 360)
+    assert fill_sizes((-1,), (0,), (5,)) == (1,)
 
 
 def test_coordinates_stay_as_they_are_unless_they_are_named():
@@ -60,17 +60,17 @@ def test_invalid_chunk_size_is_refused(given):
 
 
 def test_shards_are_whole_chunks():
-    assert sharded((64, -1, 0), (365, 181, 360), (1, 90, 60), (1, 90, 120)) == (64, 270, 120)
+    assert shape_shard((64, -1, 0), (365, 181, 360), (1, 90, 60), (1, 90, 120)) == (64, 270, 120)
     with pytest.raises(Unusable, match=r"\(10, 90\) are not a multiple of chunks \(4, 90\): \(8, 90\) would be"):
-        sharded((10, 90), (100, 90), (4, 90), (4, 90))
+        shape_shard((10, 90), (100, 90), (4, 90), (4, 90))
 
 
 def test_words_of_a_command_line():
-    assert parsed([], "--chunks") is None
-    assert parsed(["none"], "--shards") == "none"
-    assert parsed(["1,180,360"], "--chunks") == (1, 180, 360)
-    assert parsed(["time=1,lat=all", "lon=-1"], "--chunks") == {"time": 1, "lat": -1, "lon": -1}
-    assert parsed(["tas:1,2", "a/pr:3", "time=4"], "--chunks") == {"tas": (1, 2), "a/pr": (3,), "time": 4}
+    assert parse_sizes([], "--chunks") is None
+    assert parse_sizes(["none"], "--shards") == "none"
+    assert parse_sizes(["1,180,360"], "--chunks") == (1, 180, 360)
+    assert parse_sizes(["time=1,lat=all", "lon=-1"], "--chunks") == {"time": 1, "lat": -1, "lon": -1}
+    assert parse_sizes(["tas:1,2", "a/pr:3", "time=4"], "--chunks") == {"tas": (1, 2), "a/pr": (3,), "time": 4}
     for wrong in (["1,x"], ["time"], ["time="], ["1,2", "3,4"], ["time=0"], ["a:1;2"], ["1,,2"]):
         with pytest.raises(Unusable, match="--chunks"):
-            parsed(wrong, "--chunks")
+            parse_sizes(wrong, "--chunks")

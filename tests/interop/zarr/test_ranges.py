@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from penstock.interop.zarr.store import checked, clipped, direct
+from penstock.interop.zarr.store import check_byte_request, clip_request, direct
 from penstock.values import ObjectMeta, Span
 
 
 @pytest.mark.parametrize("request_", [RangeByteRequest(0, 0), RangeByteRequest(3, 9), SuffixByteRequest(0)], ids=str)
 def test_a_request_that_makes_sense_is_taken(request_):
-    assert checked(request_) is request_
-    assert checked(None) is checked(OffsetByteRequest(0)) is None
+    assert check_byte_request(request_) is request_
+    assert check_byte_request(None) is check_byte_request(OffsetByteRequest(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ def test_a_request_that_makes_sense_is_taken(request_):
 )
 def test_a_request_that_makes_no_sense_is_refused(request_):
     with pytest.raises(ValueError, match="Unexpected byte_range, got"):
-        checked(request_)
+        check_byte_request(request_)
 
 
 @pytest.mark.parametrize("request_", [(0, 2), 3, "0-1", slice(0, 2)], ids=str)
 def test_invalid_byte_range_request_is_refused(request_):
     with pytest.raises(TypeError, match="Unexpected byte_range, got"):
-        checked(request_)
+        check_byte_request(request_)
 
 
 def test_request_that_needs_no_object_size_becomes_one_span():
@@ -52,4 +52,4 @@ def test_request_that_needs_no_object_size_becomes_one_span():
     ids=str,
 )
 def test_a_request_ends_where_the_object_does_and_is_held_to_its_version(request_, low, high, whole):
-    assert clipped(request_, ObjectMeta("k", 10, "tag")) == Span("k", low, high, "tag", whole)
+    assert clip_request(request_, ObjectMeta("k", 10, "tag")) == Span("k", low, high, "tag", whole)

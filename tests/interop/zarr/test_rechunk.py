@@ -27,7 +27,7 @@ from penstock.errors import (
 from penstock.interop.zarr import Store, copy
 from penstock.interop.zarr import rechunk as running
 from penstock.interop.zarr import regions as spaces
-from penstock.interop.zarr.rechunk import CopyOptions, Run
+from penstock.interop.zarr.rechunk import CopyOptions, CopyRun
 from penstock.source import Source, open_source
 from penstock.testing.faults import FaultServer
 from tests.children import PEAK_KIB, python
@@ -206,7 +206,7 @@ def test_rechunk_killed_at_any_moment_is_resumed_by_the_next_run(tmp_path, seed)
 
     def work():
         options = CopyOptions(chunks=(1, 6), resume=True, memory_bytes=4000)
-        run = Run(f"{tmp_path}/a", f"{tmp_path}/b", options, None)
+        run = CopyRun(f"{tmp_path}/a", f"{tmp_path}/b", options, None)
         run.journal_s = 0
         run.execute(progress=False)
 
@@ -219,7 +219,7 @@ def test_rechunk_killed_at_any_moment_is_resumed_by_the_next_run(tmp_path, seed)
             with pytest.raises(FileNotFoundError):
                 zarr.open_array(Store(f"{tmp_path}/b"), mode="r")
     assert kills >= KILLS - 1
-    rest = Run(f"{tmp_path}/a", f"{tmp_path}/b", CopyOptions(chunks=(1, 6), resume=True, memory_bytes=4000), None)
+    rest = CopyRun(f"{tmp_path}/a", f"{tmp_path}/b", CopyOptions(chunks=(1, 6), resume=True, memory_bytes=4000), None)
     rest.execute()
     assert rest.result.complete
     assert rest.result.resumed > 0

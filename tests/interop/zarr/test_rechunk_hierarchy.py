@@ -13,7 +13,7 @@ from zarr.storage import MemoryStore
 
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.interop.zarr import Store, copy
-from penstock.interop.zarr.documents import copying, opened
+from penstock.interop.zarr.documents import open_node, plan_copy
 from penstock.source import open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part in the Zarr format 3")
@@ -35,7 +35,7 @@ def group(zarr_format, *, consolidated):
 @pytest.mark.parametrize("consolidated", [False, True])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_the_metadata_of_a_copy_is_that_of_the_source(zarr_format, consolidated):
-    found = copying(group(zarr_format, consolidated=consolidated), {"inner/tas": (1, 4)}, None, "gzip:1")
+    found = plan_copy(group(zarr_format, consolidated=consolidated), {"inner/tas": (1, 4)}, None, "gzip:1")
     assert [*found.arrays] == ["inner/tas", "lonely"]
     root = "zarr.json" if zarr_format == 3 else (".zmetadata" if consolidated else ".zgroup")
     assert root in [*found.objects][-3:]
@@ -58,7 +58,7 @@ def test_format_2_becomes_format_3_as_xarray_means_it():
     array = root.create_array("tas", shape=(6, 4), chunks=(3, 4), dtype=">f4", fill_value=-9.5)
     array.attrs.update({"_ARRAY_DIMENSIONS": ["time", "y"], "units": "K"})
     root.create_array("count", shape=(4,), dtype="i4", fill_value=-1).attrs["_ARRAY_DIMENSIONS"] = ["y"]
-    found = copying(zarr.open(store, mode="r"), {"time": 1}, {"time": 3}, None, 3)
+    found = plan_copy(zarr.open(store, mode="r"), {"time": 1}, {"time": 3}, None, 3)
     document = json.loads(found.objects["tas/zarr.json"])
     assert document["dimension_names"] == ["time", "y"]
     assert document["attributes"] == {"units": "K", "_FillValue": "AAAAAAAAI8A="}  # xarray's: base64 of a double
@@ -66,7 +66,7 @@ def test_format_2_becomes_format_3_as_xarray_means_it():
     assert document["chunk_grid"]["configuration"]["chunk_shape"] == [3, 4]
     assert json.loads(found.objects["count/zarr.json"])["attributes"]["_FillValue"] == -1
     with pytest.raises(Unusable, match="to format 2"):
-        copying(group(3, consolidated=False), None, None, None, 2)
+        plan_copy(group(3, consolidated=False), None, None, None, 2)
 
 
 FILLS = {
@@ -124,10 +124,10 @@ def test_xarray_opens_the_copy_in_format_3_with_the_same_values(tmp_path, values
 def test_opening_a_missing_or_damaged_hierarchy_raises_an_error():
     url = f"memory://hierarchy/{uuid.uuid4().hex}"
     with pytest.raises(NotFound, match="no zarr array or group"):
-        opened(url, None)
+        open_node(url, None)
     source, key = open_source(url)
     for damage in (b"{", b'{"zarr_format": 3, "node_type": "array"}', b'{"zarr_format": 9}'):
         source.put(f"{key}/zarr.json", damage)
         with pytest.raises((Damaged, NotFound)):
-            opened(url, None)
+            open_node(url, None)
     assert isinstance(Store(url), Store)

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.packing.members import encoded, is_image
+from penstock.jobs.packing.members import encode_field, is_image
 from tests.jobs.packed import KINDS, contents, fill, members, shards
 
 
@@ -215,4 +215,4 @@ def test_text_with_half_of_a_pair_of_surrogates_is_refused_with_its_sample(tmp_p
 
 
 def test_half_of_a_pair_of_surrogates_within_json_is_kept():
-    assert json.loads(encoded(value := {"a": ["\ud834", "é"]}, "json", "")) == value
+    assert json.loads(encode_field(value := {"a": ["\ud834", "é"]}, "json", "")) == value

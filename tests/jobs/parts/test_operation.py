@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.errors import Damaged, NoSpace
-from penstock.jobs.parts.operation import Means, Part, done, fail
+from penstock.jobs.parts.operation import JobPart, Means, done, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.options import StoreOptions
 from tests.jobs.parts.test_run import Failing
 
-PART = Part(2, (2, 1, 10), again=False)
+PART = JobPart(2, (2, 1, 10), again=False)
 
 
 @pytest.fixture

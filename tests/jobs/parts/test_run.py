@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from penstock.errors import Damaged, Forbidden, NoSpace, NotFound, Unusable
 from penstock.events import JobCounts, measured_jobs
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.run import Job, JobOptions, check_apart
 from penstock.jobs.parts.sync import sync
 from penstock.jobs.parts.verify import verify
 from penstock.observe import JsonLines, OpenTelemetry, to
@@ -40,13 +40,13 @@ class Failing(Deadly):
 
 
 def done(tmp_path, how=None, **options):
-    return Job(Failing(str(tmp_path), **options), f"{tmp_path}/job", how or How()).work()
+    return Job(Failing(str(tmp_path), **options), f"{tmp_path}/job", how or JobOptions()).work()
 
 
 def test_the_last_step_is_done_once_all_shares_are(tmp_path):
-    assert done(tmp_path, How("1/2")).parts_done == 3
+    assert done(tmp_path, JobOptions("1/2")).parts_done == 3
     assert not (tmp_path / "finished").exists()
-    assert done(tmp_path, How("2/2")).parts_done == 2
+    assert done(tmp_path, JobOptions("2/2")).parts_done == 2
     (tmp_path / "finished").unlink()
     assert done(tmp_path).parts_done == 5
     assert not (tmp_path / "finished").exists()
@@ -60,14 +60,14 @@ def test_records_that_are_deleted_while_the_job_runs_are_noticed(tmp_path):
             return super().work(part, record, means)
 
     with pytest.raises(NotFound, match="records of this job were deleted while it ran"):
-        Job(Removing(str(tmp_path)), f"{tmp_path}/job", How()).work()
+        Job(Removing(str(tmp_path)), f"{tmp_path}/job", JobOptions()).work()
     assert not (tmp_path / "finished").exists()
 
 
 @pytest.mark.parametrize("processes", [0, -1, "2"])
 def test_numbers_of_processes_that_make_no_sense_are_refused_before_a_plan_is_made(tmp_path, processes):
     with pytest.raises(Unusable, match="processes must be"):
-        done(tmp_path, How(processes=processes))
+        done(tmp_path, JobOptions(processes=processes))
     assert not (tmp_path / "job").exists()
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
 from penstock.jobs.mirror import SyncOptions
-from penstock.jobs.parts.sync import cut
-from penstock.jobs.sync import Run
+from penstock.jobs.parts.sync import cut_keys
+from penstock.jobs.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples
@@ -62,7 +62,7 @@ def records(trees):
 @hypotheses(max_examples=examples(100))
 def test_parts_hold_every_key_once_and_no_more_than_allowed(sizes, most_objects, most_bytes):
     metas = [(f"{number:03}", size) for number, size in enumerate(sizes)]
-    parts = [*cut(metas, most_objects, most_bytes)]
+    parts = [*cut_keys(metas, most_objects, most_bytes)]
     assert sum(objects for _, objects, _ in parts) == len(sizes)
     assert sum(taken for *_, taken in parts) == sum(sizes)
     assert [last for last, *_ in parts] == sorted(last for last, *_ in parts)
@@ -201,7 +201,7 @@ class TestDeletions:
         data = late.read_bytes()
         late.unlink()
         put(trees[0], "0/0008.bin")
-        run = Run(*trees[:2], SyncOptions(delete=True), ps.StoreOptions(), ("", "1"))
+        run = SyncRun(*trees[:2], SyncOptions(delete=True), ps.StoreOptions(), ("", "1"))
         seen = []
         for outcome in run.outcomes():
             if outcome.status == "copied":

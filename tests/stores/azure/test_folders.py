@@ -9,7 +9,7 @@ import pytest
 from penstock.engine.listing.listing import Listing
 from penstock.errors import Damaged
 from penstock.stores.azure.listing import Blobs, Walk, utf_16
-from penstock.stores.http.listing import Walks
+from penstock.stores.http.listing import ListingWalks
 from penstock.values import ObjectMeta
 
 # What stands before, at and after a "/" in the order of bytes, and beyond ASCII.
@@ -51,7 +51,7 @@ def _parts(name):
 def _listed(account, walk, forget_every=0):
     """Follow a walk to its end, each page held to what was asked for; returns keys and prefixes."""
     listing = Listing(walk.prefix, walk.after, "/" if walk.flat else "")
-    walks, keys, prefixes = Walks(Walk.begin), [], []
+    walks, keys, prefixes = ListingWalks(Walk.begin), [], []
     for number in count(1):
         page, following = walk.enter(account.answer(walk.query))
         token = walks.keep(following, following.after if following else "")

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.azure.options import AzureOptions
-from penstock.stores.azure.store import account_of, located, resolve, secured
+from penstock.stores.azure.store import account_of, is_secured, locate_container, resolve
 
 KEY = b64encode(b"a key that is a secret").decode()
 OTHER = b64encode(b"another key").decode()
@@ -54,7 +54,7 @@ def test_connection_string_names_are_case_insensitive():
     sas = "BlobEndpoint=https://mine.blob.core.windows.net/;SharedAccessSignature=sv=1&sp=r&sig=a%3D"
     found = _settings(connection_string=sas)
     assert (found.endpoint, found.sas.value) == ("https://mine.blob.core.windows.net", "sv=1&sp=r&sig=a%3D")
-    assert located(found, "")[0] == "mine"
+    assert locate_container(found, "")[0] == "mine"
 
 
 def test_development_storage_string_selects_the_emulator():
@@ -84,26 +84,29 @@ def test_a_value_that_cannot_work_is_named_and_no_secret_quoted(options, words):
 
 def test_the_account_may_stand_in_the_url():
     host = "mine.dfs.core.windows.net"
-    assert located(_settings(), host) == ("mine", "https://mine.blob.core.windows.net")
-    assert located(_settings(account="mine"), host)[0] == "mine"
+    assert locate_container(_settings(), host) == ("mine", "https://mine.blob.core.windows.net")
+    assert locate_container(_settings(account="mine"), host)[0] == "mine"
     with pytest.raises(ConfigError, match="names the account mine, but options or environment other"):
-        located(_settings(account="other"), host)
-    onelake = located(_settings(), "onelake.dfs.fabric.microsoft.com")
+        locate_container(_settings(account="other"), host)
+    onelake = locate_container(_settings(), "onelake.dfs.fabric.microsoft.com")
     assert onelake == ("onelake", "https://onelake.blob.fabric.microsoft.com")
 
 
 def test_an_account_is_needed_somewhere():
     with pytest.raises(ConfigError, match="AZURE_STORAGE_ACCOUNT_NAME"):
-        located(_settings(), "")
-    assert located(_settings(account="mine"), "") == ("mine", "https://mine.blob.core.windows.net")
-    assert located(_settings(endpoint="https://mine.blob.example.com"), "") == ("mine", "https://mine.blob.example.com")
+        locate_container(_settings(), "")
+    assert locate_container(_settings(account="mine"), "") == ("mine", "https://mine.blob.core.windows.net")
+    assert locate_container(_settings(endpoint="https://mine.blob.example.com"), "") == (
+        "mine",
+        "https://mine.blob.example.com",
+    )
 
 
 def test_an_emulators_account_stands_in_the_path():
     found = _settings(account="mine", endpoint="http://127.0.0.1:10000")
-    assert located(found, "") == ("mine", "http://127.0.0.1:10000/mine")
+    assert locate_container(found, "") == ("mine", "http://127.0.0.1:10000/mine")
     found = _settings(endpoint="http://127.0.0.1:10000/mine")
-    assert located(found, "") == ("mine", "http://127.0.0.1:10000/mine")
+    assert locate_container(found, "") == ("mine", "http://127.0.0.1:10000/mine")
     assert account_of("http://localhost:1") == ""
 
 
@@ -115,7 +118,7 @@ def test_an_emulators_account_stands_in_the_path():
     ],
 )
 def test_a_secret_goes_over_tls_or_stays_on_this_machine(endpoint, safe):
-    assert secured(endpoint) is safe
+    assert is_secured(endpoint) is safe
 
 
 def test_the_identity_differs_where_the_environment_names_other_credentials():

@@ -11,7 +11,7 @@ from azure.storage.blob import generate_blob_sas
 from azure.storage.blob._shared.authentication import SharedKeyCredentialPolicy
 
 from penstock.engine.contracts.credentials import BearerToken
-from penstock.stores.azure.signing import AccountKey, Container, SharedAccess, Signer
+from penstock.stores.azure.signing import AccountKey, AzureSigner, Container, SharedAccess
 from penstock.stores.http.headers import escape
 
 KEY = b64encode(bytes(range(64))).decode()
@@ -20,7 +20,7 @@ NOW = 1_795_000_000
 
 
 def _signer(credentials, place=PLACE):
-    return Signer(place, lambda: credentials, lambda: NOW)
+    return AzureSigner(place, lambda: credentials, lambda: NOW)
 
 
 def _theirs(method, path, query, lines, length):
@@ -71,7 +71,7 @@ def test_emulator_account_appears_twice_in_the_string_to_sign():
 def test_a_long_key_and_another_key_sign_too():
     long = b64encode(bytes(200)).decode()
     keys = [AccountKey(KEY), AccountKey(long)]
-    signer = Signer(PLACE, lambda: keys[0], lambda: NOW)
+    signer = AzureSigner(PLACE, lambda: keys[0], lambda: NOW)
     first = signer.sign("GET", "/box/key", {}, {})[1][-1]
     keys.pop(0)
     assert signer.sign("GET", "/box/key", {}, {})[1][-1] != first
@@ -81,7 +81,7 @@ def test_a_long_key_and_another_key_sign_too():
 
 def test_the_date_is_of_this_second():
     now = [NOW]
-    signer = Signer(PLACE, lambda: AccountKey(KEY), lambda: now[0])
+    signer = AzureSigner(PLACE, lambda: AccountKey(KEY), lambda: now[0])
     dates = []
     for _ in range(2):
         dates.append(next(line for line in signer.sign("GET", "/box/key", {}, {})[1] if line.startswith("x-ms-date")))

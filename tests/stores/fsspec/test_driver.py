@@ -12,7 +12,7 @@ from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
 from penstock.errors import Damaged, InvalidURL, Transient, Unsupported
 from penstock.stores.fsspec.driver import FsspecDriver, Instances
-from penstock.testing.drivers import KEYS, DriverContract, Reading, Trial
+from penstock.testing.drivers import KEYS, DriverContract, ReadingTests, Trial
 from tests.servers.folder import WEB_KEYS, Folder
 
 # What a path of any filesystem may be: no empty component, none of dots.
@@ -43,7 +43,7 @@ class TestFolder(_Contract):
         return _driver(f"file://{tmp_path}/"), Threads()
 
 
-class TestLoop(Reading):
+class TestLoop(ReadingTests):
     """A filesystem that is read by coroutines."""
 
     keys = tuple(key for key in WEB_KEYS if key.replace("/", "").replace(".", "").isalnum() and key.isascii())

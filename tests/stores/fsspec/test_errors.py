@@ -15,7 +15,7 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.fsspec.driver import translated
+from penstock.stores.fsspec.driver import translate_error
 
 
 class AuthFailed(Exception):
@@ -49,7 +49,7 @@ class ReadTimeout(Exception):
     ],
 )
 def test_exception_type_selects_the_translated_error(error, kind):
-    found = translated(error, "read", "fsspec+x://k")
+    found = translate_error(error, "read", "fsspec+x://k")
     assert type(found) is kind
     assert (found.url, found.__cause__) == ("fsspec+x://k", error)
     assert "cannot read" in str(found)
@@ -57,17 +57,17 @@ def test_exception_type_selects_the_translated_error(error, kind):
 
 def test_penstocks_own_errors_stay():
     error = NotFound("gone")
-    assert translated(error, "read", "u") is error
+    assert translate_error(error, "read", "u") is error
     assert error.url == "u"
 
 
 def test_a_cause_with_a_secret_in_it_is_left_out():
-    assert translated(OSError("login with hush-hush"), "read", "u", ["hush-hush"]).__cause__ is None
+    assert translate_error(OSError("login with hush-hush"), "read", "u", ["hush-hush"]).__cause__ is None
 
 
 def test_a_server_that_cannot_be_reached_is_not_a_missing_file():
     error = FileNotFoundError("x")
     error.__cause__ = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-    assert type(translated(error, "read", "u")) is Unreachable
+    assert type(translate_error(error, "read", "u")) is Unreachable
     error.__cause__ = FileNotFoundError("x")
-    assert type(translated(error, "read", "u")) is NotFound
+    assert type(translate_error(error, "read", "u")) is NotFound

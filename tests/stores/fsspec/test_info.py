@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.stores.fsspec.driver import described, is_file
+from penstock.stores.fsspec.driver import is_file, parse_info
 from penstock.values import UNKNOWN_SIZE
 
 NOW = datetime(2026, 11, 22, 10, 58, tzinfo=UTC)
@@ -27,14 +27,14 @@ NOW = datetime(2026, 11, 22, 10, 58, tzinfo=UTC)
     ],
 )
 def test_etag_is_derived_from_version_fields_or_modification_time(info, version):
-    assert described("k", {"size": 9, **info}).etag == version
+    assert parse_info("k", {"size": 9, **info}).etag == version
 
 
 def test_known_size_time_and_content_type_are_reported():
-    found = described("k", {"size": 9, "LastModified": NOW, "ContentType": "image/png"})
+    found = parse_info("k", {"size": 9, "LastModified": NOW, "ContentType": "image/png"})
     assert (found.key, found.size, found.modified, found.content_type) == ("k", 9, NOW.timestamp(), "image/png")
     for size in (None, -1, "9", True):
-        assert described("k", {"size": size}).size == UNKNOWN_SIZE
+        assert parse_info("k", {"size": size}).size == UNKNOWN_SIZE
 
 
 def test_directory_entry_does_not_count_as_file():

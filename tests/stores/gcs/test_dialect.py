@@ -5,7 +5,7 @@ import pytest
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.stores.gcs.driver import GCSDriver, Google
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.values import Span
 
 
@@ -21,7 +21,7 @@ def _headers(exchange):
 
 @pytest.fixture
 def driver():
-    return GCSDriver(Bucket("b", None, virtual=False, scheme="gs"), Nobody(), Google(keys=False))
+    return GCSDriver(BucketAddress("b", None, virtual=False, scheme="gs"), Nobody(), Google(keys=False))
 
 
 def test_objects_are_addressed_by_path_on_googles_own_host(driver):

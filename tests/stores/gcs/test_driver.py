@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
-from penstock.engine.contracts.driver import STAGED, Attributes, Delete, Multipart, Part, PartCopy, Payload
+from penstock.engine.contracts.driver import STAGED, Attributes, Delete, Multipart, PartCopy, Payload, UploadPart
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.transport.loop import connect
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, PreconditionFailed, Unauthenticated
@@ -20,7 +20,7 @@ from penstock.options import RetryOptions, TransportOptions, WriteOptions
 from penstock.source import open_source
 from penstock.stores.gcs.driver import GCSDriver, Google
 from penstock.stores.gcs.options import GCSOptions
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.testing.drivers import Trial
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 
@@ -54,7 +54,7 @@ def server():
 def _driver(server, kind, name, **words):
     keys = Credentials(SETTINGS.access_key, SETTINGS.secret_key)
     identity = Static(keys if kind == "keys" else BearerToken("good"))
-    bucket = Bucket(name, server.endpoint, virtual=False, scheme="gs")
+    bucket = BucketAddress(name, server.endpoint, virtual=False, scheme="gs")
     return GCSDriver(bucket, identity, Google(keys=kind == "keys", **words))
 
 
@@ -245,4 +245,4 @@ def test_a_part_of_another_checksum_is_refused(trial):
     driver = trial.verb(Multipart)
     upload = trial.do(driver.create("k", Attributes()))
     with pytest.raises(ChecksumMismatch):
-        trial.do(driver.part("k", upload, Part(1, 0), Payload(b"damaged", "01020304")))
+        trial.do(driver.part("k", upload, UploadPart(1, 0), Payload(b"damaged", "01020304")))

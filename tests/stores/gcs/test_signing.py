@@ -10,13 +10,13 @@ import pytest
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import Unsupported
 from penstock.stores.gcs.driver import Google, ServiceToken
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.signing import Address
 from penstock.testing.faults.amazon import Scheme, check_signature
 from penstock.testing.faults.message import Refused, Request
 from tests.stores.gcs.keys import EMAIL, new_key
 
-BUCKET = Bucket("b", None, virtual=False)
+BUCKET = BucketAddress("b", None, virtual=False)
 KEYS = Credentials("GOOG1ID", "secret")
 NOW = 1_770_000_000
 

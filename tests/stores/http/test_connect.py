@@ -3,7 +3,7 @@
 import logging
 
 from penstock.options import TransportOptions
-from penstock.stores.http.network import connected
+from penstock.stores.http.network import make_transport
 from penstock.stores.store import Opening
 from penstock.stores.web.options import HTTPOptions
 from penstock.stores.web.store import Web
@@ -12,7 +12,7 @@ from penstock.stores.web.store import Web
 def opened(endpoint, **transport):
     options = HTTPOptions(transport=TransportOptions(**transport))
     settings, _ = Web().resolve(options, {})
-    return connected(Opening("https", "host", options, settings, {}), endpoint, Web.where)
+    return make_transport(Opening("https", "host", options, settings, {}), endpoint, Web.where)
 
 
 def test_the_log_warns_once_per_endpoint_and_only_of_tls(caplog):

@@ -1,6 +1,6 @@
 """Paths, queries and header values are escaped once, in the form that signatures compare."""
 
-from penstock.stores.http.headers import escape, query_string, trimmed
+from penstock.stores.http.headers import escape, query_string, trim_headers
 
 
 def test_a_key_s_every_byte_is_escaped_once():
@@ -9,4 +9,4 @@ def test_a_key_s_every_byte_is_escaped_once():
 
 
 def test_header_values_lose_spaces_and_no_other_white_space():
-    assert trimmed({"a": "  b   c ", "d": "\x85\xa0"}) == {"a": "b c", "d": "\x85\xa0"}
+    assert trim_headers({"a": "  b   c ", "d": "\x85\xa0"}) == {"a": "b c", "d": "\x85\xa0"}

@@ -5,11 +5,11 @@ from time import time
 
 import pytest
 
-from penstock.stores.http.headers import is_strong, parse_date, parse_retry_after, parse_size, unquoted
+from penstock.stores.http.headers import is_strong, parse_date, parse_retry_after, parse_size, strip_quotes
 
 
 def test_an_etag_is_without_quotes():
-    assert [unquoted(each) for each in ('"e"', "e", 'W/"e"', ' "e-2" ')] == ["e", "e", "W/e", "e-2"]
+    assert [strip_quotes(each) for each in ('"e"', "e", 'W/"e"', ' "e-2" ')] == ["e", "e", "W/e", "e-2"]
 
 
 @pytest.mark.parametrize(("etag", "sent"), [("e-2", True), ("W/e", False), ("", False), ("a b", False), ("é", False)])

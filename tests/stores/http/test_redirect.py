@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.stores.s3.driver import is_of_cluster, is_within, redirected
+from penstock.stores.s3.driver import find_redirect_origin, is_of_cluster, is_within
 
 AMAZON = is_within("amazonaws.com")
 URL = "https://b.s3.us-east-1.amazonaws.com/train/a%20b"
@@ -10,13 +10,13 @@ OTHER = "https://b.s3.eu-west-1.amazonaws.com"
 
 
 def test_another_host_of_the_service_is_followed():
-    assert redirected(URL, f"{OTHER}/train/a%20b", AMAZON) == OTHER
-    assert redirected(URL, f"{OTHER.upper()}/train/a%20b", AMAZON) == OTHER
+    assert find_redirect_origin(URL, f"{OTHER}/train/a%20b", AMAZON) == OTHER
+    assert find_redirect_origin(URL, f"{OTHER.upper()}/train/a%20b", AMAZON) == OTHER
 
 
 def test_the_same_host_is_followed_and_from_no_tls_to_tls():
     for location in ("http://h:9000/b/k", "https://h/b/k", "https://h:443/b/k"):
-        assert redirected("http://h:9000/b/k", location, is_within("")) == location.removesuffix("/b/k")
+        assert find_redirect_origin("http://h:9000/b/k", location, is_within("")) == location.removesuffix("/b/k")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_the_same_host_is_followed_and_from_no_tls_to_tls():
     ],
 )
 def test_no_other_redirect_is_followed(location):
-    assert redirected(URL, location, AMAZON) == ""
+    assert find_redirect_origin(URL, location, AMAZON) == ""
 
 
 def test_without_a_domain_no_other_host_is_followed():
-    assert redirected("http://10.0.0.1:9000/b/k", "http://10.0.0.2:9000/b/k", is_within("")) == ""
-    assert redirected("http://h:9000/b/k", "http://h:9001/b/k", is_within("")) == ""
+    assert find_redirect_origin("http://10.0.0.1:9000/b/k", "http://10.0.0.2:9000/b/k", is_within("")) == ""
+    assert find_redirect_origin("http://h:9000/b/k", "http://h:9001/b/k", is_within("")) == ""
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_cluster_membership_follows_gateway_domain_subnet_or_named_members(gatew
 
 def test_in_a_cluster_ports_and_spelling_of_paths_do_not_matter():
     url, inside = "http://gw:51080/s3/b/a%20b", is_of_cluster("gw", ("t",))
-    assert redirected(url, "http://t:51081/s3/b/a b", inside, cluster=True) == "http://t:51081"
+    assert find_redirect_origin(url, "http://t:51081/s3/b/a b", inside, cluster=True) == "http://t:51081"
     for location in ("http://t:51081/s3/b/other", "http://u:51081/s3/b/a b", "http://me@t/s3/b/a b"):
-        assert redirected(url, location, inside, cluster=True) == ""
-    assert redirected(url.replace("http:", "https:"), "http://t:51081/s3/b/a b", inside, cluster=True) == ""
+        assert find_redirect_origin(url, location, inside, cluster=True) == ""
+    assert find_redirect_origin(url.replace("http:", "https:"), "http://t:51081/s3/b/a b", inside, cluster=True) == ""

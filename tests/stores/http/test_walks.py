@@ -1,11 +1,11 @@
 """Walks are found by their tokens, told apart, bounded, and begun again where they are not kept any more."""
 
-from penstock.stores.http.listing import Walks
+from penstock.stores.http.listing import ListingWalks
 from penstock.stores.web.index import Walk
 
 
 def test_walks_are_bounded_and_found_by_token_prefix_and_mode():
-    walks = Walks(Walk.begin)
+    walks = ListingWalks(Walk.begin)
     walk = Walk.begin("a/", "a/x")
     tokens = [walks.keep(walk, f"a/{number}") for number in range(1000)]
     assert len(set(tokens)) == 1000

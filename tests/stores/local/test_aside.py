@@ -6,7 +6,7 @@ import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.engine.transport.work import Threads
-from penstock.stores.local.aside import _locked, is_aside, is_reserved, names
+from penstock.stores.local.aside import _lock_folder, is_aside, is_reserved, names
 from penstock.stores.local.driver import LocalDriver
 from penstock.testing.drivers import Trial
 from tests.children import forked
@@ -35,7 +35,7 @@ def test_reserved_names(key, reserved):
 def test_trap_01_a_child_forked_while_a_folder_is_locked_keeps_no_lock(trial, tmp_path):
     etag = trial.put("key", b"old")
     ended, end = os.pipe()
-    with _locked(str(tmp_path)) as alone:
+    with _lock_folder(str(tmp_path)) as alone:
         assert alone
         pid = os.fork()
         if not pid:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.contracts.driver import Attributes, Part, Payload
+from penstock.engine.contracts.driver import Attributes, Payload, UploadPart
 from penstock.engine.transport.work import Threads
 from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Transient, Unusable
 from penstock.stores.local.driver import LocalDriver
@@ -61,7 +61,7 @@ def test_a_file_rewritten_in_place_has_changed(trial, tmp_path):
 
 def test_unfinished_upload_is_excluded_from_listing(trial, tmp_path):
     upload = trial.do(trial.driver.create("folder/key", Attributes()))
-    trial.do(trial.driver.part("folder/key", upload, Part(1, 0), Payload(b"half")))
+    trial.do(trial.driver.part("folder/key", upload, UploadPart(1, 0), Payload(b"half")))
     assert trial.keys() == []
     assert [path.name for path in (tmp_path / "folder").iterdir()] != ["key"]
     trial.do(trial.driver.abort("folder/key", upload))
@@ -81,7 +81,7 @@ def test_full_disk_error_reports_required_and_free_bytes(disk):
         trial.put("folder/key", bytes(4 << 20))
     upload = trial.do(trial.driver.create("folder/key", Attributes()))
     with pytest.raises(NoSpace, match="4194304 bytes were to be written"):
-        trial.do(trial.driver.part("folder/key", upload, Part(1, 0), Payload(bytes(4 << 20))))
+        trial.do(trial.driver.part("folder/key", upload, UploadPart(1, 0), Payload(bytes(4 << 20))))
     trial.do(trial.driver.abort("folder/key", upload))
     assert list((disk / "folder").iterdir()) == []
 
@@ -202,7 +202,7 @@ def _put(trial, key, **conditions):
 
 def _in_parts(trial, key):
     upload = trial.do(trial.driver.create(key, Attributes()))
-    etag = trial.do(trial.driver.part(key, upload, Part(1, 0), Payload(b"new")))
+    etag = trial.do(trial.driver.part(key, upload, UploadPart(1, 0), Payload(b"new")))
     trial.do(trial.driver.complete(key, upload, [etag]))
 
 
@@ -238,7 +238,7 @@ def test_of_two_writers_the_last_to_end_wins_and_nothing_is_mixed(trial, tmp_pat
     uploads = [trial.do(trial.driver.create("key", Attributes())) for _ in range(2)]
     for number, text in ((1, b"first half "), (2, b"second half")):
         for who, upload in enumerate(uploads):
-            part = Part(number, (number - 1) * 11)
+            part = UploadPart(number, (number - 1) * 11)
             trial.do(trial.driver.part("key", upload, part, Payload(text + b" of %d" % who)))
     for who in (1, 0):
         trial.do(trial.driver.complete("key", uploads[who], ["1", "2"]))

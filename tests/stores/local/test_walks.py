@@ -7,7 +7,7 @@ import os
 import pytest
 
 from penstock.stores.local import driver as module
-from penstock.stores.local.driver import LocalDriver, Walks
+from penstock.stores.local.driver import DirectoryWalks, LocalDriver
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_two_listings_at_once_do_not_disturb_one_another(folder):
 
 
 def test_few_are_kept_and_none_for_long(monkeypatch):
-    walks = Walks()
+    walks = DirectoryWalks()
     for number in range(6):
         walks.keep(f"p{number}", "", "token", iter(()))
     kept = [walks.left(f"p{number}", "", "token") is not None for number in range(6)]

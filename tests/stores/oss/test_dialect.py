@@ -6,11 +6,11 @@ import pytest
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.credentials import Credentials
-from penstock.engine.contracts.driver import Attributes, Part, Payload
+from penstock.engine.contracts.driver import Attributes, Payload, UploadPart
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import AlreadyExists, ChecksumMismatch, ConfigError
 from penstock.stores.oss.dialect import Alibaba, Crc64, Crc64Md5
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
@@ -32,7 +32,7 @@ class Identity:
 
 
 def _driver(endpoint=None, *, virtual=True, cname=False):
-    return S3Driver(Bucket("b", endpoint, virtual, "oss", cname), "cn-hangzhou", Identity(), Alibaba())
+    return S3Driver(BucketAddress("b", endpoint, virtual, "oss", cname), "cn-hangzhou", Identity(), Alibaba())
 
 
 def _payload(kind, data=DATA):
@@ -105,7 +105,7 @@ def test_a_put_has_an_md5_and_its_answer_is_compared():
 
 
 def test_the_answer_to_a_part_is_compared():
-    exchange = _driver().part("k", "u", Part(1, 0), _payload(Crc64))
+    exchange = _driver().part("k", "u", UploadPart(1, 0), _payload(Crc64))
     assert "content-md5" not in _headers(exchange)
     assert exchange.parse(Response(200, NAMED)) == "A"
     with pytest.raises(ChecksumMismatch):
@@ -128,7 +128,7 @@ def test_a_listings_token_is_escaped_as_its_keys_are():
     class Plain(Alibaba):
         escaped_token = False
 
-    plain = S3Driver(Bucket("b", None, virtual=True), "r", Identity(), Plain())
+    plain = S3Driver(BucketAddress("b", None, virtual=True), "r", Identity(), Plain())
     assert plain.list("").parse(Response(200, body=document("ListBucketResult", **texts))).token == "CgJi%2Ba%3D"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.contracts.credentials import Credentials
-from penstock.stores.http.headers import escape, query_string, trimmed
-from penstock.stores.oss.dialect import Signer, oss_query
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.http.headers import escape, query_string, trim_headers
+from penstock.stores.oss.dialect import OSSSigner, oss_query
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.signing import Address
 
-BUCKET = Bucket("bucket", "https://oss-cn-hangzhou.aliyuncs.com", virtual=True, scheme="oss")
+BUCKET = BucketAddress("bucket", "https://oss-cn-hangzhou.aliyuncs.com", virtual=True, scheme="oss")
 QUERY = {"param1": "value1", "+param1": "value3", "|param1": "value4", "+param2": "", "|param2": "", "param2": ""}
 HEADERS = {"x-oss-head1": "value", "content-type": "text/plain"}
 MORE = {**HEADERS, "abc": "value", "zabc": "value"}
@@ -18,7 +18,7 @@ KEY = "/" + escape("1234+-/123/1.txt")
 
 
 def _signer(now, token="", bucket=BUCKET):
-    return Signer(bucket, "cn-hangzhou", lambda: Credentials("ak", "sk", token), lambda: now)
+    return OSSSigner(bucket, "cn-hangzhou", lambda: Credentials("ak", "sk", token), lambda: now)
 
 
 def _proof(lines):
@@ -36,7 +36,7 @@ def _proof(lines):
     ids=["plain", "token", "additional"],
 )
 def test_the_vectors_of_alibabas_sdks(now, token, headers, scope, signature):
-    lines = _signer(now, token).sign("PUT", KEY, query_string(QUERY), trimmed(headers))
+    lines = _signer(now, token).sign("PUT", KEY, query_string(QUERY), trim_headers(headers))
     additional = "AdditionalHeaders=abc;zabc," if "abc" in headers else ""
     credential = f"ak/{scope}/cn-hangzhou/oss/aliyun_v4_request"
     assert _proof(lines) == f"OSS4-HMAC-SHA256 Credential={credential},{additional}Signature={signature}"
@@ -46,17 +46,17 @@ def test_the_vectors_of_alibabas_sdks(now, token, headers, scope, signature):
 def test_the_bucket_is_signed_wherever_it_stands_in_the_url():
     here = _proof(_signer(0).sign("GET", "/a/b", "", {}))
     for bucket, path in (
-        (Bucket("bucket", "http://127.0.0.1:9", virtual=False), "/bucket/a/b"),
-        (Bucket("bucket", "http://127.0.0.1:9/gate", virtual=False), "/gate/bucket/a/b"),
-        (Bucket("bucket", "https://data.example.com", virtual=False, cname=True), "/a/b"),
+        (BucketAddress("bucket", "http://127.0.0.1:9", virtual=False), "/bucket/a/b"),
+        (BucketAddress("bucket", "http://127.0.0.1:9/gate", virtual=False), "/gate/bucket/a/b"),
+        (BucketAddress("bucket", "https://data.example.com", virtual=False, cname=True), "/a/b"),
     ):
         assert _proof(_signer(0, bucket=bucket).sign("GET", path, "", {})) == here
-    other = Bucket("other", BUCKET.endpoint, virtual=True)
+    other = BucketAddress("other", BUCKET.endpoint, virtual=True)
     assert _proof(_signer(0, bucket=other).sign("GET", "/a/b", "", {})) != here
 
 
 def test_the_buckets_own_path_ends_in_a_slash():
-    path = Bucket("bucket", "http://127.0.0.1:9", virtual=False)
+    path = BucketAddress("bucket", "http://127.0.0.1:9", virtual=False)
     lines = [
         signer.sign("GET", at, "uploads=", {}) for signer, at in ((_signer(0), "/"), (_signer(0, "", path), "/bucket"))
     ]
@@ -64,14 +64,14 @@ def test_the_buckets_own_path_ends_in_a_slash():
 
 
 def test_without_credentials_nothing_is_signed():
-    signer = Signer(BUCKET, "cn-hangzhou", lambda: None)
+    signer = OSSSigner(BUCKET, "cn-hangzhou", lambda: None)
     assert signer.sign("GET", "/key", "", {"range": "bytes=0-9"}) == ("range: bytes=0-9",)
 
 
 def test_new_credentials_a_new_second_and_a_new_day_take_effect_at_once():
     first = Credentials("ak", "sk")
     now, held = [1702743657], [first]
-    signer = Signer(BUCKET, "cn-hangzhou", lambda: held[0], lambda: now[0])
+    signer = OSSSigner(BUCKET, "cn-hangzhou", lambda: held[0], lambda: now[0])
     seen = []
     for now[0], held[0] in (
         (1702743657, first),
@@ -80,7 +80,7 @@ def test_new_credentials_a_new_second_and_a_new_day_take_effect_at_once():
         (1702743658 + 86_400, Credentials("other", "other", "100%token")),
     ):
         lines = signer.sign("GET", "/key", "", {"range": "bytes=0-9"})
-        fresh = Signer(BUCKET, "cn-hangzhou", lambda: held[0], lambda: now[0])
+        fresh = OSSSigner(BUCKET, "cn-hangzhou", lambda: held[0], lambda: now[0])
         assert lines == fresh.sign("GET", "/key", "", {"range": "bytes=0-9"}), "what is remembered must not show"
         seen.append(_proof(lines))
     assert len({*seen}) == len(seen)

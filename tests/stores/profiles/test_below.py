@@ -12,7 +12,7 @@ from penstock.engine.support import supports
 from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound
 from penstock.stores.memory.driver import MemoryDriver
-from penstock.stores.profiles.store import _VERBS, below
+from penstock.stores.profiles.store import _VERBS, scope_driver
 from penstock.testing.drivers import DriverContract, Trial
 from tests.readonly import ReadOnly
 
@@ -20,18 +20,18 @@ from tests.readonly import ReadOnly
 class TestContractBelow(DriverContract):
     @pytest.fixture
     def store(self):
-        return below(MemoryDriver(uuid.uuid4().hex), "some/base/", "penstock://below/"), Threads()
+        return scope_driver(MemoryDriver(uuid.uuid4().hex), "some/base/", "penstock://below/"), Threads()
 
 
 class TestContractAtTheRoot(DriverContract):
     @pytest.fixture
     def store(self):
-        return below(MemoryDriver(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
+        return scope_driver(MemoryDriver(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
 
 
 def test_keys_outside_the_prefix_are_hidden():
     memory, transport = MemoryDriver(uuid.uuid4().hex), Threads()
-    whole, part = Trial(memory, transport), Trial(below(memory, "base/", "penstock://x/"), transport)
+    whole, part = Trial(memory, transport), Trial(scope_driver(memory, "base/", "penstock://x/"), transport)
     for key in ("base/in", "base", "basement", "other/in"):
         whole.put(key, key.encode())
     part.put("new/one", b"new")
@@ -44,7 +44,7 @@ def test_keys_outside_the_prefix_are_hidden():
 
 def test_abilities_set_below_a_prefix_reach_the_underlying_driver():
     memory = MemoryDriver(uuid.uuid4().hex)
-    part = below(memory, "base/", "penstock://x/")
+    part = scope_driver(memory, "base/", "penstock://x/")
     learned = contract.Abilities(tags=False)
     part.abilities = learned
     assert memory.abilities is part.abilities is learned
@@ -61,6 +61,6 @@ def test_every_verb_of_the_contract_is_known():
 
 
 def test_a_verb_that_is_missing_stays_missing():
-    part = below(ReadOnly(MemoryDriver(uuid.uuid4().hex), "x"), "base/", "penstock://x/")
+    part = scope_driver(ReadOnly(MemoryDriver(uuid.uuid4().hex), "x"), "base/", "penstock://x/")
     assert supports(part, List)
     assert not any(supports(part, verb) for verb in (Put, Delete, Multipart))

@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL
 from penstock.stores.profiles.effective import check_files, place_of, profiles, settings
-from penstock.stores.profiles.multistorage import translated
+from penstock.stores.profiles.multistorage import translate_profile
 
 TEXT = """\
 [profiles.server]
@@ -166,8 +166,8 @@ def test_a_file_of_multi_storage_client_is_checked_and_shown(tmp_path, monkeypat
 
 def test_a_profile_of_no_file_has_its_place_and_options():
     content = {"storage_provider": {"type": "s3", "options": {"base_path": "bkt/a", "region_name": "$WHERE"}}}
-    table = translated("x", content, "a dictionary", {})
+    table = translate_profile("x", content, "a dictionary", {})
     base, options = place_of(table, {"WHERE": "eu-west-1"})
     assert (base, options.region) == ("s3://bkt/a/", "eu-west-1")
     del content["storage_provider"]["options"]["base_path"]
-    assert place_of(translated("x", content, "a dictionary", {}), {"WHERE": "r"})[0] == "s3://"
+    assert place_of(translate_profile("x", content, "a dictionary", {}), {"WHERE": "r"})[0] == "s3://"

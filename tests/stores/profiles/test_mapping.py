@@ -7,7 +7,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.stores.profiles import build
-from penstock.stores.profiles.multistorage import divides, mapped
+from penstock.stores.profiles.multistorage import divides, map_path
 from penstock.stores.urls import parse
 
 FILE = """
@@ -52,7 +52,7 @@ def yaml(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("text", "expected"), MAPPED, ids=[text for text, _ in MAPPED])
 def test_path_mapping_matches_multi_storage_client(yaml, text, expected):
-    assert mapped(text, {"MSC_CONFIG": str(yaml())}) == expected
+    assert map_path(text, {"MSC_CONFIG": str(yaml())}) == expected
 
 
 def test_open_and_list_follow_path_mapping_of_config_file(yaml, tmp_path):

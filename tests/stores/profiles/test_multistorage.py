@@ -14,7 +14,7 @@ from penstock.stores.profiles.multistorage import (
     msc_files,
     msc_mappings,
     msc_tables,
-    translated,
+    translate_profile,
 )
 
 
@@ -28,7 +28,7 @@ def home(tmp_path, monkeypatch):
 
 def made(kind, options, **profile):
     content = {"storage_provider": {"type": kind, "options": {"base_path": "bucket/base"} | options}} | profile
-    found = translated("x", content, "/etc/msc_config.yaml", {})
+    found = translate_profile("x", content, "/etc/msc_config.yaml", {})
     return {key: each.raw for key, each in found.values.items()}, list(found.notes)
 
 
@@ -543,17 +543,17 @@ CACHE = {"size": "500G", "location": "/nvme/msc/", "cache_line_size": "64M"}
 )
 def test_a_cache_that_a_profile_enables_is_one_here(cache, values, notes):
     provider = {"storage_provider": {"type": "file", "options": {"base_path": "/"}}}
-    found = translated("x", provider | {"caching_enabled": True}, "f", {"cache": cache})
+    found = translate_profile("x", provider | {"caching_enabled": True}, "f", {"cache": cache})
     assert {key: each.raw for key, each in found.values.items() if key != "url"} == values
     assert found.notes == tuple(notes)
-    found = translated("x", provider, "f", {"cache": cache})
+    found = translate_profile("x", provider, "f", {"cache": cache})
     assert ([*found.values], found.notes) == (["url"], ())
 
 
 def test_caching_disabled_in_profile_sets_cache_mode_off():
     content = {"storage_provider": {"type": "file", "options": {"base_path": "/"}}, "caching_enabled": False}
     for top in ({}, {"cache": CACHE}):
-        found = translated("x", content, "f", top)
+        found = translate_profile("x", content, "f", top)
         assert {key: each.raw for key, each in found.values.items() if key != "url"} == {"cache.mode": "off"}
         assert found.notes == ()
 
@@ -578,7 +578,7 @@ def test_an_included_profile_has_the_cache_of_the_file_that_includes_it(home):
 )
 def test_unsupported_or_missing_storage_provider_raises_config_error(content, says):
     with pytest.raises(ConfigError) as refused:
-        translated("x", content, "f.yaml", {})
+        translate_profile("x", content, "f.yaml", {})
     assert says in str(refused.value)
 
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.contracts.driver import MOVED, Attributes, Part, Payload
+from penstock.engine.contracts.driver import MOVED, Attributes, Payload, UploadPart
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Changed, Unusable
 from penstock.stores.http.verify import Verification
-from penstock.stores.s3.dialect import Amazon, Bucket, Dialect
+from penstock.stores.s3.dialect import Amazon, BucketAddress, Dialect
 from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
@@ -52,7 +52,7 @@ NEW, OLD = Attributes("text/plain", {"note": "x"}, create_only=True), Attributes
 
 
 def _driver(kind):
-    return S3Driver(Bucket("b", "https://h", virtual=True, scheme="gs"), "r", Nobody(), kind())
+    return S3Driver(BucketAddress("b", "https://h", virtual=True, scheme="gs"), "r", Nobody(), kind())
 
 
 def _headers(exchange):
@@ -102,7 +102,7 @@ def test_a_read_is_held_to_a_version_as_the_dialect_has_it(kind, expected):
 def test_a_copy_names_its_source_and_version_as_the_dialect_has_it():
     source = {"x-goog-copy-source": "b/from%20here", "x-goog-copy-source-if-generation-match": "17"}
     assert _headers(_driver(GCS).copy("from here", "to", "17")) == source
-    part = _headers(_driver(OSS).copy_part("to", "u", Part(1, 0), Span("k", 0, 4, "e")))
+    part = _headers(_driver(OSS).copy_part("to", "u", UploadPart(1, 0), Span("k", 0, 4, "e")))
     assert part == {
         "x-oss-copy-source": "b/k",
         "x-oss-copy-source-if-match": '"e"',
@@ -119,7 +119,7 @@ def test_a_generation_is_the_version_in_listings_heads_reads_and_writes():
     found = driver.head("k").parse(Response(200, headers | {"x-goog-meta-note": "x"}))
     assert (found.etag, found.size, found.metadata) == ("17", 4, {"note": "x"})
     assert driver.put("k", Payload(b""), NEW).parse(Response(200, headers)) == "17"
-    assert driver.part("k", "u", Part(1, 0), Payload(b"")).parse(Response(200, headers)) == "e"
+    assert driver.part("k", "u", UploadPart(1, 0), Payload(b"")).parse(Response(200, headers)) == "e"
     completed = document("CompleteMultipartUploadResult", ETag='"e-2"')
     assert driver.complete("k", "u", ["e"]).parse(Response(200, headers, completed)) == "17"
     buffer = Buffer.allocate(4)
@@ -161,7 +161,7 @@ def test_a_bucket_whose_objects_are_locked_gets_the_md5_of_bodies_after_one_refu
     driver, body = _driver(Amazon), Payload(b"data", sha256(b"data").hexdigest())
     made = {
         "put": lambda: driver.put("k", body, Attributes("text/plain")),
-        "part": lambda: driver.part("k", "u", Part(1, 0), body),
+        "part": lambda: driver.part("k", "u", UploadPart(1, 0), body),
     }[verb]
     first, beside = made(), made()
     refused = Response(400, body=document("Error", Code="InvalidRequest", Message=LOCKED))

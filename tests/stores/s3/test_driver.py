@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from penstock.engine.contracts.credentials import Credentials
-from penstock.engine.contracts.driver import Attributes, Part, Payload
+from penstock.engine.contracts.driver import Attributes, Payload, UploadPart
 from penstock.engine.transport.loop import connect
 from penstock.errors import (
     Changed,
@@ -25,7 +25,7 @@ from penstock.errors import (
 from penstock.options import TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.options import S3Options
 from penstock.testing.drivers import KEYS, DriverContract, Trial
@@ -37,19 +37,19 @@ VERBS = {
     "list": lambda driver: driver.list(""),
     "uploads": lambda driver: driver.uploads(""),
     "create": lambda driver: driver.create("key", Attributes()),
-    "part": lambda driver: driver.part("key", "id", Part(1, 0), Payload(b"x")),
+    "part": lambda driver: driver.part("key", "id", UploadPart(1, 0), Payload(b"x")),
     "complete": lambda driver: driver.complete("key", "id", ["e"]),
     "abort": lambda driver: driver.abort("key", "id"),
     "put": lambda driver: driver.put("key", Payload(b"x"), Attributes()),
     "copy": lambda driver: driver.copy("key", "to"),
-    "copy_part": lambda driver: driver.copy_part("to", "id", Part(1, 0), Span("key", 0, 1)),
+    "copy_part": lambda driver: driver.copy_part("to", "id", UploadPart(1, 0), Span("key", 0, 1)),
     "delete": lambda driver: driver.delete("key"),
 }
 
 
 def _driver(endpoint, bucket, keys=("id", "secret")):
     options = S3Options(access_key=keys[0], secret_key=keys[1]) if keys else S3Options(anonymous=True)
-    return S3Driver(Bucket(bucket, endpoint, virtual=False), "us-east-1", RefreshingCredentials(source(options)))
+    return S3Driver(BucketAddress(bucket, endpoint, virtual=False), "us-east-1", RefreshingCredentials(source(options)))
 
 
 def _trial(endpoint, bucket="bucket", keys=("id", "secret")):
@@ -257,7 +257,7 @@ class TestAnswers:
             trial = _trial(server.url)
             trial.put("a key+", b"body")
             trial.do(trial.driver.create("key", Attributes("text/plain", {"Note": "x"})))
-            trial.do(trial.driver.part("key", "u", Part(2, 5), trial.payload(b"part")))
+            trial.do(trial.driver.part("key", "u", UploadPart(2, 5), trial.payload(b"part")))
             trial.do(trial.driver.delete("key"))
         put, create, part, delete = server.received
         assert (put.method, put.path, put.body) == ("PUT", "/bucket/a%20key%2B", b"body")

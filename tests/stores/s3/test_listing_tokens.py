@@ -9,7 +9,7 @@ import pytest
 from penstock.engine.contracts.exchange import Response
 from penstock.stores.credentials import RefreshingCredentials
 from penstock.stores.s3.credentials import source
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.options import S3Options
 from tests.servers.hostile import document
@@ -22,7 +22,7 @@ _FOLDERS = [f"p/{at:03}/{name}" for at in range(90) for name in ("a", "b", "c")[
 @pytest.fixture
 def driver():
     identity = RefreshingCredentials(source(S3Options(access_key="id", secret_key="secret")))
-    return S3Driver(Bucket("b", "http://host", virtual=False), "us-east-1", identity)
+    return S3Driver(BucketAddress("b", "http://host", virtual=False), "us-east-1", identity)
 
 
 def _entries(keys):

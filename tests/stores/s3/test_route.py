@@ -6,7 +6,7 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import ConfigError, PenstockError, Transient, Unusable
-from penstock.stores.s3.dialect import Bucket
+from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
@@ -30,7 +30,7 @@ class Identity:
 
 
 def _driver(endpoint=None, region="us-east-1", identity=None, *, virtual=True):
-    return S3Driver(Bucket("b", endpoint, virtual), region, identity or Identity())
+    return S3Driver(BucketAddress("b", endpoint, virtual), region, identity or Identity())
 
 
 def _refused(driver, response, key="k"):

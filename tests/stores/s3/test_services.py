@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.stores.s3.services import AWS, SERVICES, at, named
+from penstock.stores.s3.services import AWS, SERVICES, at, find_service
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_region_and_account_are_parsed_from_endpoint():
 
 
 def test_another_word_is_refused_with_the_one_that_was_meant():
-    assert named("r2") is SERVICES["r2"]
+    assert find_service("r2") is SERVICES["r2"]
     with pytest.raises(ConfigError, match="no provider 'wasabbi': did you mean 'wasabi'"):
-        named("wasabbi")
+        find_service("wasabbi")
     with pytest.raises(ConfigError, match="it is one of aws, r2, "):
-        named("?")
+        find_service("?")
 
 
 def test_a_shared_service_has_awss_variables_after_its_own():

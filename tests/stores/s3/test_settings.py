@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.options import TransportOptions
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.settings import Service, StoreSettings, remembered, resolve
+from penstock.stores.s3.settings import Service, StoreSettings, remember_settings, resolve
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def _resolving():
     calls = []
 
     class Counted(Service):
-        @remembered
+        @remember_settings
         def resolve(self, options, environ):
             calls.append(options)
             found = resolve(options, environ)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.contracts.credentials import Credentials
-from penstock.stores.http.headers import escape, query_string, trimmed
-from penstock.stores.s3.signing import EMPTY_SHA256, Signer
+from penstock.stores.http.headers import escape, query_string, trim_headers
+from penstock.stores.s3.signing import EMPTY_SHA256, S3Signer
 
 # "Signature Calculations for the Authorization Header", Amazon S3 API reference.
 EXAMPLE = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
@@ -22,7 +22,7 @@ BODY = b"Welcome to Amazon S3."
 
 
 def _signer(credentials=EXAMPLE, clock=lambda: MIDNIGHT, region="us-east-1"):
-    return Signer(HOST, region, lambda: credentials, clock)
+    return S3Signer(HOST, region, lambda: credentials, clock)
 
 
 def _signature(lines):
@@ -93,7 +93,7 @@ def test_botocore_agrees(key, query, headers, token):
     stamp = dt.datetime.strptime(request.context["timestamp"], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
     credentials = Credentials(EXAMPLE.access_key, EXAMPLE.secret_key, token)
     digest = request.headers["X-Amz-Content-SHA256"]
-    lines = _signer(credentials, stamp.timestamp).sign("GET", path, search, trimmed(headers), digest)
+    lines = _signer(credentials, stamp.timestamp).sign("GET", path, search, trim_headers(headers), digest)
     assert _signature(lines) == request.headers["Authorization"].rpartition("Signature=")[2]
 
 
@@ -103,11 +103,11 @@ def test_without_credentials_nothing_is_signed():
 
 def test_new_credentials_and_a_new_day_take_effect_at_once():
     now, held = [MIDNIGHT], [EXAMPLE]
-    signer = Signer(HOST, "us-east-1", lambda: held[0], lambda: now[0])
+    signer = S3Signer(HOST, "us-east-1", lambda: held[0], lambda: now[0])
 
     def signature():
         lines = signer.sign("GET", "/key", "", {})
-        fresh = Signer(HOST, "us-east-1", lambda: held[0], lambda: now[0]).sign("GET", "/key", "", {})
+        fresh = S3Signer(HOST, "us-east-1", lambda: held[0], lambda: now[0]).sign("GET", "/key", "", {})
         assert lines == fresh, "what is remembered must not show"
         return _signature(lines)
 

@@ -5,7 +5,15 @@ import pytest
 from penstock.engine.contracts.driver import MOVED
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Unusable
-from penstock.stores.web.route import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
+from penstock.stores.web.route import (
+    BY_DATE,
+    BY_ETAG,
+    check_encoding,
+    make_moved_error,
+    parse_meta,
+    verification,
+    version_of,
+)
 
 DATE = "Sun, 22 Nov 2026 10:58:00 GMT"
 
@@ -43,12 +51,12 @@ def test_a_version_is_the_strongest_that_there_is(headers, version):
     ],
 )
 def test_object_size_is_derived_from_response_status_and_headers(status, headers, size):
-    found = described("k", Response(status, headers))
+    found = parse_meta("k", Response(status, headers))
     assert (None if found is None else found.size) == size
 
 
 def test_a_description_has_type_and_date():
-    found = described("k", Response(200, {"content-length": "7", "last-modified": DATE, "content-type": "image/png"}))
+    found = parse_meta("k", Response(200, {"content-length": "7", "last-modified": DATE, "content-type": "image/png"}))
     assert (found.etag, found.modified, found.content_type) == (DATE, 1795345080.0, "image/png")
 
 
@@ -68,12 +76,12 @@ def test_content_encoding_identity_or_matching_key_suffix_is_accepted(key, encod
 
 
 def test_moved_error_allows_exactly_one_retry():
-    assert (moved("why", "u").code, moved("why", "u").retries) == (MOVED, 1)
+    assert (make_moved_error("why", "u").code, make_moved_error("why", "u").retries) == (MOVED, 1)
 
 
 def test_an_empty_file_without_a_version_is_believed_when_it_was_asked_for_by_get():
     """lighttpd sends neither ETag nor date for empty files, and programs that answer every HEAD send the same."""
     answer = Response(200, {"content-length": "0", "content-type": "text/plain"})
-    assert described("empty", answer) is None
-    found = described("empty", answer, by_get=True)
+    assert parse_meta("empty", answer) is None
+    found = parse_meta("empty", answer, by_get=True)
     assert (found.size, found.etag, found.content_type) == (0, "", "text/plain")

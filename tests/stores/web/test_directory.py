@@ -6,14 +6,14 @@ from penstock.engine.contracts.exchange import Response
 from penstock.errors import Damaged, Forbidden, NotFound, Transient, Unauthenticated, Unsupported, Unusable
 from penstock.stores.web.driver import check_listable, index_of
 from penstock.stores.web.index import Walk
-from penstock.stores.web.route import Route
+from penstock.stores.web.route import WebRoute
 
 PAGE = b"<title>Index of /</title><a href='x'>x</a></html>"
 HEADERS = {"content-length": str(len(PAGE)), "content-type": "text/html"}
 
 
 def _index(response, directory="d/", *, first=True):
-    route = Route("https://h/", (), lambda _url: "")
+    route = WebRoute("https://h/", (), lambda _url: "")
     walk = Walk("", directory=directory, first=first)
     return index_of(response, walk, route.straight(directory), route)
 

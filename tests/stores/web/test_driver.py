@@ -17,7 +17,7 @@ from penstock.errors import Changed, ConfigError, Damaged, Forbidden, Unsupporte
 from penstock.options import TransportOptions
 from penstock.source import open_source
 from penstock.stores.web.driver import WebDriver
-from penstock.testing.drivers import DriverContract, Listing, Trial
+from penstock.testing.drivers import DriverContract, ListingTests, Trial
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
 from tests.servers.folder import WEB_KEYS, Folder
@@ -43,11 +43,11 @@ class TestNginx(_OnNginx, DriverContract):
     pass
 
 
-class TestJson(_OnNginx, Listing):
+class TestJson(_OnNginx, ListingTests):
     form = "json"
 
 
-class TestRounded(_OnNginx, Listing):
+class TestRounded(_OnNginx, ListingTests):
     form = "rounded"
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from penstock.errors import Damaged
-from penstock.stores.web.index import Named, read_index
+from penstock.stores.web.index import IndexEntry, read_index
 from penstock.values import UNKNOWN_SIZE
 
 URL = "https://h/a%20b/"
@@ -63,19 +63,19 @@ def _read(page, kind="text/html; charset=utf-8", url=URL):
 def test_nginx_index_sizes_are_exact_or_unknown():
     page = NGINX.replace("{long}", LONG).replace("{short}", LONG[:47])
     assert _read(page) == [
-        Named("sub dir/"),
-        Named("1%2B1=2.txt", 1234),
-        Named(LONG, UNKNOWN_SIZE),
-        Named("&lt%3B.txt", 0),
+        IndexEntry("sub dir/"),
+        IndexEntry("1%2B1=2.txt", 1234),
+        IndexEntry(LONG, UNKNOWN_SIZE),
+        IndexEntry("&lt%3B.txt", 0),
     ]
 
 
 def test_apache_index_sizes_are_unknown_and_text_links_are_ignored():
-    assert _read(APACHE) == [Named("sub/"), Named("a:b.txt"), Named("plus+plus")]
+    assert _read(APACHE) == [IndexEntry("sub/"), IndexEntry("a:b.txt"), IndexEntry("plus+plus")]
 
 
 def test_python_server_index_entries_have_unknown_size():
-    assert _read(PYTHON) == [Named("b c.txt"), Named("link"), Named("sub/")]
+    assert _read(PYTHON) == [IndexEntry("b c.txt"), IndexEntry("link"), IndexEntry("sub/")]
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_link_outside_the_directory_is_ignored(href):
 
 def test_an_absolute_link_into_the_directory_is_an_entry_in_any_spelling():
     page = '<title>Index of /</title><a href="/a b/x">x</a><a href="https://h/%61%20b/y">y</a></html>'
-    assert _read(page) == [Named("x"), Named("y")]
+    assert _read(page) == [IndexEntry("x"), IndexEntry("y")]
 
 
 def test_a_name_that_stands_twice_counts_once():
-    assert _read('<title>Index of /</title><a href="x">x</a><a href="./x">x</a></html>') == [Named("x")]
+    assert _read('<title>Index of /</title><a href="x">x</a><a href="./x">x</a></html>') == [IndexEntry("x")]
 
 
 @pytest.mark.parametrize("page", ["<title>Welcome</title><a href='x'>x</a></html>", "plain text", "", "<html></html>"])
@@ -112,7 +112,7 @@ def test_a_page_that_is_cut_short_is_damaged():
 
 def test_a_size_that_no_file_has_is_unknown():
     line = '<title>Index of /</title><a href="x">x</a> 22-Nov-2026 10:58 9999999999999999999\n</html>'
-    assert _read(line) == [Named("x")]
+    assert _read(line) == [IndexEntry("x")]
 
 
 def test_json_index_yields_names_with_valid_sizes_and_times():
@@ -123,9 +123,9 @@ def test_json_index_yields_names_with_valid_sizes_and_times():
         {"name": "odd", "type": "file", "mtime": 7, "size": True},
     ]
     assert _read(json.dumps(rows), "application/json") == [
-        Named("sub/"),
-        Named("100%25 ü%3F.txt", 7, 1795345080.0),
-        Named("odd"),
+        IndexEntry("sub/"),
+        IndexEntry("100%25 ü%3F.txt", 7, 1795345080.0),
+        IndexEntry("odd"),
     ]
 
 
@@ -142,8 +142,10 @@ def test_odd_json_is_damaged(rows):
 
 def test_non_utf8_name_bytes_are_kept_percent_encoded():
     page = b'<title>Index of /</title><a href="%FFx">\xffx</a></html>'
-    assert read_index(page, "text/html", URL) == [Named("%FFx")]
-    assert read_index(b'[{"name": "\xffx", "type": "file", "size": 1}]', "application/json", URL) == [Named("%FFx", 1)]
+    assert read_index(page, "text/html", URL) == [IndexEntry("%FFx")]
+    assert read_index(b'[{"name": "\xffx", "type": "file", "size": 1}]', "application/json", URL) == [
+        IndexEntry("%FFx", 1)
+    ]
 
 
 # Apache 2.4.68 and lighttpd 1.4.69 of Debian 12, over the same directory: what they wrote, without icons and scripts.
@@ -285,4 +287,4 @@ def test_tags_in_comments_scripts_and_attribute_values_are_ignored():
         '<title>Index of /</title><!-- <a href="no">no</a> --><script>"<a href=no>no</a>"</script>'
         "<img alt='><a href=no>no</a>'><a title='a>b' href = \"x\" class=y>x</a><A\nHREF=y >y</A></html>"
     )
-    assert _read(page) == [Named("x"), Named("y")]
+    assert _read(page) == [IndexEntry("x"), IndexEntry("y")]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.web.route import canonical, escaped, plain, shown
+from penstock.stores.web.route import canonical, escape_key, hide_query, plain
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ from penstock.stores.web.route import canonical, escaped, plain, shown
     ],
 )
 def test_unsafe_url_characters_are_escaped_and_existing_escapes_are_kept(key, sent):
-    assert escaped(key) == sent
-    assert escaped(sent) == sent
+    assert escape_key(key) == sent
+    assert escape_key(sent) == sent
     assert bool(plain(key)) is (key == sent and key.isascii() and quote(key, safe="/~") == key)
 
 
 def test_a_query_is_not_shown():
-    assert shown("a b?sig=hush") == "a b?…"
-    assert shown("a/b") == "a/b"
+    assert hide_query("a b?sig=hush") == "a b?…"
+    assert hide_query("a/b") == "a/b"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_listings_have_one_readable_spelling(spelling, listed):
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1))
 def test_a_listed_name_leads_to_the_file_of_that_name(name):
     key = canonical(quote(name, safe=""))
-    assert unquote(escaped(key)) == name
+    assert unquote(escape_key(key)) == name
     assert key.isprintable()
     assert not {"?", "#"} & set(key)

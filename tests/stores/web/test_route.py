@@ -13,14 +13,14 @@ from penstock.errors import (
     Truncated,
     Unreachable,
 )
-from penstock.stores.web.route import Route
+from penstock.stores.web.route import WebRoute
 
 ROOT = "https://hub.example/"
 SECRET = "Authorization: Bearer hush"
 
 
 def _route(hint=lambda _url: ""):
-    return Route(ROOT, (SECRET,), hint)
+    return WebRoute(ROOT, (SECRET,), hint)
 
 
 def _follow(route, location, key="k", status=302, *, pinned=False):

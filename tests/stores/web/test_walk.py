@@ -7,13 +7,13 @@ import pytest
 
 from penstock.engine.listing.listing import Listing
 from penstock.errors import Damaged
-from penstock.stores.http.listing import Walks
-from penstock.stores.web.index import Named, Walk
+from penstock.stores.http.listing import ListingWalks
+from penstock.stores.web.index import IndexEntry, Walk
 
 
 def _children(keys, folder):
     names = {key[len(folder) :] for key in keys if key.startswith(folder)}
-    return list({Named(name.partition("/")[0] + ("/" if "/" in name else "")) for name in names})
+    return list({IndexEntry(name.partition("/")[0] + ("/" if "/" in name else "")) for name in names})
 
 
 def _listed(keys, walk):
@@ -50,7 +50,7 @@ def test_walk_yields_the_same_keys_as_a_sorted_flat_listing(trial, seed):
 @pytest.mark.parametrize("every", [1, 3])
 def test_listing_resumes_at_its_position_after_walk_is_discarded(every, seed):
     keys = _some_keys(seed)
-    walks, found, walk = Walks(Walk.begin), [], Walk.begin("")
+    walks, found, walk = ListingWalks(Walk.begin), [], Walk.begin("")
     for number in count():
         page, following = walk.enter(_children(keys, walk.directory))
         found += [each.key for each in page.entries]
@@ -74,7 +74,7 @@ def test_a_delimiter_names_directories_and_enters_none():
 
 
 def test_keys_have_the_spelling_that_was_asked_for():
-    page, _ = Walk.begin("my%20data/%c3%bc").enter([Named("ü1"), Named("x")])
+    page, _ = Walk.begin("my%20data/%c3%bc").enter([IndexEntry("ü1"), IndexEntry("x")])
     assert [each.key for each in page.entries] == ["my%20data/%c3%bc1"]
 
 
@@ -82,4 +82,4 @@ def test_a_directory_in_itself_ends():
     walk = Walk.begin("")
     with pytest.raises(Damaged, match="deep"):
         while walk is not None:
-            _, walk = walk.enter([Named("loop/")])
+            _, walk = walk.enter([IndexEntry("loop/")])

@@ -5,12 +5,12 @@ from base64 import b64encode
 import pytest
 
 from penstock.testing.faults import FAULTS, Settings
-from penstock.testing.faults.dialect import DIALECTS, spoken
+from penstock.testing.faults.dialect import DIALECTS, find_words
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_dialect_names_itself_and_how_it_is_reached(name):
-    words, settings = spoken(name), Settings(dialect=name)
+    words, settings = find_words(name), Settings(dialect=name)
     assert words.prefix.startswith("x-")
     assert words.scheme
     assert words.store(settings, "http://127.0.0.1:1").endpoint.startswith("http://127.0.0.1:1")
@@ -22,7 +22,7 @@ def test_a_dialect_names_itself_and_how_it_is_reached(name):
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_dialects_own_faults_replace_known_ones(name):
-    assert spoken(name).faults.keys() <= FAULTS.keys()
+    assert find_words(name).faults.keys() <= FAULTS.keys()
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -33,4 +33,4 @@ def test_settings_hide_secrets(name):
 
 
 def test_a_module_of_ones_own_is_a_dialect():
-    assert spoken("tests.faults.web").scheme == "http"
+    assert find_words("tests.faults.web").scheme == "http"

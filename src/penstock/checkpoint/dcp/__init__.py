@@ -8,9 +8,9 @@
    version, and fills the state's tensors through ``checkpoint/gather``, which verifies each block.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("penstock.checkpoint.dcp needs torch", torch="torch"):
+with require_extras("penstock.checkpoint.dcp needs torch", torch="torch"):
     from penstock.checkpoint.dcp.reader import StorageReader
     from penstock.checkpoint.dcp.writer import StorageWriter
 

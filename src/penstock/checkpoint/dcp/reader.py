@@ -24,11 +24,11 @@ from torch.futures import Future
 
 from penstock.checkpoint.commit import read_current
 from penstock.checkpoint.dcp import records, torchmeta
-from penstock.checkpoint.dcp.torchmeta import METADATA, compared, load_item
+from penstock.checkpoint.dcp.torchmeta import METADATA, load_item, verify_item
 from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.integrity import MANIFEST, Manifest
-from penstock.checkpoint.staging import STAGE_BYTES, memory, staged
-from penstock.checkpoint.torchfile.load import refused
+from penstock.checkpoint.staging import STAGE_BYTES, allocate_stage, memory
+from penstock.checkpoint.torchfile.load import is_refusal
 from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Truncated, Unusable
 from penstock.progress import bar
 from penstock.source import open_source
@@ -46,18 +46,6 @@ if TYPE_CHECKING:
 
     Id = str | os.PathLike[str]
     _Chunk = tuple[torch.dtype | None, tuple[int, ...]]
-
-__all__ = [
-    "ExistingCheckpoints",
-    "Located",
-    "Marker",
-    "StorageReader",
-    "bounds",
-    "boxes",
-    "existing",
-    "opened",
-    "valid",
-]
 
 
 class Marker(NamedTuple):
@@ -115,14 +103,14 @@ class ExistingCheckpoints(NamedTuple):
     objects: set[str]
 
 
-def existing(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
+def find_checkpoints(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
     """Return the existing checkpoints; with ``look`` also the objects they name."""
     found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
-    objects = {folder + name for meta in found if look for name in _named(source, meta.key)}
+    objects = {folder + name for meta in found if look for name in _list_marker_objects(source, meta.key)}
     return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
-def opened(url: str | os.PathLike[str], store: StoreOptions | str | None) -> tuple[Source, str]:
+def open_checkpoint(url: str | os.PathLike[str], store: StoreOptions | str | None) -> tuple[Source, str]:
     """Return the source and the folder of a checkpoint's URL; the folder ends in ``/`` unless it is empty."""
     source, prefix = open_source(url, store)
     return source, as_folder(prefix)
@@ -147,7 +135,7 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
     return replace(metadata, storage_meta=StorageMeta(url.removesuffix(MANIFEST), manifest.save))
 
 
-def _named(source: Source, key: str) -> Iterable[str]:
+def _list_marker_objects(source: Source, key: str) -> Iterable[str]:
     """Return the objects that a marker names; none if it is unreadable, so these stay when it is replaced."""
     (_, data), url = read_current(source, key), source.url(key)
     try:
@@ -178,7 +166,7 @@ class Located:
         """Start over, at another location if one is given."""
         if checkpoint_id:
             self._url = os.fspath(checkpoint_id)
-            self._source, self._folder = opened(self._url, self._store)
+            self._source, self._folder = open_checkpoint(self._url, self._store)
 
 
 class StorageReader(Located, storage.StorageReader):
@@ -395,7 +383,7 @@ class ItemLoader(NamedTuple):
     def _wants(self, reads: Iterable[ItemRead]) -> Iterator[Want]:
         for read in reads:
             if _is_whole(read):
-                yield _whole(read, partial(self._bytes if read.dtype is None else self._unpack, read))
+                yield _request_item(read, partial(self._bytes if read.dtype is None else self._unpack, read))
             else:
                 yield from self._pieces(read)
 
@@ -405,14 +393,14 @@ class ItemLoader(NamedTuple):
         item, target = read.item, self.planner.resolve_tensor(read.item).detach()
         _fits(read, target.shape)
         box = read.sizes, item.storage_offsets, item.lengths, read.dtype.itemsize
-        whole = bounds(*box)
+        whole = bound_box(*box)
         cut = [whole] if whole.dense and _as_stored(target, read.dtype) else list(boxes(*box, STAGE_BYTES))
         for number, each in enumerate(cut, 1):
             last = partial(self.planner.commit_tensor, item, target) if number == len(cut) else None
-            yield _piece(read, each, _narrowed(target, each, item.storage_offsets), last)
+            yield _piece(read, each, _narrow_tensor(target, each, item.storage_offsets), last)
 
     def _bytes(self, read: ItemRead, file: io.BytesIO) -> None:
-        has_crc = read.location.checksums is None and compared(file, read.of.url)
+        has_crc = read.location.checksums is None and verify_item(file, read.of.url)
         if self.weights_only:
             _harmless(file, read, has_crc=has_crc)
         file.seek(0)
@@ -437,7 +425,7 @@ def _is_whole(read: ItemRead) -> bool:
     return read.dtype is None or read.location.checksums is None
 
 
-def _whole(read: ItemRead, arrived: Callable[[io.BytesIO], None]) -> Want:
+def _request_item(read: ItemRead, arrived: Callable[[io.BytesIO], None]) -> Want:
     start, length = read.location.start, read.location.length
     file = io.BytesIO(bytes(length))
     return Want(read.of, start, start + length, file.getbuffer(), partial(arrived, file))
@@ -448,7 +436,7 @@ def _piece(read: ItemRead, box: Box, to: torch.Tensor, last: Callable[[], None] 
     assert read.dtype is not None  # noqa: S101  see _pieces
     if box.dense and _as_stored(to, read.dtype):
         return Want(read.of, start, stop, memory(to), last)
-    stage = staged(stop - start, page_locked=to.is_cuda)
+    stage = allocate_stage(stop - start, page_locked=to.is_cuda)
     elements = stage.view(read.dtype).as_strided(box.lengths, strides(read.sizes, 1))
 
     def copy_items() -> None:
@@ -465,7 +453,7 @@ def _as_stored(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
     return tensor.is_cpu and tensor.dtype == dtype and tensor.is_contiguous() and not lazy
 
 
-def _narrowed(target: torch.Tensor, box: Box, origin: tuple[int, ...]) -> torch.Tensor:
+def _narrow_tensor(target: torch.Tensor, box: Box, origin: tuple[int, ...]) -> torch.Tensor:
     for dimension, (at, low, long) in enumerate(zip(box.offsets, origin, box.lengths, strict=True)):
         target = target.narrow(dimension, at - low, long)
     return target
@@ -488,7 +476,7 @@ def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
         with torch.serialization.safe_globals([io.BytesIO]):
             torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        understood = isinstance(error, pickle.UnpicklingError) if has_crc else refused(error)
+        understood = isinstance(error, pickle.UnpicklingError) if has_crc else is_refusal(error)
         if read.location.checksums is None and not understood:
             message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
             raise CheckpointError(message, url=read.of.url) from error
@@ -527,7 +515,7 @@ def strides(sizes: Sequence[int], step: int) -> tuple[int, ...]:
     return tuple(step * prod(sizes[dimension + 1 :]) for dimension in range(len(sizes)))
 
 
-def bounds(sizes: Sequence[int], offsets: Sequence[int], lengths: Sequence[int], item_bytes: int) -> Box:
+def bound_box(sizes: Sequence[int], offsets: Sequence[int], lengths: Sequence[int], item_bytes: int) -> Box:
     """Return the whole box of a row-major tensor of ``sizes``, with a byte range of any length."""
     apart = strides(sizes, item_bytes)
     start = sum(offset * stride for offset, stride in zip(offsets, apart, strict=True))
@@ -546,7 +534,7 @@ def boxes(
     1, and between neighbours that are more than 256 KiB apart. An empty box is yielded unchanged. ``most_bytes`` must
     be at least ``item_bytes``.
     """
-    whole = bounds(sizes, offsets, lengths, item_bytes)
+    whole = bound_box(sizes, offsets, lengths, item_bytes)
     first = next((dimension for dimension, length in enumerate(lengths) if length > 1), None)
     if first is None or whole.start == whole.stop:
         yield whole

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     _Said = dict[str, int]
     _Listed = list[tuple[str, BlockChecksums]]
 
-__all__ = ["KIND", "ItemLocation", "check_chunks", "check_size", "decode", "encode", "plain", "planned"]
-
 KIND = "dcp"
 _FOREIGN = 'this planner has additional data, which only torch\'s layout can store: StorageWriter(url, layout="torch")'
 
@@ -53,7 +51,7 @@ class ItemLocation(NamedTuple):
     checksums: BlockChecksums | None = None
 
 
-def plain(dtype: torch.dtype, layout: torch.layout) -> bool:
+def is_plain_layout(dtype: torch.dtype, layout: torch.layout) -> bool:
     """Return whether tensors of this kind are plain arrays of elements."""
     return layout is torch.strided and not _name(dtype).startswith(("q", "bits"))  # qint8, quint4x2, …
 
@@ -66,7 +64,7 @@ def planned(item: WriteItem, data: object) -> torch.Tensor:
 
     """
     plan = item.tensor_data
-    if plan is None or not isinstance(data, torch.Tensor) or not plain(data.dtype, data.layout):
+    if plan is None or not isinstance(data, torch.Tensor) or not is_plain_layout(data.dtype, data.layout):
         raise Unusable(f"{item.index.fqn!r} must be a plain tensor (dense, not quantized), got {kind_of(data)}")
     if data.dtype != plan.properties.dtype or data.shape != plan.chunk.sizes or data.is_meta:
         kind = f"{data.dtype} {list(data.shape)} on {data.device}"
@@ -90,7 +88,7 @@ def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) 
         index: {"object": numbers[location.name], "start": location.start} for index, location in locations.items()
     }
     lengths = {index: location.length for index, location in locations.items()}
-    state = [_described(name, each, described, lengths) for name, each in metadata.state_dict_metadata.items()]
+    state = [_describe_item(name, each, described, lengths) for name, each in metadata.state_dict_metadata.items()]
     return {"objects": list(numbers), "state": state, "paths": _paths(metadata.planner_data)}
 
 
@@ -106,10 +104,12 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
     try:
         locations: dict[MetadataIndex, ItemLocation] = {}
         listed, described = [(name, objects[name]) for name in content["objects"]], content["state"]
-        state = {_text(each["name"]): _stored(each, listed, locations) for each in described}
+        state = {_require_str(each["name"]): _parse_storage(each, listed, locations) for each in described}
         if not isinstance(described, list) or len(state) != len(described):
             raise ValueError("a name occurs twice")
-        paths = None if content["paths"] is None else {name: _path(each) for name, each in content["paths"].items()}
+        paths = (
+            None if content["paths"] is None else {name: _parse_path(each) for name, each in content["paths"].items()}
+        )
         _check_apart(locations.values())
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"the manifest describes invalid tensors: {error!r:.200}", url=url) from None
@@ -125,14 +125,14 @@ def check_chunks(metadata: Metadata, url: str) -> None:
         if not isinstance(stored, TensorStorageMetadata):
             continue
         try:
-            problem = _untiled(tuple(stored.size), stored.chunks)
+            problem = _explain_untiled(tuple(stored.size), stored.chunks)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             problem = f"are invalid: {error!r:.80}"
         if problem:
             raise CheckpointError(f"the chunks of tensor {name!r:.80} of {list(stored.size)!s:.80} {problem}", url=url)
 
 
-def _untiled(size: tuple[int, ...], chunks: Sequence[ChunkStorageMetadata]) -> str:
+def _explain_untiled(size: tuple[int, ...], chunks: Sequence[ChunkStorageMetadata]) -> str:
     """Return how chunks fail to contain each element of a tensor once; empty if they do."""
     volume = elements(size)
     if volume is None or min(size, default=0) < 0:
@@ -219,7 +219,7 @@ def _planned_bytes(item: WriteItem) -> int:
 # -- to JSON -----------------------------------------------------------------------------------------------------------
 
 
-def _described(
+def _describe_item(
     name: object, stored: object, described: Mapping[MetadataIndex, _Said], lengths: Mapping[MetadataIndex, int]
 ) -> dict[str, Any]:
     if not isinstance(name, str):
@@ -241,7 +241,7 @@ def _paths(planned: object) -> dict[str, list[str | int]] | None:
     if not isinstance(planned, dict):
         raise Unusable(_FOREIGN)
     try:
-        return {_text(name): list(_path(path)) for name, path in planned.items()}
+        return {_require_str(name): list(_parse_path(path)) for name, path in planned.items()}
     except TypeError:
         raise Unusable(_FOREIGN) from None
 
@@ -249,15 +249,15 @@ def _paths(planned: object) -> dict[str, list[str | int]] | None:
 # -- and back ----------------------------------------------------------------------------------------------------------
 
 
-def _stored(
+def _parse_storage(
     described: Mapping[str, Any], objects: _Listed, locations: dict[MetadataIndex, ItemLocation]
 ) -> TensorStorageMetadata | BytesStorageMetadata:
     name = described["name"]
     if "dtype" not in described:
         locations[MetadataIndex(name)] = _location(described, described["length"], objects)
         return BytesStorageMetadata()
-    dtype = getattr(torch, _text(described["dtype"]), None)
-    if not isinstance(dtype, torch.dtype) or not plain(dtype, torch.strided):
+    dtype = getattr(torch, _require_str(described["dtype"]), None)
+    if not isinstance(dtype, torch.dtype) or not is_plain_layout(dtype, torch.strided):
         raise ValueError(f"{name!r} has a dtype that this version of torch does not have: {described['dtype']!r:.40}")
     size = _naturals(described["size"])
     chunks = []
@@ -297,13 +297,13 @@ def _naturals(value: object) -> torch.Size:
     return torch.Size(value)
 
 
-def _path(value: object) -> tuple[str | int, ...]:
+def _parse_path(value: object) -> tuple[str | int, ...]:
     if not isinstance(value, list | tuple) or not all(type(each) in (str, int) for each in value):
         raise TypeError(f"a path must be a list of str and int, got {value!r:.80}")
     return tuple(value)
 
 
-def _text(value: object) -> str:
+def _require_str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a str, got {value!r:.80}")
     return value

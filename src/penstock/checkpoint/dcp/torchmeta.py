@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Mapping
 
-__all__ = ["METADATA", "alone", "build", "compared", "decode", "encode", "load_item", "local_name", "object_name"]
+__all__ = ["METADATA", "alone", "build", "decode", "encode", "load_item", "local_name", "object_name", "verify_item"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -85,7 +85,7 @@ def alone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
-def compared(file: io.BytesIO, url: str) -> bool:
+def verify_item(file: io.BytesIO, url: str) -> bool:
     """Verify an item that is a zip, by its first or last bytes, and return True; return False if it is not a zip.
 
     Raises:
@@ -115,7 +115,7 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
         CheckpointError: The file does not contain a tensor.
 
     """
-    held = _held(file) if compared(file, url) else None
+    held = _find_stored_bytes(file) if verify_item(file, url) else None
     try:
         file.seek(0)
         tensor = _loaded_in_place(file, held) if held else torch.load(file, map_location="cpu", weights_only=True)
@@ -126,14 +126,14 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
     return tensor
 
 
-class _Held(NamedTuple):
+class _StoredBytes(NamedTuple):
     """The position of a storage's bytes in a file."""
 
     start: int
     size: int
 
 
-def _held(file: io.BytesIO) -> _Held | None:
+def _find_stored_bytes(file: io.BytesIO) -> _StoredBytes | None:
     """Return the position of a file's only storage; None if its bytes are not stored unchanged."""
     with zipfile.ZipFile(file) as archive:
         records = archive.infolist()
@@ -146,10 +146,10 @@ def _held(file: io.BytesIO) -> _Held | None:
     name_bytes, extra_bytes = struct.unpack_from("<HH", memory, record.header_offset + 26)
     start = record.header_offset + 30 + name_bytes + extra_bytes
     plain = record.compress_type == zipfile.ZIP_STORED and 0 < record.file_size <= len(memory) - start
-    return _Held(start, record.file_size) if plain else None
+    return _StoredBytes(start, record.file_size) if plain else None
 
 
-def _loaded_in_place(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  what torch makes
+def _loaded_in_place(file: io.BytesIO, held: _StoredBytes) -> Any:  # noqa: ANN401  what torch makes
     """Return the object in a file; torch does not read its only storage, which is a view of the file's memory."""
 
     def hand(empty: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
@@ -171,15 +171,17 @@ def _index(index: object) -> MetadataIndex:
 def _location(info: Any) -> ItemLocation:  # noqa: ANN401  whatever the pickle made
     name, start, length = info.relative_path, info.offset, info.length
     if getattr(info, "transform_descriptors", None):
-        raise Unusable(f"the checkpoint was written with stream extensions: {_shown(*info.transform_descriptors)}")
+        raise Unusable(
+            f"the checkpoint was written with stream extensions: {_format_values(*info.transform_descriptors)}"
+        )
     if not isinstance(name, str) or "://" in name or {"", ".", ".."} & set(name.split("/")):
-        raise ValueError(f"{_shown(name)} is not an object of this checkpoint")
+        raise ValueError(f"{_format_values(name)} is not an object of this checkpoint")
     if not all(type(each) is int and each >= 0 for each in (start, length)):
-        raise ValueError(f"start and length in {name} must be integers from 0, got {_shown(start, length)}")
+        raise ValueError(f"start and length in {name} must be integers from 0, got {_format_values(start, length)}")
     return ItemLocation(name, start, length)
 
 
-def _shown(*values: object) -> str:
+def _format_values(*values: object) -> str:
     """Return short texts of values from a file; the text of a nested value could exceed any memory."""
     return " and ".join(f"{each!r:.80}" if isinstance(each, str | int | float) else "?" for each in values)
 
@@ -248,7 +250,7 @@ class _Builder:
         if type(thing) in _ATOMS:
             return thing
         if isinstance(thing, Name):
-            return _found(thing)
+            return _resolve_name(thing)
         if id(thing) not in self._made:
             if depth > _MOST_DEEP:
                 raise pickle.UnpicklingError("the pickle is nested deeper than torch's")
@@ -266,7 +268,7 @@ class _Builder:
     def _object(self, made: Call, depth: int) -> Any:  # noqa: ANN401  see build
         if not isinstance(made.by, Name):
             raise pickle.UnpicklingError("the pickle calls an object without a name")
-        kind, args = _found(made.by), self.built(made.args, depth)
+        kind, args = _resolve_name(made.by), self.built(made.args, depth)
         for each in args:
             self._count(each)
             if kind in _HASHING:
@@ -296,7 +298,7 @@ class _Builder:
             raise pickle.UnpicklingError("the pickle would create more elements than it contains")
 
 
-def _found(name: Name) -> Any:  # noqa: ANN401  a class, a function or a dtype
+def _resolve_name(name: Name) -> Any:  # noqa: ANN401  a class, a function or a dtype
     dtype = getattr(torch, name.name, None) if name.module == "torch" else None
     if isinstance(dtype, torch.dtype):
         return dtype

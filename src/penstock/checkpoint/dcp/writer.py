@@ -13,11 +13,11 @@ from torch.futures import Future
 
 from penstock.checkpoint.commit import publish
 from penstock.checkpoint.dcp import records, torchmeta
-from penstock.checkpoint.dcp.reader import ExistingCheckpoints, Located, existing
+from penstock.checkpoint.dcp.reader import ExistingCheckpoints, Located, find_checkpoints
 from penstock.checkpoint.dcp.records import KIND, ItemLocation
 from penstock.checkpoint.dcp.torchmeta import METADATA
 from penstock.checkpoint.integrity import MANIFEST, ChecksummedWriter, Manifest
-from penstock.checkpoint.staging import pieces
+from penstock.checkpoint.staging import iterate_bytes
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Unusable
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.storage import WriteResult
 
     from penstock.options import StoreOptions
-
-__all__ = ["StorageWriter"]
 
 _MOST_SPREAD = 256  # folders of two hex digits
 
@@ -148,7 +146,7 @@ class StorageWriter(Located, storage.StorageWriter):
         """
         for item in plan.items if self._layout == "penstock" else ():
             data = item.tensor_data
-            if data is not None and not records.plain(data.properties.dtype, data.properties.layout):
+            if data is not None and not records.is_plain_layout(data.properties.dtype, data.properties.layout):
                 kind = f"{data.properties.layout}, {data.properties.dtype}"
                 raise Unusable(f'{item.index.fqn!r} is not a plain array ({kind}): save it with layout="torch"')
         return replace(plan, storage_data=self._token)
@@ -163,7 +161,7 @@ class StorageWriter(Located, storage.StorageWriter):
         """
         if self._layout == "penstock":
             records.check_size(plans)
-        self._existing = existing(self._source, self._folder, look=self._overwrite)
+        self._existing = find_checkpoints(self._source, self._folder, look=self._overwrite)
         if self._existing.etags and not self._overwrite:
             key = next(iter(self._existing.etags))
             raise AlreadyExists(
@@ -263,5 +261,5 @@ class StorageWriter(Located, storage.StorageWriter):
         elif self._layout == "torch":
             dump(torchmeta.alone(data), file)  # type: ignore[arg-type]
         else:
-            for piece in pieces(records.planned(item, data)):
+            for piece in iterate_bytes(records.planned(item, data)):
                 file.write(piece)

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import _init_state_dict
 
 from penstock.checkpoint.run.filling import Filling, cannot_fill
-from penstock.checkpoint.torchfile.encoding import MARK, Entry, decoded, encoded
+from penstock.checkpoint.torchfile.encoding import MARK, KeyedValue, decode_value, encode_value
 from penstock.errors import Unusable, kind_of
 from penstock.tree import tree_map
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
     from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
-
-__all__ = ["OWN", "LoadPlanner", "Nodes", "SavePlanner", "TakenApart", "take_apart"]
 
 # The key beside the state's own keys: each rank's private data, by rank number.
 OWN = "penstock"
@@ -77,7 +75,7 @@ def take_apart(state: Mapping[Any, Any], at: str = "state", *, weights_only: boo
         name = _name(item.path)
         if name in result.items:
             raise Unusable(f"{item.at} cannot be saved: another value has the name {name!r} too; rename one of them")
-        result.items[name] = _stored(item, weights_only=weights_only)
+        result.items[name] = _select_saved_value(item, weights_only=weights_only)
         result.paths[name] = item.path
     return result
 
@@ -100,7 +98,7 @@ def _items(value: Any, path: Path, at: str, key: tuple[Any, ...]) -> tuple[list[
     return [_Item(path, at, value, key)], False
 
 
-def _stored(item: _Item, *, weights_only: bool) -> Any:  # noqa: ANN401  parts of any state
+def _select_saved_value(item: _Item, *, weights_only: bool) -> Any:  # noqa: ANN401  parts of any state
     """Return what is saved of an item."""
     if isinstance(item.value, torch.Tensor):
         if item.value.is_nested:
@@ -109,8 +107,8 @@ def _stored(item: _Item, *, weights_only: bool) -> Any:  # noqa: ANN401  parts o
     tree_map(lambda tensor: _refuse_spread(tensor, item.at), item.value, torch.Tensor)
     value, key = item.value, item.key
     if weights_only:
-        value = encoded(value, item.at)
-        key = tuple(encoded(each, f"{item.at}, a key,") for each in key)
+        value = encode_value(value, item.at)
+        key = tuple(encode_value(each, f"{item.at}, a key,") for each in key)
     return (MARK, "entry", *key, value) if key else value
 
 
@@ -140,10 +138,10 @@ class SavePlanner(DefaultSavePlanner):
         """Plan the items."""
         super().set_up_planner({}, storage_meta, is_coordinator)
         self.mappings = self._state.paths
-        self.state_dict = {**self._state.items, **_sharded(self._state.items)}
+        self.state_dict = {**self._state.items, **_flatten_sharded(self._state.items)}
 
 
-def _sharded(items: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_sharded(items: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sharded tensors of sharded tensors as torch saves and loads them."""
     # torch takes its names apart at the dots, and the other items with them.
     names = {str(number): name for number, name in enumerate(items) if hasattr(items[name], "local_shards")}
@@ -226,7 +224,7 @@ class LoadPlanner(DefaultLoadPlanner):
         self._check_tensors({name: kinds[name] for name in stored})
         self._tensors = {name: self._nodes[name] for name in self._paths if name in stored and self._has(name)}
         plain = dict.fromkeys([*self._plain(stored), self._own])
-        self.state_dict = {**self._tensors, **_sharded(self._tensors), **plain}
+        self.state_dict = {**self._tensors, **_flatten_sharded(self._tensors), **plain}
 
     def _plain(self, stored: set[str]) -> list[str]:
         """Return the items to read that are not tensors.
@@ -295,7 +293,7 @@ class LoadPlanner(DefaultLoadPlanner):
                 self._insert(found, path, self._tensors[name])
             elif name in self._values:
                 at = "state" + "".join(f"[{each!r:.80}]" for each in path)
-                self._insert(found, path, decoded(self._values[name], at))
+                self._insert(found, path, decode_value(self._values[name], at))
             else:
                 self._insert_containers(found, path)
         filling = Filling()
@@ -310,7 +308,7 @@ class LoadPlanner(DefaultLoadPlanner):
         for end in range(1, len(path)):
             found = _member(found, self._key(path[:end]), {} if type(path[end]) is str else [])
         key = self._key(path)
-        if isinstance(value, Entry):
+        if isinstance(value, KeyedValue):
             key, value = value.key if key is path[-1] else key, value.value
         _member(found, key, value)
 

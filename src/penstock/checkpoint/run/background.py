@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.checkpoint.run.steps import CheckpointManager, Loader
 
-__all__ = ["AsyncCheckpointer", "Job"]
-
 # Checkpointers with a failure that was not yet raised; the set keeps them alive.
 _untold: set[AsyncCheckpointer] = set()
 
@@ -65,7 +63,7 @@ class AsyncCheckpointer:
         self._manager = manager
         self._most = None if staging_bytes is None else whole(staging_bytes, "staging_bytes", 0)
         self._stage = Stage()
-        self._job: Job | None = None
+        self._job: BackgroundJob | None = None
         self._failure: BaseException | None = None
 
     def save(
@@ -104,7 +102,9 @@ class AsyncCheckpointer:
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes, but staging_bytes allows {self._most:,}")
         everything = self._stage.copy(everything)
-        self._job = Job(partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite)))
+        self._job = BackgroundJob(
+            partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite))
+        )
 
     def wait(self) -> None:
         """Wait until no save is in progress; raise the last save's error, once."""
@@ -139,7 +139,7 @@ class AsyncCheckpointer:
             error.add_note(f"and the checkpoint under way failed: {failure}")
 
 
-class Job:
+class BackgroundJob:
     """Work on a separate, non-daemon thread; the interpreter waits for it at exit.
 
     Attributes:
@@ -147,7 +147,7 @@ class Job:
 
     """
 
-    def __init__(self, work: Callable[[], object], after: Job | None = None) -> None:
+    def __init__(self, work: Callable[[], object], after: BackgroundJob | None = None) -> None:
         """Start ``work``, or start it after the job ``after``; if that failed, fail with its error without work."""
         self.complete = False
         self._work: Callable[[], object] | None = work

@@ -12,8 +12,6 @@ from penstock.tree import tree_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Filling", "cannot_fill", "fill_state"]
-
 
 def fill_state(into: dict[Any, Any], state: object) -> dict[Any, Any]:
     """Fill ``into`` from the state that one process saved, below the keys that it has, and return it.
@@ -58,7 +56,7 @@ class Filling:
                 own.copy_(value)
         for act in self._acts:
             act()
-        for own, value, name in _overlapping(self._tensors):
+        for own, value, name in _find_overlaps(self._tensors):
             filled = value.to(own)
             if not bool(((own == filled) | ((own != own) & (filled != filled))).all()):  # noqa: PLR0124  NaN
                 raise Unusable(f"{name} shares memory with another tensor, and the checkpoint has other values there")
@@ -121,7 +119,10 @@ def _check_tensor(own: Any, value: Any, name: str) -> None:  # noqa: ANN401  tor
             "state to torch.distributed.checkpoint.state_dict.set_model_state_dict with full_state_dict=True"
         )
     if own.layout != value.layout or own.is_nested != value.is_nested or own.is_quantized != value.is_quantized:
-        raise Unusable(f"{name} is {_form(own)}, and the checkpoint has {_form(value)}: pass one of the same form")
+        raise Unusable(
+            f"{name} is {_describe_layout(own)}, and the checkpoint has {_describe_layout(value)}: pass one of the "
+            "same form"
+        )
     if not own.is_nested and own.shape != value.shape:
         raise Unusable(f"{name} has the shape {tuple(own.shape)}, and the checkpoint's {tuple(value.shape)}")
     if value.is_meta:
@@ -131,7 +132,7 @@ def _check_tensor(own: Any, value: Any, name: str) -> None:  # noqa: ANN401  tor
         raise Unusable(f"{name} {reason}")
 
 
-def _form(tensor: Any) -> str:  # noqa: ANN401  see _check_tensor
+def _describe_layout(tensor: Any) -> str:  # noqa: ANN401  see _check_tensor
     kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "a tensor"
     return f"{kind} ({tensor.layout}, {tensor.dtype})"
 
@@ -193,7 +194,7 @@ def _self_overlapping(tensor: Any) -> bool:  # noqa: ANN401  see _check_tensor
     return False
 
 
-def _overlapping(tensors: list[tuple[Any, Any, str]]) -> list[tuple[Any, Any, str]]:
+def _find_overlaps(tensors: list[tuple[Any, Any, str]]) -> list[tuple[Any, Any, str]]:
     """Return the tensors of which others may use the same memory."""
     torch = torch_module()
     placed = []

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from penstock.checkpoint.dcp.reader import StorageReader
 from penstock.checkpoint.dcp.writer import StorageWriter
 from penstock.checkpoint.run.apart import OWN, LoadPlanner, Nodes, SavePlanner, TakenApart, take_apart
-from penstock.checkpoint.torchfile.encoding import decoded, encoded
+from penstock.checkpoint.torchfile.encoding import decode_value, encode_value
 from penstock.errors import PenstockError, Unusable, kind_of
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from penstock.options import StoreOptions
-
-
-__all__ = ["Ranks"]
 
 T = TypeVar("T")
 
@@ -105,7 +102,7 @@ class Ranks:
         if not isinstance(state, dict) or OWN in state:
             raise Unusable(f"the state of several ranks must be a dict without the key {OWN!r}, got {kind_of(state)}")
         rest = {name: part for name, part in parts.items() if name != "state"}
-        plain = {name: encoded(part, name) for name, part in rest.items()} if weights_only else rest
+        plain = {name: encode_value(part, name) for name, part in rest.items()} if weights_only else rest
         state = {key: each.state_dict() if isinstance(each, Stateful) else each for key, each in state.items()}
         return {**plain, "state": take_apart(state, weights_only=weights_only)}
 
@@ -157,7 +154,7 @@ class Ranks:
             else:
                 into[key] = each
         try:
-            own: dict[str, Any] = decoded(torch.load(io.BytesIO(planner.own), weights_only=weights_only))
+            own: dict[str, Any] = decode_value(torch.load(io.BytesIO(planner.own), weights_only=weights_only))
         # From before saves were checked; the state itself is complete.
         except pickle.UnpicklingError as error:
             return {"loader": error, "rng": error}

@@ -10,7 +10,7 @@ from penstock.checkpoint.integrity import step_name
 from penstock.checkpoint.run.filling import fill_state
 from penstock.checkpoint.run.store import checked_step, download_folder
 from penstock.checkpoint.staging import torch_module
-from penstock.checkpoint.torchfile.encoding import decoded
+from penstock.checkpoint.torchfile.encoding import decode_value
 from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.progress import bar
@@ -179,7 +179,7 @@ class Restore:
             if now.etag == committed.etag:
                 raise
             return self._of_one(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
-        return {name: decoded(part, name) for name, part in parts.items()}
+        return {name: decode_value(part, name) for name, part in parts.items()}
 
     def _of_ranks(self, found: _Found, into: dict[str, Any] | None, *, weights_only: bool) -> dict[str, Any]:
         torch_module()
@@ -189,13 +189,13 @@ class Restore:
         if not isinstance(saved_by, int):
             raise CheckpointError("CheckpointManager did not save this checkpoint", url=url)
         ranks = self.ranks or Ranks(None)
-        state = ranks.everywhere(lambda: _given(into, url))
+        state = ranks.everywhere(lambda: _require_into(into, url))
         reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
         own = ranks.load(reader, state, saved_by, weights_only=weights_only)
         return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": state}
 
 
-def _given(into: dict[str, Any] | None, url: str) -> dict[str, Any]:
+def _require_into(into: dict[str, Any] | None, url: str) -> dict[str, Any]:
     if into is None:
         raise Unusable("several ranks saved this checkpoint: pass into=, the state to read it into", url=url)
     return into

@@ -17,7 +17,7 @@ from penstock.checkpoint.integrity import step_name
 from penstock.checkpoint.run.restore import FOLDER, ONE, STATE, Restore
 from penstock.checkpoint.run.store import StepDescription, StepEntry, StepStore, checked_step, upload_folder
 from penstock.checkpoint.staging import torch_module
-from penstock.checkpoint.torchfile.encoding import encoded, readable
+from penstock.checkpoint.torchfile.encoding import encode_value, readable
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.errors import CheckpointError, Unusable, kind_of
 from penstock.events import operation
@@ -192,7 +192,7 @@ class CheckpointManager:
             parts = {"state": state, "loader": position, "rng": generator_states()}
             if self._ranks is not None:
                 return self._ranks.plain(parts, weights_only=weights_only)
-            return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
+            return {name: encode_value(part, name) for name, part in parts.items()} if weights_only else parts
 
         return gather() if self._ranks is None else self._ranks.everywhere(gather)
 

@@ -24,8 +24,8 @@ from penstock.checkpoint.integrity import (
     METADATA,
     MOST_VALUES,
     Manifest,
+    check_value_count,
     fits,
-    limited,
     span,
     step_name,
     step_of,
@@ -50,20 +50,6 @@ if TYPE_CHECKING:
     from penstock.checkpoint.commit import Saving
     from penstock.source import Source
     from penstock.values import Upload
-
-
-__all__ = [
-    "MOST_BYTES",
-    "STEP_INDEX",
-    "StepDescription",
-    "StepEntry",
-    "StepStore",
-    "checked_step",
-    "decode",
-    "download_folder",
-    "encode",
-    "upload_folder",
-]
 
 _PIECE_BYTES = 16 << 20
 _STEPS = 10**18  # folder names have at most 18 digits
@@ -107,16 +93,16 @@ def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[st
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         message = "cannot restore: the folder has contents; name an empty folder, or one that does not exist"
         raise AlreadyExists(message, url=str(target))
-    with _told(target):
+    with _translate_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f"{_ASIDE}{uuid4().hex}")
     try:
-        with _told(target):
+        with _translate_os_errors(target):
             aside.mkdir()
         for name in sorted(committed.manifest.objects):
-            with _told(target / name.partition("/")[2]):
+            with _translate_os_errors(target / name.partition("/")[2]):
                 _write(committed, name, aside / name.partition("/")[2])
-        with _told(target):
+        with _translate_os_errors(target):
             aside.rename(target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -137,7 +123,7 @@ def _write(committed: CommittedCheckpoint, name: str, path: Path) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _translate_os_errors(path: Path) -> Iterator[None]:
     """Raise Penstock's error for an error of the file system."""
     try:
         yield
@@ -157,7 +143,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     if not folder.is_dir():
         raise NotFound("the folder does not exist", url=str(folder))
     # Not rglob: it skips a folder that it cannot read, and the step would lack files without an error.
-    walked = os.walk(folder, onerror=_refuse)
+    walked = os.walk(folder, onerror=_refuse_folder)
     entries = [Path(at, name) for at, folders, files in walked for name in (*folders, *files)]
     found = sorted(path for path in entries if path.is_symlink() or not path.is_dir())
     for path in found:
@@ -169,7 +155,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
         raise Unusable("cannot save: the folder contains no files", url=str(folder))
 
 
-def _refuse(error: OSError) -> NoReturn:
+def _refuse_folder(error: OSError) -> NoReturn:
     raise Unusable(f"cannot save: the folder cannot be read ({error.strerror})", url=str(error.filename)) from error
 
 
@@ -197,7 +183,7 @@ class StepEntry(NamedTuple):
         """Return a manifest's entry; a damaged manifest (None) gives an empty one, so it is read again next time."""
         if manifest is None:
             return cls("", None, ())
-        return cls(etag, _number(manifest.content.get("metric")), tuple(manifest.objects))
+        return cls(etag, _convert_metric(manifest.content.get("metric")), tuple(manifest.objects))
 
 
 def encode(entries: Mapping[int, StepEntry]) -> bytes:
@@ -209,7 +195,7 @@ def encode(entries: Mapping[int, StepEntry]) -> bytes:
 def decode(data: bytes) -> dict[int, StepEntry]:
     """Return the index's entries; empty if it is damaged or of another version, as manifests contain the same data."""
     try:
-        limited(data, MOST_VALUES)
+        check_value_count(data, MOST_VALUES)
         document = json.loads(data)
         if document["penstock_steps"] != _VERSION:
             return {}
@@ -222,10 +208,10 @@ def _entry(etag: object, metric: object, *objects: object) -> StepEntry:
     names = tuple(name for name in objects if isinstance(name, str) and fits(name))
     if not isinstance(etag, str) or len(names) != len(objects):
         raise ValueError(objects)
-    return StepEntry(etag, _number(metric), names)
+    return StepEntry(etag, _convert_metric(metric), names)
 
 
-def _number(metric: object) -> float | None:
+def _convert_metric(metric: object) -> float | None:
     """Return a metric as a float; None for any other value."""
     try:
         return float(metric) if isinstance(metric, int | float) else None
@@ -330,12 +316,12 @@ class StepStore:
 
     def describe(self, step: int) -> StepDescription:
         """Return a committed step's description: two requests. Raise ``NotFound`` if it is not committed."""
-        return _described(step, CommittedCheckpoint(self._source, self.folder(step)).manifest)
+        return _describe_step(step, CommittedCheckpoint(self._source, self.folder(step)).manifest)
 
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
         """Yield each committed step and its description, oldest first; the latter is None for a damaged manifest."""
         for step, manifest in self.manifests():
-            yield step, None if manifest is None else _described(step, manifest)
+            yield step, None if manifest is None else _describe_step(step, manifest)
 
     def readable(self, step: int) -> CommittedCheckpoint | None:
         """Return a committed step, or None if its manifest is damaged; raise ``NotFound`` if it is not committed."""
@@ -510,6 +496,6 @@ def _tells(entry: StepEntry | None, etag: str) -> bool:
     return entry is not None and entry.etag == etag
 
 
-def _described(step: int, manifest: Manifest) -> StepDescription:
+def _describe_step(step: int, manifest: Manifest) -> StepDescription:
     sizes = [checksums.size for checksums in manifest.objects.values()]
     return StepDescription(step, sum(sizes), len(sizes), manifest.content.get("metric"))

@@ -20,13 +20,13 @@ from penstock.checkpoint.integrity import (
     DIGEST_BYTES,
     MOST_VALUES,
     BlockChecksums,
+    check_value_count,
     document,
     elements,
-    limited,
     stored_digest,
     with_digest,
 )
-from penstock.checkpoint.staging import STAGE_BYTES, cuts, flat, memory, staged, torch_module
+from penstock.checkpoint.staging import STAGE_BYTES, allocate_stage, cuts, flat, memory, torch_module
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
@@ -36,23 +36,6 @@ if TYPE_CHECKING:
     from torch import Tensor, device
 
     from penstock.source import Source
-
-
-__all__ = [
-    "DTYPES",
-    "Header",
-    "SafetensorsFile",
-    "TensorEntry",
-    "TensorSpan",
-    "described",
-    "empty",
-    "encode",
-    "layout",
-    "load_tensors",
-    "parse",
-    "shape_of",
-    "stop_of",
-]
 
 _NAMED = 3  # tensors named in a message
 
@@ -81,7 +64,7 @@ class TensorSpan(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _Part(NamedTuple):
+class _TensorRange(NamedTuple):
     """Bytes ``[start, stop)`` of a file, and the tensor bytes that receive them."""
 
     start: int
@@ -90,13 +73,13 @@ class _Part(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Stage:
+class _SharedBuffer:
     """Bytes ``[start, stop)`` of a file that share one buffer, and the tensors that receive them."""
 
     of: SafetensorsFile
     start: int
     stop: int
-    parts: list[_Part]
+    parts: list[_TensorRange]
 
 
 def load_tensors(
@@ -135,24 +118,24 @@ def _straight(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[Want]
 
 def _steps(made: Iterator[tuple[TensorSpan, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
     for stage in _stages(made):
-        buffer = staged(stage.stop - stage.start, page_locked=pin)
+        buffer = allocate_stage(stage.stop - stage.start, page_locked=pin)
         yield Want(stage.of, stage.start, stage.stop, memory(buffer), (stage, buffer))
 
 
-def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]:
+def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_SharedBuffer]:
     """Join adjacent ranges, and cut them at each 16 MiB of the data section."""
-    stage: _Stage | None = None
+    stage: _SharedBuffer | None = None
     for span, tensor in made:
         to, of = flat(tensor), span.of
         for at, stop in cuts(span.start, span.stop, of.origin):
-            part = _Part(at, stop, to[at - span.start : stop - span.start])
+            part = _TensorRange(at, stop, to[at - span.start : stop - span.start])
             if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % STAGE_BYTES:
                 stage.stop = stop
                 stage.parts.append(part)
             else:
                 if stage is not None:
                     yield stage
-                stage = _Stage(of, at, stop, [part])
+                stage = _SharedBuffer(of, at, stop, [part])
     if stage is not None:
         yield stage
 
@@ -270,7 +253,7 @@ def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests:
     if len(text) > _MOST_BYTES:
         raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, but 100 MB are allowed")
     try:
-        limited(text, MOST_VALUES)
+        check_value_count(text, MOST_VALUES)
     except ValueError as error:
         raise Unusable(f"cannot write a header of {len(names):,} tensors: {error}") from None
     return with_digest(len(text).to_bytes(_LENGTH_BYTES, "little") + text, _HEADER)
@@ -417,7 +400,9 @@ def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
 
 def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
     """Raise ``Unusable`` if tensors overlap in memory: once loaded, they would be independent copies."""
-    places = sorted((str(tensor.device), *_bounds(tensor), name) for name, tensor in tensors.items() if tensor.numel())
+    places = sorted(
+        (str(tensor.device), *_find_memory_bounds(tensor), name) for name, tensor in tensors.items() if tensor.numel()
+    )
     for (place, _, stop, one), (other_place, start, _, other) in pairwise(places):
         if place == other_place and start < stop:
             raise Unusable(
@@ -426,7 +411,7 @@ def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def _bounds(tensor: Tensor) -> tuple[int, int]:
+def _find_memory_bounds(tensor: Tensor) -> tuple[int, int]:
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     start = int(tensor.data_ptr())
     return start, start + (reach + 1) * tensor.element_size()

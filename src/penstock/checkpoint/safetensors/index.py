@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["INDEX", "WHOLE", "Index", "absent", "file_names", "resolve", "split", "stored_index"]
-
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _MARK = "penstock.index"
 _SHARDS = "penstock.shards"
 
 
-def split(sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
+def split_names(sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
     """Split names into files of at most ``most_bytes``, in order; a larger tensor gets its own file.
 
     There is always at least one file, even without names.
@@ -87,7 +85,7 @@ class Index:
             read = document(raw)
             files = _texts(read["weight_map"])
             digests = _texts(read["metadata"][_SHARDS]) if ours else {}
-            if odd := [name for name in files.values() if not _plain(name)]:
+            if odd := [name for name in files.values() if not _is_file_name(name)]:
                 raise ValueError(f"{odd[0]!r:.80} is not the name of a file in its folder")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"this index of safetensors files is damaged: {error}", url=url) from None
@@ -100,7 +98,7 @@ def _texts(value: object) -> dict[str, str]:
     return value
 
 
-def _plain(name: str) -> bool:
+def _is_file_name(name: str) -> bool:
     """Return whether a name is a plain file name, not a path to another folder."""
     return name.endswith(".safetensors") and not set(name) & {"/", "\\", "\0"}
 
@@ -123,14 +121,14 @@ def resolve(source: Source, key: str, names: Collection[str] | None = None) -> d
 
     """
     if key.endswith(".safetensors"):
-        (file,) = _opened(source, [key])
+        (file,) = _open_files(source, [key])
         return dict.fromkeys(file.header.entries, file)
     if key.endswith(".json"):
-        return _indexed(source, key, stored_index(source, key), names)
+        return _open_indexed_files(source, key, stored_index(source, key), names)
     folder = as_folder(key)
     index, whole = source.stat_existing([folder + INDEX, folder + WHOLE])
     if index is not None:
-        return _indexed(source, index.key, stored_index(source, index.key, index), names)
+        return _open_indexed_files(source, index.key, stored_index(source, index.key, index), names)
     if whole is None:
         raise NotFound(f"there is neither {INDEX} nor {WHOLE}", url=source.url(folder))
     return resolve(source, folder + WHOLE)
@@ -153,7 +151,9 @@ def absent(name: str, known: Collection[str], url: str) -> NotFound:
     return NotFound(f"no tensor {name!r} among the {len(known)}{hint}", url=url)
 
 
-def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, SafetensorsFile]:
+def _open_indexed_files(
+    source: Source, key: str, index: Index, names: Collection[str] | None
+) -> dict[str, SafetensorsFile]:
     """Open the files of an index and check that each matches it."""
     url = source.url(key)
     wanted = dict.fromkeys(index.files if names is None else names)
@@ -161,7 +161,7 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
         raise absent(missing[0], index.files, url)
     folder = key[: key.rfind("/") + 1]
     shards = sorted({index.files[name] for name in wanted})
-    files = dict(zip(shards, _opened(source, [folder + shard for shard in shards]), strict=True))
+    files = dict(zip(shards, _open_files(source, [folder + shard for shard in shards]), strict=True))
     for shard, file in files.items():
         if index.digests and index.digests.get(shard) != file.header.digest:
             raise CheckpointError(f"this file and its index, {url}, are from different saves", url=file.url)
@@ -183,7 +183,7 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
     return {name: files[index.files[name]] for name in wanted}
 
 
-def _opened(source: Source, keys: Sequence[str]) -> list[SafetensorsFile]:
+def _open_files(source: Source, keys: Sequence[str]) -> list[SafetensorsFile]:
     """Open files: read and check their headers, and bind each to its current version."""
     metas = source.stat_many(keys)
     urls = [source.url(key) for key in keys]

@@ -27,10 +27,10 @@ from penstock.checkpoint.safetensors.index import (
     absent,
     file_names,
     resolve,
-    split,
+    split_names,
     stored_index,
 )
-from penstock.checkpoint.staging import pieces, torch_module
+from penstock.checkpoint.staging import iterate_bytes, torch_module
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, Unusable
 from penstock.progress import bar, current
@@ -50,17 +50,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import ObjectMeta
-
-
-__all__ = [
-    "Cut",
-    "Safetensors",
-    "Slice",
-    "cut",
-    "load_safetensors",
-    "open_safetensors",
-    "save_safetensors",
-]
 
 _SHARD_BYTES = 5_000_000_000  # default of Hugging Face's libraries
 _PLAIN = (int, slice, type(...), type(None))
@@ -115,16 +104,16 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
     if key.endswith(".safetensors"):
         if max_shard_bytes is not None:
             raise InvalidURL("several files need a folder: a URL that ends in '/'", url=source.url(key))
-        with _saving(writing, source.url(key), progress):
+        with _show_save_progress(writing, source.url(key), progress):
             writing.file(key)
     elif key and not key.endswith("/") and max_shard_bytes is None:
         raise InvalidURL("a safetensors file ends in '.safetensors', and a folder in '/'", url=source.url(key))
     else:
-        with _saving(writing, source.url(as_folder(key)), progress):
+        with _show_save_progress(writing, source.url(as_folder(key)), progress):
             writing.folder(as_folder(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
 
 
-def _saving(writing: SafetensorsSave, url: str, progress: bool | None) -> AbstractContextManager[object]:  # noqa: FBT001  as given
+def _show_save_progress(writing: SafetensorsSave, url: str, progress: bool | None) -> AbstractContextManager[object]:  # noqa: FBT001  as given
     return bar(f"saving {url}", 1, sum(each.nbytes for each in writing.tensors.values()), shown=progress)
 
 
@@ -301,7 +290,7 @@ class Slice:
         torch, whole = torch_module(), self._whole
         if all(isinstance(each, _PLAIN) for each in (index if isinstance(index, tuple) else (index,))):
             torch.empty(whole.shape, dtype=torch.uint8, device="meta")[index]
-        start, stop, shape, rest = cut(whole.shape, index)
+        start, stop, shape, rest = resolve_index(whole.shape, index)
         element = (whole.stop - whole.start) // max(1, torch.Size(whole.shape).numel())
         first, last = whole.start + start * element, whole.start + stop * element
         (run,) = self._of.load_tensors([whole._replace(start=first, stop=last, shape=shape)])
@@ -328,7 +317,7 @@ class Cut(NamedTuple):
     rest: tuple[Any, ...]
 
 
-def cut(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  any index of a tensor
+def resolve_index(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  any index of a tensor
     """Return the shortest run of elements that contains what ``index`` selects from a tensor of ``shape``.
 
     Leading integers select from the leading dimensions, and a slice from the next one, exactly. The remaining index
@@ -394,7 +383,7 @@ class SafetensorsSave:
         index, whole = self._vacant([folder + INDEX, folder + WHOLE])
         old = [] if index is None else _files(self.source, index)
         sizes = {name: tensor.nbytes for name, tensor in self.tensors.items()}
-        shards = split(sizes, most_bytes)
+        shards = split_names(sizes, most_bytes)
         if len(shards) == 1:
             self._write(folder + WHOLE, self.tensors, create_only=not self.overwrite)
             names = [WHOLE]
@@ -460,4 +449,4 @@ def _files(source: Source, index: ObjectMeta) -> list[str]:
 
 def _bytes(entries: Iterable[TensorEntry], tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
     for entry in entries:
-        yield from pieces(tensors[entry.name])
+        yield from iterate_bytes(tensors[entry.name])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.checkpoint.gather import Want, gather
 from penstock.checkpoint.integrity import crc32
 from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
-from penstock.engine.blocks import moved
+from penstock.engine.blocks import compute_seek
 from penstock.engine.buffer import flat
 from penstock.errors import CheckpointError, ChecksumMismatch, Unsupported
 from penstock.verbs import open as open_object
@@ -41,13 +41,13 @@ __all__ = [
     "HEAD_BYTES",
     "MAGIC",
     "Archive",
+    "ArchiveRecord",
     "Checkpoint",
     "Fragments",
-    "Record",
     "Use",
     "archive",
     "compare",
-    "fetched",
+    "fetch_ranges",
 ]
 
 # Covers the directory, 80 bytes per tensor. data.pkl comes first in the file.
@@ -80,7 +80,7 @@ _KNOWN = re.compile(
 _FILLING = re.compile(r"(__builtin__|builtins) bytearray|torch(\.\w+)? \w*(Storage|Tensor)")
 
 
-class Record(NamedTuple):
+class ArchiveRecord(NamedTuple):
     """Bytes ``[start, stop)`` of the file after their header at ``header``, with their name in the archive.
 
     ``crc`` is 0 if none was computed.
@@ -101,7 +101,7 @@ class Record(NamedTuple):
 class Use(NamedTuple):
     """A use of a storage while objects are made: its record, and the location saved for it (``cpu``, ``cuda:0``, …)."""
 
-    record: Record
+    record: ArchiveRecord
     location: str
 
 
@@ -130,7 +130,7 @@ class Archive:
         file.known.update((record.header, _header(record)) for record in self.records.values())
         self.uses, self.names = self._foretold()
 
-    def read(self, record: Record) -> memoryview:
+    def read(self, record: ArchiveRecord) -> memoryview:
         """Return a record's bytes, verified by its CRC; raise ``ChecksumMismatch`` if they differ."""
         data = self.file.held(record.start, record.stop)
         compare(self.of, record, crc32(data))
@@ -143,7 +143,7 @@ class Archive:
         little = order is not None and bytes(self.read(order)) == b"little" and sys.byteorder == "little"
         return little and self.uses is not None and all(map(_KNOWN.fullmatch, self.names))
 
-    def storage(self, at: int) -> Record | None:
+    def storage(self, at: int) -> ArchiveRecord | None:
         """Return the storage record that contains a byte of the file, or None."""
         number = bisect_right(self._starts, at) - 1
         return self._data[number] if number >= 0 and at < self._data[number].stop else None
@@ -182,7 +182,7 @@ def _fills(made: Call) -> bool:
     return sized and isinstance(made.by, Name) and _FILLING.fullmatch(" ".join(made.by)) is not None
 
 
-def compare(of: Object, record: Record, crc: int) -> None:
+def compare(of: Object, record: ArchiveRecord, crc: int) -> None:
     """Raise ``ChecksumMismatch`` if a record's CRC-32 is not ``crc``."""
     if record.crc not in (0, crc):
         shown = f"record {record.name!r} (bytes {record.start} to {record.stop})"
@@ -202,7 +202,7 @@ def archive(source: Source, of: Object) -> Archive | None:
     """
     ends = [(0, min(HEAD_BYTES, of.size)), (max(HEAD_BYTES, of.size - _TAIL_BYTES), of.size)]
     spans = [span for span in ends if span[0] < span[1]]
-    data = fetched(source, of, spans)
+    data = fetch_ranges(source, of, spans)
     if not data or (of.size < len(MAGIC) and MAGIC.startswith(data[0])):
         raise CheckpointError(f"the file was cut: it has {of.size} bytes", url=of.url)
     if data[0][: len(MAGIC)] != MAGIC:
@@ -223,7 +223,7 @@ class _OtherFormatError(Exception):
     """A zip that Penstock does not read itself."""
 
 
-def _records(of: Object, file: Fragments) -> list[Record]:
+def _records(of: Object, file: Fragments) -> list[ArchiveRecord]:
     """Return the records in file order; raise ``CheckpointError`` if their positions are impossible."""
     try:
         with zipfile.ZipFile(file) as directory:
@@ -255,7 +255,7 @@ def _records(of: Object, file: Fragments) -> list[Record]:
     return records
 
 
-def _record(info: zipfile.ZipInfo, until: int, file: Fragments, root: str) -> Record:
+def _record(info: zipfile.ZipInfo, until: int, file: Fragments, root: str) -> ArchiveRecord:
     """Return a record with its position.
 
     Its data end where the next record begins, except for a descriptor. That saves reading the record's own header.
@@ -266,10 +266,10 @@ def _record(info: zipfile.ZipInfo, until: int, file: Fragments, root: str) -> Re
     good = [start for start in starts if start % _ALIGNED == 0 and start - name_ends in _FOLLOWING]
     start = good[0] if len(good) == 1 else _begins(info, file)
     name = info.filename.removeprefix(root)
-    return Record(name, info.header_offset, start, start + info.file_size, info.CRC)
+    return ArchiveRecord(name, info.header_offset, start, start + info.file_size, info.CRC)
 
 
-def _header(record: Record) -> bytes:
+def _header(record: ArchiveRecord) -> bytes:
     until = record.start - record.header - _LOCAL.size
     return _LOCAL.pack(MAGIC, min(until, _MOST), until - min(until, _MOST))
 
@@ -288,7 +288,7 @@ _DAMAGED = "PytorchStreamReader failed"
 HEAD_BYTES = 64 << 10
 
 
-def fetched(source: Source, of: Object, spans: list[tuple[int, int]]) -> list[bytearray]:
+def fetch_ranges(source: Source, of: Object, spans: list[tuple[int, int]]) -> list[bytearray]:
     """Return ranges of an object, read in parallel."""
     wants = [Want(of, start, stop, bytearray(stop - start)) for start, stop in spans]
     return [want.memory for want in gather(source, wants)]
@@ -323,7 +323,7 @@ class Fragments(io.RawIOBase):
             if at <= start and stop <= at + len(data):
                 return data[start - at : stop - at]
         ahead = min(self._of.size, stop + _AHEAD_BYTES)
-        self.hold([(start, memoryview(fetched(self._source, self._of, [(start, ahead)])[0]))])
+        self.hold([(start, memoryview(fetch_ranges(self._source, self._of, [(start, ahead)])[0]))])
         return self._held[-1][1][: stop - start]
 
     def readable(self) -> bool:
@@ -340,7 +340,7 @@ class Fragments(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Set the position; costs no request."""
-        self._at = moved(offset, whence, self._at, self._of.size)
+        self._at = compute_seek(offset, whence, self._at, self._of.size)
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401  any writable buffer

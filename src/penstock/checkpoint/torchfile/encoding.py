@@ -1,7 +1,7 @@
 """Encoding of values that ``torch.load`` refuses with weights only, as tuples of plain values, and back.
 
 ``(MARK, kind, …)`` encodes a NumPy scalar or array, a date, a path, a member of an enumeration and the like. It is a
-tuple, which torch's distributed checkpoints save unchanged. ``decoded`` runs no
+tuple, which torch's distributed checkpoints save unchanged. ``decode_value`` runs no
 code of a file; ``check_weights_only`` refuses, before a save, values that only code can make.
 """
 
@@ -24,33 +24,16 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from penstock.checkpoint.staging import torch_module
-from penstock.errors import CheckpointError, Unusable, articled, printable
+from penstock.errors import CheckpointError, Unusable, add_article, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-__all__ = [
-    "ATOMS",
-    "DTYPE",
-    "FACTORIES",
-    "MAKERS",
-    "MARK",
-    "Entry",
-    "check_weights_only",
-    "decoded",
-    "encoded",
-    "marked",
-    "name_unsaved",
-    "readable",
-    "shown",
-]
 
 # Arrays up to this size are pickled with the rest: as a storage each would cost a request.
 _PICKLED_BYTES = 4096
 
 
-def encoded(value: Any, at: str) -> Any:  # noqa: ANN401  any value may be saved
+def encode_value(value: Any, at: str) -> Any:  # noqa: ANN401  any value may be saved
     """Return a value in a form that ``torch.load`` accepts with weights only; unchanged if it needs no encoding.
 
     Raises:
@@ -88,14 +71,14 @@ class _Encoder:
         if isinstance(value, dict):
             return self._dict(value)
         if kind in (list, tuple):
-            if kind is tuple and marked(value):
+            if kind is tuple and is_encoded(value):
                 raise Unusable(f"a tuple that begins with {MARK!r} cannot be saved")
             parts = [self.encode(each) for each in value]
             same = all(one is other for one, other in zip(parts, value, strict=True))
             return value if same else kind(parts)
         description = ("bytes",) if kind is bytes and not value else self._description(value)
         # torch pickles empty bytes as a call of bytes(), which it then refuses to load.
-        return value if description is None else (MARK, *map(_filled, description))
+        return value if description is None else (MARK, *map(_mark_empty_bytes, description))
 
     def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
         keys = [self.encode(key) for key in value]
@@ -130,12 +113,12 @@ class _Encoder:
         return None if tell is None else _understood(value, tell(value))
 
 
-def _filled(part: Any) -> Any:  # noqa: ANN401  a part of what stands for a value
+def _mark_empty_bytes(part: Any) -> Any:  # noqa: ANN401  a part of what stands for a value
     return (MARK, "bytes") if type(part) is bytes and not part else part
 
 
 def _understood(value: Any, description: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
-    """Return ``description``, or None if ``decoded`` could not make the same kind of value from it."""
+    """Return ``description``, or None if ``decode_value`` could not make the same kind of value from it."""
     try:
         again = MAKERS[description[0]](*description[1:])
     except Exception:  # noqa: BLE001  a foreign class may raise anything: the value is refused by its path
@@ -183,14 +166,15 @@ FACTORIES: dict[str | None, Any] = {None: None, "list": list, "int": int, "float
 _SHOWN = 3  # values in a warning
 
 
-def decoded(value: Any, at: str = "state") -> Any:  # noqa: ANN401  any saved value
-    """Return the value that ``encoded`` was given; dicts and lists in it are changed in place.
+def decode_value(value: Any, at: str = "state") -> Any:  # noqa: ANN401  any saved value
+    """Return the value that ``encode_value`` was given; dicts and lists in it are changed in place.
 
     A tuple that cannot be decoded stays as it is: an enumeration whose module is not imported, or a tuple that
-    ``encoded`` never makes. A warning names its path, which begins with ``at``; the other values are still restored.
+    ``encode_value`` never makes. A warning names its path, which begins with ``at``; the other values are still
+    restored.
 
     Raises:
-        CheckpointError: The value is nested deeper than ``encoded`` accepts.
+        CheckpointError: The value is nested deeper than ``encode_value`` accepts.
 
     """
     decoder = _Decoder(at)
@@ -213,7 +197,7 @@ def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  any saved 
     return part
 
 
-def marked(value: tuple[Any, ...]) -> bool:
+def is_encoded(value: tuple[Any, ...]) -> bool:
     """Return whether a tuple is an encoded value.
 
     The type is checked first: an element may be an array, which cannot be compared with text.
@@ -257,7 +241,7 @@ class _Decoder:
         if type(value) is not tuple:
             return value
         parts = [self._below(number, each) for number, each in enumerate(value)]
-        if marked(value):
+        if is_encoded(value):
             return self._made(value, parts[1:])
         return value if all(one is other for one, other in zip(parts, value, strict=True)) else tuple(parts)
 
@@ -285,10 +269,10 @@ class _Decoder:
 
     def _leave(self, error: Exception) -> None:
         where = self._at + "".join(f"[{key!r:.80}]" for key in self._path)
-        self.left.append(f"{where} ({shown(error)})")
+        self.left.append(f"{where} ({format_error(error)})")
 
 
-def _read(dtype: str, data: bytes) -> np.ndarray[Any, Any]:
+def _decode_array(dtype: str, data: bytes) -> np.ndarray[Any, Any]:
     if type(data) is not bytes or not DTYPE.fullmatch(dtype):
         raise ValueError(f"no array of {dtype!r:.80}")
     return np.frombuffer(data, np.dtype(dtype))
@@ -302,14 +286,14 @@ def _scalar(dtype: str, data: bytes) -> Any:  # noqa: ANN401  any NumPy scalar
         return np.bytes_(data)
     if dtype[1] == "U":
         return np.str_(data.decode("utf-32-be" if dtype[0] == ">" else "utf-32-le", "surrogatepass"))
-    (value,) = _read(dtype, data)
+    (value,) = _decode_array(dtype, data)
     return value
 
 
-def _whole(dtype: str, shape: tuple[int, ...], data: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401  any of a file
+def _decode_whole_array(dtype: str, shape: tuple[int, ...], data: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401  any of a file
     torch = torch_module()
     if not isinstance(data, torch.Tensor):
-        return _read(dtype, data).reshape(shape).copy()
+        return _decode_array(dtype, data).reshape(shape).copy()
     # Contiguous only: an expanded tensor is small in the file, but the array made of it is not.
     if data.dtype != torch.uint8 or data.layout != torch.strided or not data.is_contiguous():
         raise ValueError("an array's bytes are a line of bytes")
@@ -339,13 +323,13 @@ def _file(data: bytes, at: int) -> io.BytesIO:
     return file
 
 
-def _zoned(zone: object) -> timezone | ZoneInfo | None:
+def _parse_zone(zone: object) -> timezone | ZoneInfo | None:
     if isinstance(zone, str):
         return ZoneInfo(zone)
     return None if zone is None else timezone(timedelta(seconds=float(zone)))  # type: ignore[arg-type]
 
 
-def _path(kind: str, text: str) -> pathlib.PurePath:
+def _make_path(kind: str, text: str) -> pathlib.PurePath:
     if kind not in _PATHS:
         raise ValueError(kind)
     pure = kind.startswith("Pure") or kind == type(pathlib.Path()).__name__
@@ -359,14 +343,14 @@ def _dictionary(name: str | None, items: Any) -> defaultdict[Any, Any]:  # noqa:
     return defaultdict(FACTORIES[name], items)
 
 
-def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  a file may hold any value
+def _require_tuple(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  a file may hold any value
     # A range is small in the file, but the elements made of it are not.
     if type(of) is not tuple:
         raise TypeError("its elements are a tuple")
     return of
 
 
-class Entry(NamedTuple):
+class KeyedValue(NamedTuple):
     """A value of several ranks' state with its key in a dict, which is not a str."""
 
     key: Any
@@ -375,21 +359,21 @@ class Entry(NamedTuple):
 
 MAKERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda: b"",
-    "array": _whole,
+    "array": _decode_whole_array,
     "scalar": _scalar,
-    "entry": Entry,
+    "entry": KeyedValue,
     "enum": _member,
     "file": _file,
-    "path": _path,
+    "path": _make_path,
     "range": range,
     "slice": slice,
-    "set": lambda of: set(_parts(of)),
-    "deque": lambda of, most: deque(_parts(of), most),
+    "set": lambda of: set(_require_tuple(of)),
+    "deque": lambda of, most: deque(_require_tuple(of), most),
     "defaultdict": _dictionary,
-    "frozenset": lambda of: frozenset(_parts(of)),
+    "frozenset": lambda of: frozenset(_require_tuple(of)),
     "date": date.fromisoformat,
-    "datetime": lambda text, fold, zone: datetime.fromisoformat(text).replace(fold=fold, tzinfo=_zoned(zone)),
-    "time": lambda text, fold, zone: time.fromisoformat(text).replace(fold=fold, tzinfo=_zoned(zone)),
+    "datetime": lambda text, fold, zone: datetime.fromisoformat(text).replace(fold=fold, tzinfo=_parse_zone(zone)),
+    "time": lambda text, fold, zone: time.fromisoformat(text).replace(fold=fold, tzinfo=_parse_zone(zone)),
     "timedelta": timedelta,
 }
 
@@ -407,16 +391,16 @@ def check_weights_only(value: Any, at: str) -> None:  # noqa: ANN401  any value 
 
     """
     if why := _unsafe(value):
-        _refuse(value, at, why, _unsafe, set())
+        _refuse_value(value, at, why, _unsafe, set())
 
 
 def name_unsaved(value: Any, at: str) -> None:  # noqa: ANN401  any value may be saved
     """Raise ``Unusable`` with the path of a value that ``torch.save`` cannot save, if there is one."""
     if why := _unpicklable(value):
-        _refuse(value, at, why, _unpicklable, set())
+        _refuse_value(value, at, why, _unpicklable, set())
 
 
-def shown(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Return an error's type and text, shortened to 200 characters."""
     return f"{type(error).__name__}: {error}"[:200]
 
@@ -430,7 +414,7 @@ def _unsafe(value: object) -> str:
     try:
         found: list[str] = torch.serialization.get_unsafe_globals_in_checkpoint(file)
     except Exception as error:  # noqa: BLE001  of any kind, where torch has no word for what it meets
-        return f"cannot be read with weights_only=True ({shown(error)}): {_INSTEAD}"
+        return f"cannot be read with weights_only=True ({format_error(error)}): {_INSTEAD}"
     return f"needs {', '.join(found):.200}, which weights_only=True does not call: {_INSTEAD}" if found else ""
 
 
@@ -439,11 +423,11 @@ def _unpicklable(value: object, file: io.BytesIO | None = None) -> str:
     try:
         torch_module().save(value, file or io.BytesIO(), pickle_module=_PICKLING)
     except Exception as error:  # noqa: BLE001  a foreign class may raise anything
-        return f"cannot be pickled ({shown(error)}): save plain values"
+        return f"cannot be pickled ({format_error(error)}): save plain values"
     return ""
 
 
-def _refuse(value: Any, at: str, why: str, test: Callable[[object], str], seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
+def _refuse_value(value: Any, at: str, why: str, test: Callable[[object], str], seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
     """Raise ``Unusable`` with the path of the innermost value that torch would not save or load."""
     seen.add(id(value))
     inner: dict[Any, Any] = {}
@@ -453,11 +437,11 @@ def _refuse(value: Any, at: str, why: str, test: Callable[[object], str], seen: 
         inner = dict(enumerate(value))
     for key, each in inner.items():
         if id(each) not in seen and (found := test([each])):
-            _refuse(each, f"{at}[{key!r:.80}]", found, test, seen)
+            _refuse_value(each, f"{at}[{key!r:.80}]", found, test, seen)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if callable(getattr(type(value), "state_dict", None)):
         why = why.replace("save plain values", "save its state_dict()")
-    raise Unusable(f"{at} is {articled(kind)}, and {why}")
+    raise Unusable(f"{at} is {add_article(kind)}, and {why}")
 
 
 class _Pickler(pickle.Pickler):

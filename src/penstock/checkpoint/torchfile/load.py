@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.gather import Want, gather
 from penstock.checkpoint.integrity import ChecksummedReader, crc32
-from penstock.checkpoint.staging import cuts, staged
-from penstock.checkpoint.torchfile.archive import MAGIC, Record, Use, archive, compare
+from penstock.checkpoint.staging import allocate_stage, cuts
+from penstock.checkpoint.torchfile.archive import MAGIC, ArchiveRecord, Use, archive, compare
 from penstock.errors import CheckpointError, ChecksumMismatch, PenstockError, Unsupported
 from penstock.values import ObjectMeta
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from penstock.checkpoint.gather import Object
     from penstock.checkpoint.torchfile.archive import Archive
     from penstock.source import Reader, Source
-
-
-__all__ = ["COPIED_BYTES", "StoragePrefetch", "load_torchfile", "refused", "storages"]
 
 # If torch reads into its own memory, longer storages are not prefetched.
 COPIED_BYTES = 32 << 20
@@ -63,30 +60,32 @@ def storages(
             if device is None:
                 yield from _wants(of, use.record, storage.numpy().data, storage)
             else:
-                yield from _staged(of, use.record, storage)
+                yield from _stage_record(of, use.record, storage)
 
-    return _verified(source, of, wants())
+    return _verify_records(source, of, wants())
 
 
-def _wants(of: Object, record: Record, memory: memoryview, storage: torch.Tensor | None = None) -> Iterator[Want]:
+def _wants(
+    of: Object, record: ArchiveRecord, memory: memoryview, storage: torch.Tensor | None = None
+) -> Iterator[Want]:
     """Yield the wants that read a record into ``memory``."""
-    for start, stop in _pieces(record):
+    for start, stop in _split_record(record):
         yield Want(of, start, stop, memory[start - record.start : stop - record.start], (record, storage, None))
 
 
-def _staged(of: Object, record: Record, storage: torch.Tensor) -> Iterator[Want]:
+def _stage_record(of: Object, record: ArchiveRecord, storage: torch.Tensor) -> Iterator[Want]:
     """Yield the wants that read a record into page-locked memory."""
-    for start, stop in _pieces(record):
-        stage = staged(stop - start, page_locked=storage.is_cuda)
+    for start, stop in _split_record(record):
+        stage = allocate_stage(stop - start, page_locked=storage.is_cuda)
         yield Want(of, start, stop, stage.numpy().data, (record, storage, stage))
 
 
-def _pieces(record: Record) -> list[tuple[int, int]]:
+def _split_record(record: ArchiveRecord) -> list[tuple[int, int]]:
     """Return the ranges of a record that are verified while the next ones arrive; an empty record is one range."""
     return list(cuts(record.start, record.stop)) or [(record.start, record.stop)]
 
 
-def _verified(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
+def _verify_records(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
     """Fill ``wants``, verify each record, and yield the storage it was read into."""
     crc = 0
     with closing(gather(source, wants)) as filled:
@@ -117,15 +116,15 @@ class StoragePrefetch:
         """Start without a read; the first ``take`` begins to read."""
         self._source = source
         self._of = of
-        firsts: dict[Record, Use] = {}
+        firsts: dict[ArchiveRecord, Use] = {}
         for use in uses:
             firsts.setdefault(use.record, use)
         self._expected = deque(firsts)
         self._filled = storages(source, of.of, firsts.values(), gpu)
         self._gpus: set[torch.device] = set()
-        self._last: tuple[Record, memoryview] | None = None
+        self._last: tuple[ArchiveRecord, memoryview] | None = None
 
-    def take(self, record: Record) -> torch.Tensor:
+    def take(self, record: ArchiveRecord) -> torch.Tensor:
         """Return a storage's bytes; a storage that is not the expected next one is read now, into CPU memory."""
         if not self._expected or self._expected[0] != record:
             return next(storages(self._source, self._of.of, [Use(record, "")]))
@@ -145,7 +144,7 @@ class StoragePrefetch:
         if record is None or (record != last and at != record.start):
             return 0
         if at == record.start and len(view) >= record.size > COPIED_BYTES:
-            for _ in _verified(self._source, self._of.of, _wants(self._of.of, record, view[: record.size])):
+            for _ in _verify_records(self._source, self._of.of, _wants(self._of.of, record, view[: record.size])):
                 pass
             return record.size
         if self._last is None or record != last:
@@ -190,7 +189,7 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
     opened = archive(source, of)
     if opened is None:
         with _reader(source, of) as reader:
-            if _tested(reader, of):
+            if _verify_zip(reader, of):
                 return torch.load(reader, map_location=map_location, weights_only=weights_only)
             with _without_sums(reader, of, weights_only=weights_only):
                 return torch.load(reader, map_location=map_location, weights_only=weights_only)
@@ -200,17 +199,17 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
     # Foreign code may run then, and its errors are raised unchanged.
     theirs = not weights_only or _is_function(map_location)
     with nullcontext() if theirs else _understood(of):
-        return _loaded(source, opened, map_location=map_location, weights_only=weights_only)
+        return _load_archive(source, opened, map_location=map_location, weights_only=weights_only)
 
 
-def _loaded(source: Source, opened: Archive, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
+def _load_archive(source: Source, opened: Archive, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
     torch, of = _torch(), opened.of
     if _no_bytes(map_location):
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
     if opened.plain and opened.uses is not None:
         with closing(StoragePrefetch(source, opened, opened.uses, _gpus(map_location))) as prefetch:
-            hand = _handing(opened.uses, prefetch, map_location, of.url)
+            hand = _make_handler(opened.uses, prefetch, map_location, of.url)
             with opened.file.telling(), torch.serialization.skip_data():
                 found = torch.load(opened.file, map_location=hand, weights_only=weights_only)
             prefetch.settle()
@@ -222,14 +221,14 @@ def _loaded(source: Source, opened: Archive, *, map_location: Any, weights_only:
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
 
 
-def _handing(
+def _make_handler(
     uses: Iterable[Use],
     prefetch: StoragePrefetch,
     map_location: Any,  # noqa: ANN401  as torch.load
     url: str,
 ) -> Callable[[Any, str], Any]:
     """Return a ``map_location`` function that returns filled storages, in the order in which torch asks for them."""
-    upcoming, known = deque(uses), set[Record]()
+    upcoming, known = deque(uses), set[ArchiveRecord]()
 
     def hand(empty: torch.UntypedStorage, location: str) -> Any:  # noqa: ANN401  what a caller's own returns
         # torch asks for a storage again only if it has no memory.
@@ -239,7 +238,7 @@ def _handing(
             raise CheckpointError(f"a storage of {empty.nbytes()} bytes is not among the file's records", url=url)
         record = upcoming.popleft().record
         storage = prefetch.take(record).untyped_storage()
-        result = storage if storage.is_cuda else _restored(storage, location, map_location)
+        result = storage if storage.is_cuda else _restore_storage(storage, location, map_location)
         if result.data_ptr():
             known.add(record)
         return result
@@ -247,7 +246,7 @@ def _handing(
     return hand
 
 
-def _restored(storage: torch.UntypedStorage, location: str, map_location: Any) -> Any:  # noqa: ANN401  see _handing
+def _restore_storage(storage: torch.UntypedStorage, location: str, map_location: Any) -> Any:  # noqa: ANN401  see _handing
     """Return a storage at the location where torch would restore it."""
     torch = _torch()
     result = map_location(storage, location) if _is_function(map_location) else None
@@ -290,7 +289,7 @@ def _no_bytes(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
     return map_location == "meta" if isinstance(map_location, str) else map_location == torch.device("meta")
 
 
-def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
+def _verify_zip(reader: Reader | ChecksummedReader, of: Object) -> bool:
     """Read a zip of another kind once in advance and verify its records: TorchScript or a compressed file.
 
     Return False if the file is not a zip and so has no checksums.
@@ -313,7 +312,7 @@ def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
     return True
 
 
-def refused(error: Exception) -> bool:
+def is_refusal(error: Exception) -> bool:
     """Return whether torch could read a file but refused, or was unable, to make an object in it."""
     return _REFUSED.search(str(error)) is not None
 
@@ -325,7 +324,7 @@ def _understood(of: Object) -> Iterator[None]:
         yield
     except (*_BROKEN, *_BROKEN_WEIGHTS) as error:
         mine = isinstance(error, RuntimeError) and _MACHINE.search(str(error))
-        if isinstance(error, PenstockError | OSError) or mine or refused(error):
+        if isinstance(error, PenstockError | OSError) or mine or is_refusal(error):
             raise
         message = f"torch cannot make what its data.pkl describes ({type(error).__name__}): torch.save did not write it"
         raise CheckpointError(message, url=of.url) from error
@@ -342,7 +341,7 @@ def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_onl
     try:
         yield
     except broken as error:
-        if isinstance(error, PenstockError | OSError) or (refused(error) and reader.tell() < of.size):
+        if isinstance(error, PenstockError | OSError) or (is_refusal(error) and reader.tell() < of.size):
             raise
         message = f"the file is truncated or damaged, or torch.save did not write it ({type(error).__name__})"
         raise CheckpointError(message, url=of.url) from error

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Call", "Name", "Pairs", "PickleScan"]
-
 _MOST_STEPS = 1 << 25  # opcodes: a checkpoint of a million tensors
 
 
@@ -194,7 +192,7 @@ def _push(make: Callable[[PickleScan], object]) -> Callable[[PickleScan], None]:
     return lambda self: self._stack.append(make(self))
 
 
-def _counted(size: int, make: Callable[[bytes], object]) -> Callable[[PickleScan], None]:
+def _make_sized_opcode(size: int, make: Callable[[bytes], object]) -> Callable[[PickleScan], None]:
     """Return an opcode that reads a length of ``size`` bytes, then that many bytes, and pushes ``make`` of them."""
     return lambda self: self._stack.append(make(self._bytes(self._natural(size))))
 
@@ -203,7 +201,7 @@ def _integer(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
-def _text(data: bytes) -> str:
+def _decode_utf8(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
@@ -211,7 +209,7 @@ def _pairs(items: list[Any]) -> Pairs:
     return Pairs(zip(items[::2], items[1::2], strict=True))
 
 
-def _frozen(items: list[Any]) -> Call:
+def _make_frozenset(items: list[Any]) -> Call:
     return Call(Name("builtins", "frozenset"), (items,))
 
 
@@ -228,18 +226,18 @@ _OPCODES: dict[bytes, Callable[[PickleScan], object]] = {
     b"J": _push(lambda self: _integer(self._bytes(4))),
     b"K": _push(PickleScan._byte),
     b"M": _push(lambda self: self._natural(2)),
-    b"\x8a": _counted(1, _integer),
-    b"\x8b": _counted(4, _integer),
+    b"\x8a": _make_sized_opcode(1, _integer),
+    b"\x8b": _make_sized_opcode(4, _integer),
     b"G": _push(lambda self: struct.unpack(">d", self._bytes(8))[0]),
-    b"X": _counted(4, _text),
-    b"\x8c": _counted(1, _text),
-    b"\x8d": _counted(8, _text),
-    b"U": _counted(1, _latin),
-    b"T": _counted(4, _latin),
-    b"C": _counted(1, bytes),
-    b"B": _counted(4, bytes),
-    b"\x8e": _counted(8, bytes),
-    b"\x96": _counted(8, bytes),
+    b"X": _make_sized_opcode(4, _decode_utf8),
+    b"\x8c": _make_sized_opcode(1, _decode_utf8),
+    b"\x8d": _make_sized_opcode(8, _decode_utf8),
+    b"U": _make_sized_opcode(1, _latin),
+    b"T": _make_sized_opcode(4, _latin),
+    b"C": _make_sized_opcode(1, bytes),
+    b"B": _make_sized_opcode(4, bytes),
+    b"\x8e": _make_sized_opcode(8, bytes),
+    b"\x96": _make_sized_opcode(8, bytes),
     b"(": PickleScan._begun,
     b"0": PickleScan._popped,
     b"1": PickleScan._marked,
@@ -259,7 +257,7 @@ _OPCODES: dict[bytes, Callable[[PickleScan], object]] = {
     b"u": lambda self: self._paired(self._marked()),
     b"\x8f": _push(lambda _: Call(Name("builtins", "set"), ())),
     b"\x90": lambda self: self._added(self._marked()),
-    b"\x91": lambda self: self._ended(_frozen),
+    b"\x91": lambda self: self._ended(_make_frozenset),
     b"q": lambda self: self._noted(self._byte()),
     b"r": lambda self: self._noted(self._natural(4)),
     b"\x94": lambda self: self._noted(len(self._memo)),

@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.torchfile.archive import Record
+    from penstock.checkpoint.torchfile.archive import ArchiveRecord
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
-
-__all__ = ["LazyTensor", "dump", "load", "save"]
 
 
 def save(
@@ -68,7 +66,7 @@ def save(
 
     """
     with Checkpoint(store).writer(url) as writer, bar(f"saving {writer.name}", 1, None, shown=progress) as count:
-        dump(obj, cast("BinaryIO", _Counted(writer, count)))
+        dump(obj, cast("BinaryIO", _CountedFile(writer, count)))
 
 
 def dump(obj: object, file: BinaryIO | io.BufferedIOBase) -> None:
@@ -145,7 +143,7 @@ def load(
             return load_torchfile(source, of, map_location=map_location, weights_only=weights_only)
 
 
-class _Counted:
+class _CountedFile:
     """A file object that counts the bytes written to it."""
 
     def __init__(self, file: Writer, count: Callable[[int, int], None]) -> None:
@@ -242,7 +240,7 @@ class _Lies:
 
     source: Source
     of: Object
-    record: Record
+    record: ArchiveRecord
     offset: int
     stride: tuple[int, ...]
     conjugate: bool
@@ -280,7 +278,7 @@ def load_lazily(source: Source, of: Object, *, weights_only: bool) -> Any:  # no
     odd = [name for name in opened.names if name.startswith(_REBUILDING) and not _STRIDED.fullmatch(name.split()[1])]
     if odd:
         raise Unusable(f"this file can only be loaded whole: its tensors are made by {odd[0]!r}", url=of.url)
-    hand, records = _noting(opened.uses)
+    hand, records = _note_storages(opened.uses)
     with opened.file.telling(), torch.serialization.skip_data():
         tree = torch.load(cast("BinaryIO", opened.file), map_location=hand, weights_only=weights_only)
     made: dict[int, LazyTensor] = {}
@@ -297,7 +295,7 @@ def load_lazily(source: Source, of: Object, *, weights_only: bool) -> Any:  # no
     return result
 
 
-def _noting(uses: list[Use]) -> tuple[Callable[[Any, str], Any], dict[int, tuple[Any, Record]]]:
+def _note_storages(uses: list[Use]) -> tuple[Callable[[Any, str], Any], dict[int, tuple[Any, ArchiveRecord]]]:
     """Return a ``map_location`` function that returns storages without memory, and the record of each storage by id."""
     import torch
 
@@ -312,7 +310,7 @@ def _noting(uses: list[Use]) -> tuple[Callable[[Any, str], Any], dict[int, tuple
     return hand, records
 
 
-def _lazy(tensor: torch.Tensor, source: Source, of: Object, record: Record) -> LazyTensor:
+def _lazy(tensor: torch.Tensor, source: Source, of: Object, record: ArchiveRecord) -> LazyTensor:
     import torch
 
     lies = _Lies(
@@ -391,7 +389,7 @@ class _CrcWriter:
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401  any binary file
         self._file = file
-        self._parts = _parts()
+        self._parts = _rewrite_archive()
         next(self._parts)
         self._failed = False
 
@@ -421,7 +419,7 @@ class _CrcWriter:
         self._file.flush()
 
 
-def _parts() -> Generator[memoryview | None, Any, None]:
+def _rewrite_archive() -> Generator[memoryview | None, Any, None]:
     """Receive an archive, one write of torch at a time, and yield the bytes to write instead.
 
     A yielded None means: write the data unchanged, then send its checksum before the next write.
@@ -446,9 +444,9 @@ def _parts() -> Generator[memoryview | None, Any, None]:
             else:
                 sums[-1] = yield None
             combined ^= (sums[-1] + 0x9E3779B9 + (combined << 6) + (combined >> 2)) & _MASK
-            data = _with_sum(_expected((yield data), _DESCRIPTOR), _DESCRIPTOR_CRC, sums[-1])
+            data = _with_sum(_require_magic((yield data), _DESCRIPTOR), _DESCRIPTOR_CRC, sums[-1])
             data = yield data
-    directory = bytearray(_expected(data, _CENTRAL))
+    directory = bytearray(_require_magic(data, _CENTRAL))
     at = 0
     for crc in sums:
         struct.pack_into("<I", directory, at + _CENTRAL_CRC, crc)
@@ -460,7 +458,7 @@ def _parts() -> Generator[memoryview | None, Any, None]:
         data = yield data
 
 
-def _expected(part: memoryview, magic: bytes) -> memoryview:
+def _require_magic(part: memoryview, magic: bytes) -> memoryview:
     if part[:4] != magic:
         raise Bug(f"torch.save wrote {part[:4].tobytes()!r} where {magic!r} was due")
     return part

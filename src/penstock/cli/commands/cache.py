@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from penstock.jobs.parts.records import Share
     from penstock.jobs.warm import Warmed
 
-__all__ = ["Row", "app", "as_json", "as_long", "as_url"]
-
 app = Typer()
 cache = Typer(
     no_args_is_help=True,
@@ -74,7 +72,7 @@ def _disk_errors(place: "ps.Cache") -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Row:
+class CacheRow:
     """Cached part of one version of an object."""
 
     url: str
@@ -100,10 +98,10 @@ def ls(
     """List the objects in the cache, one per line, and how full it is. Exit code 1 if there are none."""
     line = as_json if json else as_long if long else as_url
     with _disk_errors(place):
-        usage, rows = place.usage(), dict[tuple[str, str], Row]()
+        usage, rows = place.usage(), dict[tuple[str, str], CacheRow]()
         for each in place.entries():
             if each.url.startswith(prefix):
-                row = rows.setdefault((each.url, each.etag), Row(each.url, each.etag, each.object_bytes))
+                row = rows.setdefault((each.url, each.etag), CacheRow(each.url, each.etag, each.object_bytes))
                 row.object_bytes = max(row.object_bytes, each.object_bytes)
                 row.cached_bytes += each.size_bytes
                 row.stored_bytes += each.stored_bytes
@@ -118,18 +116,18 @@ def ls(
         print(f"{counted(len(rows), 'object')}; the cache holds {printable(full)}", file=sys.stderr)
 
 
-def as_url(row: Row) -> str:
+def as_url(row: CacheRow) -> str:
     """Return the URL."""
     return harmless(row.url)
 
 
-def as_long(row: Row) -> str:
+def as_long(row: CacheRow) -> str:
     """Return size on disk, size of the object, time of the last use (UTC) and URL, in columns."""
     size = "-" if row.object_bytes < 0 else readable(row.object_bytes)
     return f"{readable(row.stored_bytes):>10}  {size:>10}  {moment(row.used_s) or '-':>20}  {harmless(row.url)}"
 
 
-def as_json(row: Row) -> str:
+def as_json(row: CacheRow) -> str:
     """Return a JSON object on one line."""
     record = {
         "url": row.url,
@@ -143,7 +141,7 @@ def as_json(row: Row) -> str:
     return json_line(record)
 
 
-def _warming(
+def _collect_warm_options(
     *,
     part: Annotated[str | None, Option("--part", metavar="N/COUNT", help="Only this share of the reads: 3/16.")] = None,
     ray: Annotated[
@@ -164,7 +162,7 @@ def _warming(
     "penstock cache warm --catalog --cache /nvme/cache s3://bucket/train.catalog --ray auto"
 )
 @with_store
-@with_options("how", _warming)
+@with_options("how", _collect_warm_options)
 def warm(
     urls: Annotated[list[str], Argument(metavar="URL...", help="Objects, prefixes or globs.")],
     *,

@@ -15,8 +15,6 @@ from penstock.errors import CheckpointError, NotFound
 from penstock.source import open_source
 from penstock.values import as_folder
 
-__all__ = ["app"]
-
 app = Typer()
 checkpoint = Typer(
     no_args_is_help=True, help="List, verify, delete and clean a run's checkpoints (penstock.CheckpointManager)."

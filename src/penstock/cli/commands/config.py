@@ -13,8 +13,6 @@ from penstock.cli.screen import Cell, Screen, terminal
 from penstock.display import counted
 from penstock.errors import NotFound
 
-__all__ = ["app"]
-
 app = Typer()
 config = Typer(no_args_is_help=True)
 app.add_typer(config, name="config", help="Show settings and where they come from; check configuration files.")

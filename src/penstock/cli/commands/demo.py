@@ -7,8 +7,6 @@ from typer import Option, Typer
 
 from penstock.cli.demo import EPOCHS
 
-__all__ = ["app", "demo"]
-
 app = Typer()
 
 

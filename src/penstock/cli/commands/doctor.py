@@ -12,8 +12,6 @@ from penstock.cli.options import JsonLines, Store, with_store
 from penstock.cli.output import code_of, write_row
 from penstock.cli.screen import Cell, terminal
 
-__all__ = ["app", "doctor"]
-
 app = Typer()
 _SIGNS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
 _STYLES = {"passed": "green", "failed": "red", "warned": "yellow", "skipped": "dim"}

@@ -12,8 +12,6 @@ from penstock.display import counted
 from penstock.errors import Damaged, Unusable
 from penstock.stores.urls import parse
 
-__all__ = ["app", "index", "show_index"]
-
 app = Typer()
 
 
@@ -85,7 +83,7 @@ def index(
     if parts and "refresh" in how:
         raise Unusable("--job is for a whole index: leave out --refresh")
     if "refresh" in how:
-        catalog: ps.Catalog | None = _refreshed(url, to, how, store)
+        catalog: ps.Catalog | None = _refresh_catalog(url, to, how, store)
     else:
         with aside(parts.get("on")):
             catalog = ps.index(url, to, store=store, **how, **parts)
@@ -106,10 +104,10 @@ def show_index(catalog: "ps.Catalog | None", *, as_json: bool, url: str = "", to
     write_row({**record, "digest": catalog.digest}, text, as_json=as_json)
 
 
-def _refreshed(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
+def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
     its = None if parse(to).local else store
-    known = _saved(to, its)
+    known = _open_saved(to, its)
     if given := [name for name in ("fields", "key", "missing", "skip", "index") if name in how]:
         raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
     mine = None if known.format is None else known.format.name
@@ -122,7 +120,7 @@ def _refreshed(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Cata
     return catalog
 
 
-def _saved(to: str, store: Store | None) -> "ps.Catalog":
+def _open_saved(to: str, store: Store | None) -> "ps.Catalog":
     """Return a saved catalog with the URL where its objects were listed, which ``refresh`` compares."""
     # Imported late: it needs numpy, and the help of all commands does not.
     from penstock.data.catalog.saved import load

@@ -30,8 +30,6 @@ from penstock.jobs.parts.records import JobPlan, Records, jobs_below
 from penstock.jobs.parts.report import JobReport
 from penstock.jobs.parts.verify import Verified
 
-__all__ = ["app", "copy_tree", "verify"]
-
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
 
@@ -51,7 +49,7 @@ def _which(
     return _Which(include or [], exclude or [], checksum)
 
 
-class _How(NamedTuple):
+class _JobArguments(NamedTuple):
     part: str | None
     on: ps.Ray | None
     report: str | None
@@ -66,8 +64,8 @@ def _how(
     report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
     processes: Processes = None,
     json: JsonOne = False,
-) -> _How:
-    return _How(part, cluster(ray), report, processes, json)
+) -> _JobArguments:
+    return _JobArguments(part, cluster(ray), report, processes, json)
 
 
 @app.command(
@@ -83,7 +81,7 @@ def copy_tree(
     *,
     job: Annotated[str, Option("--job", metavar="URL", help="Folder for the records, outside both trees.")],
     which: _Which,
-    how: _How,
+    how: _JobArguments,
     store: Store,
 ) -> None:
     """Copy what lies below SOURCE to DEST in parts, each recorded once it is done: for millions of objects.
@@ -98,7 +96,7 @@ def copy_tree(
     show_synced(done, as_json=as_json)
 
 
-def _chosen(
+def _collect_globs(
     *,
     include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below URL like this.")] = None,
     exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
@@ -106,7 +104,7 @@ def _chosen(
     return {"include": include or [], "exclude": exclude or []}
 
 
-def _shared(
+def _collect_job_options(
     *,
     job: JobFolder = None,
     part: Part = None,
@@ -121,8 +119,8 @@ def _shared(
     "train.catalog --job s3://bucket/jobs/verify --ray auto"
 )
 @with_store
-@with_options("which", _chosen)
-@with_options("how", _shared)
+@with_options("which", _collect_globs)
+@with_options("how", _collect_job_options)
 def verify(
     url: Annotated[str, Argument(metavar="URL", help="s3://bucket/prefix, or a directory.")],
     against: Annotated[str | None, Argument(metavar="AGAINST", help="Another tree, or a .catalog.")] = None,

@@ -11,8 +11,6 @@ from penstock.cli.options import Store, job_output, size_bytes, with_options, wi
 from penstock.cli.output import aside, readable, write_row
 from penstock.display import counted
 
-__all__ = ["app", "pack"]
-
 app = Typer()
 
 

@@ -9,8 +9,6 @@ import penstock as ps
 from penstock.cli.options import JsonOne, Store, with_store
 from penstock.cli.output import harmless_lines, write
 
-__all__ = ["app", "report"]
-
 app = Typer()
 
 

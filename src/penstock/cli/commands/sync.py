@@ -13,9 +13,7 @@ from penstock.cli.output import Report, aside, readable, write_row
 from penstock.display import counted
 from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.outcome import Synced, ledger
-from penstock.jobs.sync import Run
-
-__all__ = ["app", "show_synced", "sync"]
+from penstock.jobs.sync import SyncRun
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
@@ -99,7 +97,7 @@ def sync(
             done = ps.sync(source, dest, report=output.report, processes=output.processes, store=store, **given)
         show_synced(done, as_json=output.json)
         return
-    run = Run(source, dest, replace(how, **globs._asdict()), store)
+    run = SyncRun(source, dest, replace(how, **globs._asdict()), store)
     shown = Report("planned" if how.dry_run else "copied", as_json=output.json)
     with (
         shown,

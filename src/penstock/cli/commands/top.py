@@ -25,8 +25,6 @@ from penstock.schema import COUNT, check_json
 if TYPE_CHECKING:
     from penstock.engine.node.live import Description
 
-__all__ = ["app", "loader_lines", "loader_record", "metrics", "metrics_lines", "metrics_record", "top"]
-
 app = Typer()
 _PATIENCE_S = 10.0
 _MOST_BYTES = 8 << 20
@@ -87,7 +85,7 @@ def top(
     PENSTOCK_NODE. With the address of the metrics of a process (penstock.observe.Prometheus), its requests and caches
     are shown, from anywhere.
     """
-    look, record, lines = _watched(target)
+    look, record, lines = _make_watchers(target)
     left = count if count is not None else None if sys.stdout.isatty() else 1
     before = look()
     # Ctrl-C is how one leaves a screen.
@@ -111,7 +109,9 @@ def _screen(text: str) -> str:
     return _HOME + "\n".join(f"{line}\x1b[K" for line in shown[: rows - 1]) + _ERASE
 
 
-def _watched(target: str) -> tuple[Callable[[], State], Callable[..., dict[str, Any]], Callable[..., Iterator[str]]]:
+def _make_watchers(
+    target: str,
+) -> tuple[Callable[[], State], Callable[..., dict[str, Any]], Callable[..., Iterator[str]]]:
     """Return functions that look at the target, compare two states, and show the result."""
     if target.startswith(("http://", "https://")):
         return lambda: metrics(_page(target)), metrics_record, metrics_lines
@@ -159,7 +159,7 @@ def loader_record(_: str, before: "Description | None", now: "Description") -> d
     past = old.get("causes", {})
     causes = {name: max(0.0, each - past.get(name, 0.0)) / spent_s for name, each in values["causes"].items()}
     reads = {name: values[name] - old.get(name, 0) for name in ("requests", "retries", "errors", "cached")}
-    bytes_read = _received(values) - _received(old)
+    bytes_read = _sum_received(values) - _sum_received(old)
     return {
         "process": now.process,
         "loader": now.number,
@@ -189,7 +189,7 @@ def loader_record(_: str, before: "Description | None", now: "Description") -> d
     }
 
 
-def _received(values: Mapping[str, Any]) -> int:
+def _sum_received(values: Mapping[str, Any]) -> int:
     return sum(each["received_bytes"] for each in values.get("hosts", ()))
 
 
@@ -254,14 +254,14 @@ def metrics(text: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = defaultdict(lambda: {"at": time()})
     for name, label, bound, value in _SAMPLE.findall(text):
         short = name.removeprefix("penstock_").removesuffix("_total")
-        number, edge = _number(value), _number(bound or "0")
+        number, edge = _parse_float(value), _parse_float(bound or "0")
         # Of another program, or damaged: no count is negative, endless or a text.
         if 0 <= number < inf and edge >= 0:
             found[label][f"{short}<{edge!r}" if bound else short] = number
     return found
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     try:
         return float(text)
     except ValueError:

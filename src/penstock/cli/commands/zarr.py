@@ -15,10 +15,8 @@ from penstock.display import counted
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from penstock.interop.zarr.documents import Form
+    from penstock.interop.zarr.documents import ArrayForm
     from penstock.interop.zarr.rechunk import ArrayCopy, Copied
-
-__all__ = ["app", "show_arrays"]
 
 app = Typer()
 zarr = Typer(no_args_is_help=True, help="Plan an epoch on zarr arrays; copy them into other chunks, shards, codecs.")
@@ -26,7 +24,7 @@ app.add_typer(zarr, name="zarr")
 _FORMAT = 3
 
 
-def _form(
+def _collect_form(
     *,
     chunks: Annotated[
         list[str] | None, Option(metavar="SIZES", help="1,180,360; time=1,lat=all; tas:1,180,360. Default: as is.")
@@ -39,13 +37,13 @@ def _form(
     memory: Annotated[str, Option(metavar="SIZE", help="The most memory for data.")] = "1GiB",
 ) -> dict[str, Any]:
     """Return the fields of ``CopyOptions`` that describe the copy."""
-    from penstock.interop.zarr.documents import parsed
+    from penstock.interop.zarr.documents import parse_sizes
 
     if zarr_format not in (None, _FORMAT):
         raise Unusable(f"--zarr-format {zarr_format}: only 3 can be made, of format 2")
     return {
-        "chunks": parsed(chunks or (), "--chunks"),
-        "shards": parsed(shards or (), "--shards"),
+        "chunks": parse_sizes(chunks or (), "--chunks"),
+        "shards": parse_sizes(shards or (), "--shards"),
         "codec": codec,
         "zarr_format": zarr_format,
         "memory_bytes": size_bytes(memory, "--memory"),
@@ -62,7 +60,7 @@ def _manner(
     return {"dry_run": dry_run, "resume": resume, "overwrite": overwrite}
 
 
-def _carried(
+def _collect_copy_options(
     *,
     job: JobFolder = None,
     part: Part = None,
@@ -78,9 +76,9 @@ def _carried(
     "--part 3/16"
 )
 @with_store
-@with_options("form", _form)
+@with_options("form", _collect_form)
 @with_options("manner", _manner)
-@with_options("carried", _carried)
+@with_options("carried", _collect_copy_options)
 def copy(
     source: Annotated[str, Argument(metavar="SOURCE", help="An array or a group: s3://bucket/era5.zarr.")],
     dest: Annotated[str, Argument(metavar="DEST", help="Where it goes; nothing may be there.")],
@@ -96,7 +94,7 @@ def copy(
     the copy as an array. A copy that was interrupted goes on with --resume. With --job, the same command continues,
     and several machines share the work with --part or --ray.
     """
-    from penstock.interop.zarr.rechunk import CopyOptions, Run
+    from penstock.interop.zarr.rechunk import CopyOptions, CopyRun
 
     began, (parts, json) = monotonic(), carried
     if parts:
@@ -107,7 +105,7 @@ def copy(
         show_arrays(done, as_json=json)
         return
     options = CopyOptions(**form, **manner)
-    run = Run(source, dest, options, store)
+    run = CopyRun(source, dest, options, store)
     if options.dry_run:
         _print(run.result.arrays, "planned", as_json=json)
         return
@@ -139,7 +137,7 @@ def show_arrays(done: "Copied", *, as_json: bool) -> None:
 
 def _print(arrays: "tuple[ArrayCopy, ...]", status: str, *, as_json: bool) -> None:
     for each in arrays:
-        write_row(_record(each, status), _text(each), as_json=as_json)
+        write_row(_record(each, status), _describe_array(each), as_json=as_json)
 
 
 def _record(array: "ArrayCopy", status: str) -> dict[str, object]:
@@ -158,14 +156,14 @@ def _record(array: "ArrayCopy", status: str) -> dict[str, object]:
     }
 
 
-def _text(array: "ArrayCopy") -> str:
+def _describe_array(array: "ArrayCopy") -> str:
     shape = "x".join(map(str, array.shape)) or "scalar"
     regions = f"{counted(len(array.regions), 'region')} of {'x'.join(map(str, array.regions.box)) or '1'}"
     cost = f"{regions}, {readable(array.region_bytes)} of memory each, every source object read {array.reads:.3g} times"
     return f"{array.path or '/'} {shape} {array.dtype}: {_layout(array.before)} -> {_layout(array.after)}; {cost}"
 
 
-def _layout(form: "Form") -> str:
+def _layout(form: "ArrayForm") -> str:
     shards = f" in shards {'x'.join(map(str, form.shards))}" if form.shards else ""
     return f"chunks {'x'.join(map(str, form.chunks)) or '1'}{shards} {form.codecs}"
 
@@ -215,7 +213,7 @@ def _rest(
     }
 
 
-def _training(
+def _collect_training(
     *,
     batch: Annotated[int, Option(min=1, help="Samples of a batch, per rank.")] = 32,
     ranks: Annotated[int, Option(min=1, help="Processes that train.")] = 1,
@@ -246,7 +244,7 @@ def _output(
 @zarr.command(epilog="Example: penstock zarr plan s3://bucket/era5.zarr/t2m --dims time --batch 32 --ranks 4")
 @with_store
 @with_options("samples", _samples)
-@with_options("training", _training)
+@with_options("training", _collect_training)
 @with_options("rest", _rest)
 @with_options("output", _output)
 def plan(

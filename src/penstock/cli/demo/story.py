@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
-__all__ = ["COUNT", "Demo", "Pace", "Tally", "borrowed", "embedded", "live", "upload"]
-
 _LEAST_ACCURACY = 0.95
 _NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow", "rich": "rich"}
 # Number of images: 8 x 8 pixels, 17 levels of grey, about equally many of each digit.
@@ -94,7 +92,11 @@ class Demo:
             raise PenstockError(f"a test accuracy of {story.tally.accuracy:.1%} is below {_LEAST_ACCURACY:.0%}")
 
     def _place(self) -> AbstractContextManager[str]:
-        return borrowed(self.bucket, self.endpoint, keep=self.keep) if self.bucket else embedded(self.provider or "s3")
+        return (
+            borrow_prefix(self.bucket, self.endpoint, keep=self.keep)
+            if self.bucket
+            else embedded(self.provider or "s3")
+        )
 
     def _server(self) -> str:
         if self.bucket is None:
@@ -247,7 +249,7 @@ def embedded(provider: str = "s3") -> Iterator[str]:
 
 
 @contextmanager
-def borrowed(bucket: str, endpoint: str | None, *, keep: bool) -> Iterator[str]:
+def borrow_prefix(bucket: str, endpoint: str | None, *, keep: bool) -> Iterator[str]:
     """Work below a new prefix in an existing bucket; yield its URL, ending in ``/``.
 
     Credentials, region and all other settings come from the environment. The written objects are deleted at the end,

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Report = Callable[..., None]
 
-__all__ = ["SEED", "train"]
-
 SEED = 0
 _BATCH = 64
 # Steps; an epoch has 23, so a checkpoint lies in the middle of an epoch.
@@ -74,7 +72,7 @@ def train(url: str, epochs: int, report: Report) -> None:
     report(ready=done, batches=len(loader), images=len(dataset))
     for epoch in range(loader.state_dict()["epoch"], epochs):
         began, waited, seen, saving_s = perf_counter(), list[float](), 0, 0.0
-        for images, labels, numbers in timed(loader, waited):
+        for images, labels, numbers in time_batches(loader, waited):
             loss = step(model, optimizer, images, labels)
             done, seen = done + 1, seen + len(labels)
             report(step=done, epoch=epoch, numbers=numbers.tolist(), loss=loss)
@@ -109,7 +107,7 @@ def accuracy(url: str, model: nn.Module) -> float:
     return right / len(dataset)
 
 
-def timed(batches: Iterable[Any], waited: list[float]) -> Iterator[Any]:
+def time_batches(batches: Iterable[Any], waited: list[float]) -> Iterator[Any]:
     """Yield the batches; append the seconds waited for each to ``waited``, including the loader's start and end."""
     began = perf_counter()
     iterator = iter(batches)

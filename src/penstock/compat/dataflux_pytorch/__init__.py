@@ -15,9 +15,9 @@ Public names and arguments are those of gcs-torch-dataflux 1.4.0. Differences:
 - Left out: ``DatafluxFSDPStrategy`` of the demos; use ``penstock.checkpoint.lightning.ModelParallelStrategy``.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("penstock.compat.dataflux_pytorch needs torch", torch="torch"):
+with require_extras("penstock.compat.dataflux_pytorch needs torch", torch="torch"):
     from penstock.compat.dataflux_pytorch import (
         dataflux_checkpoint,
         dataflux_iterable_dataset,

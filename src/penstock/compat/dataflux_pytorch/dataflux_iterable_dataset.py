@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.dataflux_pytorch.listing import Bytes, Config, Listed, data_format_default, listed
+from penstock.compat.dataflux_pytorch.listing import Bytes, Config, Listed, data_format_default, list_bucket
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.objects import singles
@@ -48,7 +48,7 @@ class DataFluxIterableDataset(Listed, IterableDataset):
         """
         self.check_arguments(transform=data_format_fn)
         config = Config() if config is None else config
-        catalog, store = listed(bucket_name, config, storage_client)
+        catalog, store = list_bucket(bucket_name, config, storage_client)
         super().__init__(catalog, transform=Bytes(data_format_fn), place="unsharded", store=store)
         self.data_format_fn = data_format_fn
         self.hold(project_name, bucket_name, config, storage_client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.dataflux_pytorch import listing
-from penstock.compat.dataflux_pytorch.listing import Bytes, Listed, data_format_default, listed
+from penstock.compat.dataflux_pytorch.listing import Bytes, Listed, data_format_default, list_bucket
 from penstock.data.datasets.map import MapDataset
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DataFluxMapStyleDataset(Listed, MapDataset):
         """
         self.check_arguments(transform=data_format_fn)
         config = Config() if config is None else config
-        catalog, store = listed(bucket_name, config, storage_client)
+        catalog, store = list_bucket(bucket_name, config, storage_client)
         super().__init__(catalog, transform=Bytes(data_format_fn), store=store)
         self.data_format_fn = data_format_fn
         self.hold(project_name, bucket_name, config, storage_client)

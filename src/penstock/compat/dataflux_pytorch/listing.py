@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from penstock.data.datasets.sample import Sample
     from penstock.options import StoreOptions
 
-
-__all__ = ["Bytes", "Config", "Listed", "Objects", "data_format_default", "listed", "store_options"]
-
 _GOOGLE = "https://storage.googleapis.com"
 _NO_DEADLINE_S = 1e9
 
@@ -148,7 +145,7 @@ class Objects(list[tuple[str, int]]):
     changed = False
 
 
-def _noting(name: str) -> Callable[..., Any]:
+def _wrap_list_method(name: str) -> Callable[..., Any]:
     change = getattr(list, name)
 
     def method(self: Objects, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  those of a list
@@ -163,10 +160,10 @@ for _name in (
     *("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"),
     *("__delitem__", "__iadd__", "__imul__", "__setitem__"),
 ):
-    setattr(Objects, _name, _noting(_name))
+    setattr(Objects, _name, _wrap_list_method(_name))
 
 
-def listed(bucket_name: str, config: Config, storage_client: object) -> tuple[Catalog, StoreOptions]:
+def list_bucket(bucket_name: str, config: Config, storage_client: object) -> tuple[Catalog, StoreOptions]:
     """Return the catalog of a bucket, and the store options to read it.
 
     Directory markers are left out, and so are objects that the original composed, unless ``prefix`` contains a ``/``.

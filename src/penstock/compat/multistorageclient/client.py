@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
 from penstock.compat.multistorageclient.file import ObjectFile, PosixFile, local_copy
-from penstock.compat.multistorageclient.transfer import chosen_by, each, fetched, sent, synced
+from penstock.compat.multistorageclient.transfer import chosen_by, each, fetch_object, send_object, sync_folders
 from penstock.compat.multistorageclient.types import (
     MSC_PROTOCOL,
     ExecutionMode,
@@ -25,7 +25,7 @@ from penstock.compat.multistorageclient.types import (
     SourceVersionCheckMode,
     SymlinkHandling,
     SyncResult,
-    described,
+    convert_metadata,
     directory,
     refuse,
 )
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
     from penstock.compat.multistorageclient.types import ObjectMetadata, PatternList, Range
 
-
-__all__ = ["Listing", "StorageClient"]
-
 _PIECE_BYTES = 8 << 20
 _AT_ONCE = 16
 _MODES = ("r", "w", "a", "x")
@@ -64,7 +61,7 @@ class StorageClient:
             raise Unusable(f"a StorageClient is made of a StorageClientConfig, not of {type(config).__name__}")
         self._config = config
         self._store = config.store
-        self._listing = Listing(config)
+        self._listing = ProfileListing(config)
 
     def __repr__(self) -> str:
         """Return a text with the profile's name."""
@@ -284,7 +281,7 @@ class StorageClient:
         self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], attributes: dict[str, Any] | None = None
     ) -> None:
         """Write a local file, or the rest of a file-like object, as an object, atomically."""
-        sent(self.url(remote_path), local_path, attributes, self._store)
+        send_object(self.url(remote_path), local_path, attributes, self._store)
 
     def download_file(
         self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], metadata: object = None
@@ -293,7 +290,7 @@ class StorageClient:
 
         ``metadata`` is accepted and ignored: the object's own is requested.
         """
-        fetched(self.url(remote_path), local_path, self._store)
+        fetch_object(self.url(remote_path), local_path, self._store)
 
     def upload_files(
         self,
@@ -400,7 +397,9 @@ class StorageClient:
             return self._copied(source_client, source_path, target_path, source_files)
         chosen = chosen_by(patterns, ignore_hidden=ignore_hidden)
         source, target = source_client.url(source_path), self.url(target_path)
-        return synced(source, target, chosen, delete=delete_unmatched_files, dry_run=dryrun, output=dryrun_output_path)
+        return sync_folders(
+            source, target, chosen, delete=delete_unmatched_files, dry_run=dryrun, output=dryrun_output_path
+        )
 
     def _copied(self, source: StorageClient, below: str, to: str, names: Sequence[str]) -> SyncResult:
         def copied(name: str) -> None:
@@ -436,7 +435,7 @@ def _no_callback(callback: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ProfileListing:
     """Names of one profile; keys are relative to its URL."""
 
     config: StorageClientConfig
@@ -468,7 +467,7 @@ class Listing:
         if not self._directory(path):
             try:
                 meta = stat(self.url(path), store=self.config.store)
-                return described(meta, self.key(meta.url))
+                return convert_metadata(meta, self.key(meta.url))
             except NotFound:
                 if not strict or not self._is_directory(path):
                     raise
@@ -489,7 +488,7 @@ class Listing:
         source, prefix = open_source(self._folder_url(path), self.config.store)
         for page in source.pages(prefix, delimiter="/"):
             found_here = [meta for meta in page.entries if not meta.key.endswith("/")]
-            entries = [described(meta, self.key(source.url(meta.key))) for meta in found_here]
+            entries = [convert_metadata(meta, self.key(source.url(meta.key))) for meta in found_here]
             folders = [directory(self.key(source.url(each)).removesuffix("/")) for each in page.prefixes]
             yield from sorted((*entries, *folders), key=lambda each: each.key)
 
@@ -538,13 +537,13 @@ class Listing:
             meta = stat(self.url(path), store=self.config.store)
         except NotFound:
             return None
-        return described(meta, self.key(meta.url))
+        return convert_metadata(meta, self.key(meta.url))
 
     def _under(self, path: str) -> Iterator[ObjectMetadata]:
         """Yield the objects below a directory; a key that ends in ``/`` is a directory marker, not a file."""
         for meta in list_objects(self._folder_url(path), store=self.config.store):
             if not meta.url.endswith("/"):
-                yield described(meta, self.key(meta.url))
+                yield convert_metadata(meta, self.key(meta.url))
 
     def _is_directory(self, path: str) -> bool:
         return next(self.all_below(path), None) is not None

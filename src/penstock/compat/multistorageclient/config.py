@@ -13,16 +13,14 @@ from penstock.compat.multistorageclient.types import MSC_PROTOCOL
 from penstock.errors import ConfigError, Unsupported
 from penstock.stores.profiles.effective import place_of
 from penstock.stores.profiles.files import content_of, msc_candidates, yaml_of
-from penstock.stores.profiles.multistorage import implicit, translated, translations
+from penstock.stores.profiles.multistorage import implicit, translate_profile, translations
 from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.options import StoreOptions
-    from penstock.options.table import Table
-
-__all__ = ["FILESYSTEM", "StorageClientConfig"]
+    from penstock.options.table import ProfileTable
 
 FILESYSTEM = "__filesystem__"
 
@@ -88,7 +86,7 @@ class StorageClientConfig:
             if implicit(profile) is not None:
                 return StorageClientConfig.from_file(profile=profile)
             raise ConfigError(f"config_dict has no profile {profile!r}; there are {', '.join(profiles) or 'none'}")
-        return _of(profile, translated(profile, profiles[profile], "config_dict", config_dict))
+        return _of(profile, translate_profile(profile, profiles[profile], "config_dict", config_dict))
 
     @staticmethod
     def from_json(
@@ -120,7 +118,7 @@ class StorageClientConfig:
         return ({}, None) if path is None else (deepcopy(dict(content_of(path))), path)
 
 
-def _of(profile: str, table: Table) -> StorageClientConfig:
+def _of(profile: str, table: ProfileTable) -> StorageClientConfig:
     return StorageClientConfig(profile, *place_of(table))
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-__all__ = ["ObjectFile", "PosixFile", "local_copy"]
-
-
 def local_copy(download: Callable[[str, str], None], path: str) -> str:
     """Copy an object to a temporary file, kept until the process ends, and return its path.
 
@@ -35,14 +32,14 @@ def local_copy(download: Callable[[str, str], None], path: str) -> str:
 
     """
     suffix = path.rpartition("/")[2][-64:]
-    handle, name = tempfile.mkstemp(dir=_folder(os.getpid()), suffix=suffix)
+    handle, name = tempfile.mkstemp(dir=_make_temp_folder(os.getpid()), suffix=suffix)
     os.close(handle)
     download(path, name)
     return name
 
 
 @lru_cache(maxsize=1)
-def _folder(process: int) -> str:
+def _make_temp_folder(process: int) -> str:
     """Return this process's folder, deleted when the process ends, also a worker; a forked child has a separate one."""
     name = tempfile.mkdtemp(prefix=f"penstock-{process}-")
     Finalize(None, shutil.rmtree, (name,), {"ignore_errors": True}, exitpriority=0)

@@ -9,21 +9,19 @@ import numpy as np
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 from penstock.compat.multistorageclient.shortcuts import open as open_url
 
-__all__ = ["load", "memmap", "save"]
-
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     """Load one or several arrays; with ``mmap_mode`` from a local copy, unless the file is local."""
     if not isinstance(file, str | MultiStoragePath):
         return np.load(file, *args, **kwargs)
     if args[:1] != () or kwargs.get("mmap_mode") is not None:
-        return np.load(_path(file), *args, **kwargs)
+        return np.load(_find_posix_path(file), *args, **kwargs)
     with open_url(str(file)) as opened:
         found = np.load(opened, *args, **kwargs)
         if not isinstance(found, np.lib.npyio.NpzFile):
             return found
     # An archive reads its arrays on access, after ``opened`` is closed.
-    return np.load(_path(file), *args, **kwargs)
+    return np.load(_find_posix_path(file), *args, **kwargs)
 
 
 def save(file: Any, *args: Any, **kwargs: Any) -> None:
@@ -42,8 +40,8 @@ def memmap(file: Any, *args: Any, **kwargs: Any) -> Any:
         return np.memmap(file, *args, **kwargs)
     if len(args) < 2:  # noqa: PLR2004  dtype, mode
         kwargs.setdefault("mode", "r")
-    return np.memmap(_path(file), *args, **kwargs)
+    return np.memmap(_find_posix_path(file), *args, **kwargs)
 
 
-def _path(file: str | MultiStoragePath) -> str:
+def _find_posix_path(file: str | MultiStoragePath) -> str:
     return MultiStoragePath(file).as_posix()

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.compat.multistorageclient.types import ObjectMetadata
 
-__all__ = ["MultiStoragePath", "StatResult"]
-
 _MODE = 0o666  # of a new file, in pathlib
 _MODES = {"file": 0o100644, "directory": 0o040755}
 

@@ -9,8 +9,6 @@ from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 from penstock.compat.multistorageclient.shortcuts import open as open_url
 from penstock.errors import Unusable
 
-__all__ = ["dump", "load"]
-
 
 def load(file: Any, **options: Any) -> Any:
     """Load the pickle at a URL or a path, or in an open file."""

@@ -10,35 +10,13 @@ from penstock.compat.multistorageclient.client import StorageClient
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
 from penstock.compat.multistorageclient.types import MSC_PROTOCOL, ExecutionMode, SymlinkHandling, refuse
 from penstock.errors import InvalidURL
-from penstock.stores.profiles.multistorage import mapped
+from penstock.stores.profiles.multistorage import map_path
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterator
 
     from penstock.compat.multistorageclient.types import ObjectMetadata, PatternList, SyncResult
-
-__all__ = [
-    "commit_metadata",
-    "delete",
-    "download_file",
-    "generate_presigned_url",
-    "get_telemetry_provider",
-    "glob",
-    "info",
-    "is_empty",
-    "is_file",
-    "list",
-    "list_recursive",
-    "make_symlink",
-    "open",
-    "resolve_storage_client",
-    "set_telemetry_provider",
-    "sync",
-    "sync_replicas",
-    "upload_file",
-    "write",
-]
 
 _IMPLICIT = ("s3", "gs", "ais")
 
@@ -54,16 +32,16 @@ def resolve_storage_client(url: str | os.PathLike[str]) -> tuple[StorageClient, 
         ConfigError: The profile does not exist, or Penstock does not support it; or a mapping is invalid.
 
     """
-    profile, path = _resolved(os.fspath(url))
+    profile, path = _resolve_url(os.fspath(url))
     return StorageClient(StorageClientConfig.from_file(profile=profile)), path
 
 
-def _resolved(url: str) -> tuple[str, str]:
+def _resolve_url(url: str) -> tuple[str, str]:
     if url.startswith("msc:/") and not url.startswith(MSC_PROTOCOL):  # as pathlib writes it
         url = MSC_PROTOCOL + url.removeprefix("msc:/")
     # The import shows that the program knows the configuration file: its mappings apply wherever it was found,
     # as in the original.
-    scheme, mark, rest = mapped(url, os.environ).partition("://")
+    scheme, mark, rest = map_path(url, os.environ).partition("://")
     if not mark:
         return FILESYSTEM, os.path.abspath(url)  # noqa: PTH100  a str
     bucket, _, path = rest.partition("/")

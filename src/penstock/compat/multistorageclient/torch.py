@@ -9,10 +9,10 @@ from penstock.compat.arguments import overwrite_of
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 from penstock.compat.multistorageclient.shortcuts import open as open_url
 from penstock.compat.multistorageclient.shortcuts import resolve_storage_client
-from penstock.errors import ConfigError, needing
+from penstock.errors import ConfigError, require_extras
 from penstock.options import StoreOptions
 
-with needing("penstock.compat.multistorageclient.torch needs torch", torch="torch"):
+with require_extras("penstock.compat.multistorageclient.torch needs torch", torch="torch"):
     import torch
 
     from penstock.checkpoint.dcp import StorageReader, StorageWriter
@@ -21,8 +21,6 @@ with needing("penstock.compat.multistorageclient.torch needs torch", torch="torc
 if TYPE_CHECKING:
     import os
     from collections.abc import Generator
-
-__all__ = ["MultiStorageFileSystem", "MultiStorageFileSystemReader", "MultiStorageFileSystemWriter", "load", "save"]
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

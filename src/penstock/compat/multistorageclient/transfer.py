@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.compat.multistorageclient.types import DryrunResult, PatternType, SyncResult, described, refuse
+from penstock.compat.multistorageclient.types import DryrunResult, PatternType, SyncResult, convert_metadata, refuse
 from penstock.errors import Unusable
 from penstock.jobs.parts.sync import sync
 from penstock.values import ObjectMeta
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from penstock.jobs.mirror import SyncKeywords
     from penstock.options import StoreOptions
 
-__all__ = ["chosen_by", "each", "fetched", "sent", "synced"]
-
 _PIECE_BYTES = 8 << 20
 _HIDDEN = (".***", "***/.***")
 
 
-def sent(
+def send_object(
     url: str,
     file: str | os.PathLike[str] | IO[Any],
     attributes: Mapping[str, Any] | None,
@@ -39,14 +37,14 @@ def sent(
     """Write a file, or the rest of an open one, as an object, atomically. Raise ``FileNotFoundError`` if missing."""
     if isinstance(file, str | os.PathLike):
         with open(file, "rb") as reader:  # noqa: PTH123  the caller's name
-            sent(url, reader, attributes, store)
+            send_object(url, reader, attributes, store)
         return
     with open_object(url, "wb", metadata=attributes or None, store=store) as writer:
         while piece := file.read(_PIECE_BYTES):
             writer.write(piece.encode() if isinstance(piece, str) else piece)
 
 
-def fetched(url: str, file: str | os.PathLike[str] | IO[Any], store: StoreOptions | None) -> None:
+def fetch_object(url: str, file: str | os.PathLike[str] | IO[Any], store: StoreOptions | None) -> None:
     """Write an object to a file, which appears when complete, or to an open file. Raise ``NotFound`` if missing."""
     with open_object(url, store=store) as reader:
         if not isinstance(file, str | os.PathLike):
@@ -89,7 +87,7 @@ def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> SyncKeywo
     return {"include": included, "exclude": [*excluded, *(_HIDDEN if ignore_hidden else ())]}
 
 
-def synced(
+def sync_folders(
     source: str, target: str, chosen: SyncKeywords, *, delete: bool, dry_run: bool, output: str | None
 ) -> SyncResult:
     """Make the objects below ``target`` equal to those below ``source``. Raise the errors of ``ps.sync``."""
@@ -97,7 +95,7 @@ def synced(
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         report = Path(folder, "report.jsonl")
         how: SyncKeywords = {**chosen, "delete": delete, "dry_run": dry_run}
-        found = sync(_folder(source), _folder(target), report=report, **how)
+        found = sync(_add_slash(source), _add_slash(target), report=report, **how)
         lines = [json.loads(line) for line in report.read_text("utf-8").splitlines()]
     done = [line for line in lines if line["status"] in ("copied", "deleted", "planned")]
     added, deleted = ([line for line in done if bool(line["source"]) is copied] for copied in (True, False))
@@ -108,25 +106,25 @@ def synced(
         total_bytes_added=sum(line["size"] for line in added),
         total_bytes_deleted=sum(line["size"] for line in deleted),
         total_time_seconds=time.monotonic() - began,
-        dryrun=_listed(added, deleted, source, target, output) if dry_run else None,
+        dryrun=_write_dryrun(added, deleted, source, target, output) if dry_run else None,
     )
 
 
-def _listed(added: list[Any], deleted: list[Any], source: str, target: str, output: str | None) -> DryrunResult:
+def _write_dryrun(added: list[Any], deleted: list[Any], source: str, target: str, output: str | None) -> DryrunResult:
     """Write the result of a dry run as JSON lines, in a folder that the caller must delete."""
     folder = Path(tempfile.mkdtemp(prefix="msc-dryrun-") if output is None else output)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, lines, side, base in (
-        ("files_to_add", added, "source", _folder(source)),
-        ("files_to_delete", deleted, "dest", _folder(target)),
+        ("files_to_add", added, "source", _add_slash(source)),
+        ("files_to_delete", deleted, "dest", _add_slash(target)),
     ):
-        known = [described(ObjectMeta("", line["size"]), line[side].removeprefix(base)) for line in lines]
+        known = [convert_metadata(ObjectMeta("", line["size"]), line[side].removeprefix(base)) for line in lines]
         path = folder / f"{name}.jsonl"
         path.write_text("".join(f"{json.dumps(one.to_dict())}\n" for one in known), "utf-8")
         paths.append(str(path))
     return DryrunResult(*paths)
 
 
-def _folder(url: str) -> str:
+def _add_slash(url: str) -> str:
     return url if url.endswith("/") else f"{url}/"

@@ -16,36 +16,6 @@ from penstock.values import MARK
 if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
-
-__all__ = [
-    "AWARE_DATETIME_MIN",
-    "MODULES",
-    "MSC_PROTOCOL",
-    "MSC_PROTOCOL_NAME",
-    "CacheConfig",
-    "DryrunResult",
-    "ExecutionMode",
-    "InvalidMode",
-    "ObjectMetadata",
-    "PatternList",
-    "PatternType",
-    "PreconditionFailedError",
-    "ProviderBundleV2",
-    "Range",
-    "ResolvedPath",
-    "ResolvedPathState",
-    "RetryableError",
-    "SignerType",
-    "SourceVersionCheckMode",
-    "StorageBackend",
-    "SymlinkHandling",
-    "SyncError",
-    "SyncResult",
-    "described",
-    "directory",
-    "refuse",
-]
-
 MODULES = {
     "async_fs": "fsspec finds its file system for msc://, penstock.interop.fsspec.PenstockFileSystem",
     "ray": "map over URLs in your own tasks: each process opens its own connections",
@@ -224,7 +194,7 @@ class ObjectMetadata:
         return {name: value for name, value in data.items() if value is not None}
 
 
-def described(meta: ObjectMeta, key: str) -> ObjectMetadata:
+def convert_metadata(meta: ObjectMeta, key: str) -> ObjectMetadata:
     """Return Penstock's metadata of an object as an ``ObjectMetadata``."""
     modified = _UNKNOWN if meta.modified is None else datetime.fromtimestamp(meta.modified, UTC)
     return ObjectMetadata(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.compat.multistorageclient.zarr import stored
-
-__all__ = ["open_zarr"]
+from penstock.compat.multistorageclient.zarr import wrap_store
 
 
 def open_zarr(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
@@ -18,4 +16,4 @@ def open_zarr(store: Any, *args: Any, msc_max_workers: int | None = None, **kwar
     """
     import xarray
 
-    return xarray.open_zarr(stored(store), *args, **kwargs)
+    return xarray.open_zarr(wrap_store(store), *args, **kwargs)

@@ -6,8 +6,6 @@ from typing import Any
 
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 
-__all__ = ["open_consolidated", "stored"]
-
 
 def open_consolidated(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
     """Open a group whose metadata is in one object; ``msc_max_workers`` is accepted and ignored.
@@ -18,10 +16,10 @@ def open_consolidated(store: Any, *args: Any, msc_max_workers: int | None = None
     """
     import zarr
 
-    return zarr.open_consolidated(stored(store), *args, **kwargs)
+    return zarr.open_consolidated(wrap_store(store), *args, **kwargs)
 
 
-def stored(store: Any) -> Any:
+def wrap_store(store: Any) -> Any:
     """Return Penstock's store for a URL or an ``msc.Path``; return anything else unchanged."""
     if not (isinstance(store, MultiStoragePath) or (isinstance(store, str) and "://" in store)):
         return store

@@ -21,9 +21,9 @@ Differences from the original:
   left out: these names exist and raise ``Unsupported``.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("penstock.compat.osstorchconnector needs torch", torch="torch"):
+with require_extras("penstock.compat.osstorchconnector needs torch", torch="torch"):
     from penstock.compat.osstorchconnector.checkpoint import (
         OssCheckpoint,
         OssDCPFileSystem,

@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
     Path = str | os.PathLike[str]
 
-__all__ = [
-    "OssCheckpoint",
-    "OssDCPFileSystem",
-    "OssSafetensor",
-    "OssStorageReader",
-    "OssStorageWriter",
-]
-
 
 class Connected:
     """Base of classes that open objects by URI, with the connector's arguments."""

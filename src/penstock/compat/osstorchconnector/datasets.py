@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.compat.arguments import WrongArgument
 from penstock.data.catalog.catalog import Catalog, scan_all
 from penstock.data.catalog.discovery.manifest import read_manifest
-from penstock.data.datasets.dataset import listed
+from penstock.data.datasets.dataset import make_url_catalog
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
 from penstock.data.order.blocks import BlockShuffle
@@ -33,23 +33,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from penstock.data.datasets.sample import Sample
-
-
-__all__ = [
-    "Access",
-    "DataObject",
-    "MemberTransform",
-    "OssClient",
-    "OssIterableDataset",
-    "OssMapDataset",
-    "Reseed",
-    "TarMembers",
-    "Transform",
-    "generate_tar_archive",
-    "identity",
-    "imagenet_manifest_parser",
-    "new_data_object",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +436,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         order = BlockShuffle(shuffle_chunk_size, 1) if shuffle else False
         catalog = of_tar(tar_uri, tar_index_uri, access)
         seeded = Reseed(catalog, MemberTransform(transform), order, access.store)
-        return cls(seeded(_drawn(None)), seeded) if shuffle else cls(seeded(0))
+        return cls(seeded(_draw_seed(None)), seeded) if shuffle else cls(seeded(0))
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over all objects, or this worker's share of them, which reads ahead."""
@@ -471,7 +454,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
                 "OssIterableDataset.shuffle is for archives that were opened by from_tar(…, shuffle=True): "
                 "penstock.IterableDataset.from_prefix(…, shuffle=True) shuffles objects"
             )
-        self._dataset = self._reseed(_drawn(generator))
+        self._dataset = self._reseed(_draw_seed(generator))
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,7 +478,7 @@ class Reseed:
         )
 
 
-def _drawn(generator: torch.Generator | None) -> int:
+def _draw_seed(generator: torch.Generator | None) -> int:
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
 
 
@@ -514,7 +497,9 @@ def of_objects(uris: str | Iterable[str], access: Access) -> Catalog:
 
     """
     each = [uris] if isinstance(uris, str) else uris
-    return _full(listed([access.url(uri) for uri in each], labels=None, allow_empty=True), "object_uris is empty", "")
+    return _full(
+        make_url_catalog([access.url(uri) for uri in each], labels=None, allow_empty=True), "object_uris is empty", ""
+    )
 
 
 def of_tar(uri: str, index_uri: str, access: Access) -> Catalog:

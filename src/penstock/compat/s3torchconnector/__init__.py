@@ -20,9 +20,9 @@ Public names and arguments are those of 1.5.0. Differences:
 - Left out, with an explicit error: functions that find objects, custom reader constructors, ``s3_client=``.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("penstock.compat.s3torchconnector needs torch", torch="torch"):
+with require_extras("penstock.compat.s3torchconnector needs torch", torch="torch"):
     from penstock.compat.s3torchconnector.config import S3ClientConfig
     from penstock.compat.s3torchconnector.datasets import S3IterableDataset, S3MapDataset
     from penstock.compat.s3torchconnector.s3reader import S3Checkpoint, S3Reader, S3ReaderConstructor

@@ -12,8 +12,6 @@ from penstock.stores.s3.options import S3Options
 from penstock.stores.urls import parse
 from penstock.values import whole
 
-__all__ = ["S3ClientConfig", "s3_url", "store_options"]
-
 # The original's defaults. Fields that keep them use Penstock's own defaults.
 _GBPS, _PART_BYTES, _ATTEMPTS = 10.0, 8 << 20, 10
 _LEAST_PART, _MOST_PART = 5 << 20, 5 << 30  # limits of S3

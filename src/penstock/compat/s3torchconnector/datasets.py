@@ -9,7 +9,7 @@ from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.compat.s3torchconnector.s3reader import SampleReader, reader_kind
 from penstock.data.catalog.catalog import Catalog, scan_all
 from penstock.data.datasets.batched import Batched
-from penstock.data.datasets.dataset import listed
+from penstock.data.datasets.dataset import make_url_catalog
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
 from penstock.data.datasets.objects import singles
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Objects = Callable[[S3Options], Catalog]
 
-__all__ = ["S3IterableDataset", "S3MapDataset", "identity"]
-
 
 def identity(obj: S3Reader) -> S3Reader:
     """Return the reader unchanged; the default ``transform``."""
@@ -47,27 +45,27 @@ class _OfSample:
         return self._transform(SampleReader(sample))
 
 
-def _below(s3_uri: str, store: S3Options) -> Catalog:
+def _scan_prefix(s3_uri: str, store: S3Options) -> Catalog:
     return scan_all(s3_uri, store)
 
 
-def _named(object_uris: Sequence[str], _store: S3Options) -> Catalog:
-    return listed(object_uris, labels=None, allow_empty=True)
+def _make_uri_catalog(object_uris: Sequence[str], _store: S3Options) -> Catalog:
+    return make_url_catalog(object_uris, labels=None, allow_empty=True)
 
 
 def _each(object_uris: str | Iterable[str]) -> Objects:
     uris = [object_uris] if isinstance(object_uris, str) else object_uris
-    return partial(_named, [s3_url(each) for each in uris])
+    return partial(_make_uri_catalog, [s3_url(each) for each in uris])
 
 
-def _found(get_dataset_objects: Objects, store: S3Options) -> Catalog:
+def _find_objects(get_dataset_objects: Objects, store: S3Options) -> Catalog:
     found = get_dataset_objects(store)
     if not isinstance(found, Catalog):
         raise Unusable("cannot list objects with a custom function: use from_prefix or from_objects")
     return found
 
 
-class _Objects:
+class _RegionMixin:
     """Mixin of both datasets: the region, the endpoint and range-based reads."""
 
     _region: str | None
@@ -105,7 +103,7 @@ class _Objects:
         return self._given(self._kind.open(self._source, span.key, meta))
 
 
-class S3MapDataset(_Objects, MapDataset):
+class S3MapDataset(_RegionMixin, MapDataset):
     """Map-style dataset: ``dataset[i]`` is an ``S3Reader`` of object ``i``, or ``transform(reader)``.
 
     A DataLoader's batch is read with all its requests in flight. ``penstock.DataLoader`` accepts this dataset, too.
@@ -125,7 +123,7 @@ class S3MapDataset(_Objects, MapDataset):
         self.check_arguments(transform=transform)
         self._region, self._endpoint = region, endpoint
         self._kind, self._given = reader_kind(reader_constructor), transform or identity
-        super().__init__(_found(get_dataset_objects, store), transform=_OfSample(self._given), store=store)
+        super().__init__(_find_objects(get_dataset_objects, store), transform=_OfSample(self._given), store=store)
 
     @classmethod
     def from_objects(  # type: ignore[override]
@@ -172,7 +170,7 @@ class S3MapDataset(_Objects, MapDataset):
         """
         return cls(
             region,
-            partial(_below, s3_url(s3_uri)),
+            partial(_scan_prefix, s3_url(s3_uri)),
             endpoint,
             transform=transform,
             s3client_config=s3client_config,
@@ -188,7 +186,7 @@ class S3MapDataset(_Objects, MapDataset):
         return [self._ranged(each) for each in indices] if self._kind.ranges else super()._read(indices)
 
 
-class S3IterableDataset(_Objects, IterableDataset):
+class S3IterableDataset(_RegionMixin, IterableDataset):
     """Iterable dataset: yields an ``S3Reader`` per object in order, or ``transform(reader)``, reading ahead.
 
     The order is that of the keys, or for ``from_objects`` the given one. With ``enable_sharding`` the objects are
@@ -213,7 +211,7 @@ class S3IterableDataset(_Objects, IterableDataset):
         self._kind, self._given = reader_kind(reader_constructor), transform or identity
         self._sharded = enable_sharding
         place: PlaceLike = None if enable_sharding else "unsharded"
-        catalog = _found(get_dataset_objects, store)
+        catalog = _find_objects(get_dataset_objects, store)
         super().__init__(catalog, transform=_OfSample(self._given), place=place, store=store)
 
     @classmethod
@@ -264,7 +262,7 @@ class S3IterableDataset(_Objects, IterableDataset):
         """
         return cls(
             region,
-            partial(_below, s3_url(s3_uri)),
+            partial(_scan_prefix, s3_url(s3_uri)),
             endpoint,
             transform=transform,
             s3client_config=s3client_config,

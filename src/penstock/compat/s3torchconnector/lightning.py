@@ -15,8 +15,6 @@ from penstock.errors import kind_of
 if TYPE_CHECKING:
     from penstock.compat.s3torchconnector.config import S3ClientConfig
 
-__all__ = ["S3LightningCheckpoint"]
-
 
 class S3LightningCheckpoint(CheckpointIO):
     """Checkpoints by URL: ``Trainer(plugins=[S3LightningCheckpoint(region)])``."""
@@ -30,7 +28,7 @@ class S3LightningCheckpoint(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401
         """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
-        super().save_checkpoint(checkpoint, _text(path), storage_options)
+        super().save_checkpoint(checkpoint, _require_s3_url(path), storage_options)
 
     def load_checkpoint(
         self,
@@ -39,14 +37,14 @@ class S3LightningCheckpoint(CheckpointIO):
         weights_only: bool | None = None,  # noqa: FBT001  the original's
     ) -> Any:  # noqa: ANN401  the saved value, of any type
         """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
-        return super().load_checkpoint(_text(path), map_location, weights_only)
+        return super().load_checkpoint(_require_s3_url(path), map_location, weights_only)
 
     def remove_checkpoint(self, path: Any) -> None:  # noqa: ANN401  a URL; anything else is refused
         """Delete a checkpoint; a missing one is not an error."""
-        super().remove_checkpoint(_text(path))
+        super().remove_checkpoint(_require_s3_url(path))
 
 
-def _text(path: object) -> str:
+def _require_s3_url(path: object) -> str:
     if not isinstance(path, str):
         raise TypeError(f"path is an s3:// URL as text, not {kind_of(path)}: pathlib drops one of its slashes")
     return s3_url(path)

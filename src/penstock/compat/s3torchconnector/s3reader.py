@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.compat.arguments import WrongArgument
 from penstock.compat.s3torchconnector.config import s3_url, store_options
-from penstock.engine.blocks import moved
+from penstock.engine.blocks import compute_seek
 from penstock.engine.buffer import flat
 from penstock.errors import Unsupported, Unusable
 from penstock.source import object_at
@@ -20,23 +20,6 @@ if TYPE_CHECKING:
     from penstock.data.datasets.sample import Sample
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta
-
-
-__all__ = [
-    "DCPOptimizedConstructor",
-    "DCPOptimizedS3Reader",
-    "DCPS3ReaderConstructorProtocol",
-    "ObjectReader",
-    "RangedS3Reader",
-    "ReaderKind",
-    "S3Checkpoint",
-    "S3Reader",
-    "S3ReaderConstructor",
-    "S3ReaderConstructorProtocol",
-    "SampleReader",
-    "SequentialS3Reader",
-    "reader_kind",
-]
 
 
 class S3Checkpoint:
@@ -275,7 +258,7 @@ class _Ranges(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = min(moved(offset, whence, self._at, self._meta.size), self._meta.size)
+        self._at = min(compute_seek(offset, whence, self._at, self._meta.size), self._meta.size)
         return self._at
 
     def tell(self) -> int:

@@ -19,9 +19,9 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
 - Left out, with an explicit error: ``resampled=True``, ``cache_dir=``, ``handler=`` of the dataset, own splitters.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("penstock.compat.webdataset needs torch", torch="torch"):
+with require_extras("penstock.compat.webdataset needs torch", torch="torch"):
     from penstock.compat.webdataset.datasets import (
         WebDataset,
         WebLoader,

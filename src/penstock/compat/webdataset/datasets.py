@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.compat.arguments import WrongArgument
 from penstock.compat.webdataset.fluid import ELSEWHERE, Fluid, reraise_exception
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.discovery.shards import expanded
+from penstock.data.catalog.discovery.shards import expand_braces
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.shards.tar import TarFormat
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from penstock.compat.webdataset.fluid import Handler
     from penstock.data.datasets.sample import Sample
     from penstock.options import StoreOptions
-
-__all__ = [
-    "SizedWebDataset",
-    "SizedWebLoader",
-    "WebDataset",
-    "WebLoader",
-    "single_node_only",
-    "split_by_node",
-    "split_by_worker",
-    "unpiped",
-]
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")  # webdataset's: a key ends at the first dot of a file's name
 
@@ -272,10 +261,10 @@ def _shards(urls: object) -> str | list[str]:
         given = urls.split("::")
     else:
         given = [str(each) for each in urls]  # type: ignore[attr-defined]
-    return [shard for each in given for shard in expanded(unpiped(each))]
+    return [shard for each in given for shard in expand_braces(strip_pipe(each))]
 
 
-def unpiped(url: str) -> str:
+def strip_pipe(url: str) -> str:
     """Return the URL that a ``pipe:`` command copies to its output; any other URL unchanged.
 
     Raises:

@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     Handler = Callable[[Exception], bool]
     Stage = Callable[[Iterator[Any]], Iterator[Any]]
 
-__all__ = [
-    "ELSEWHERE",
-    "Fluid",
-    "Samples",
-    "default_collation_fn",
-    "ignore_and_continue",
-    "ignore_and_stop",
-    "reraise_exception",
-    "warn_and_continue",
-    "warn_and_stop",
-]
-
 ELSEWHERE = {
     "mcached": "pass store= with ps.CacheOptions",
     "lmdb_cached": "pass store= with ps.CacheOptions",
@@ -84,17 +72,19 @@ def default_collation_fn(samples: list[Any]) -> Any:  # noqa: ANN401  of the sam
     if isinstance(samples[0], Mapping):
         if any(each.keys() != samples[0].keys() for each in samples):
             raise WrongArgument("cannot collate samples with different fields: choose fields with to_tuple()")
-        return {name: _combined([each[name] for each in samples]) for name in samples[0]}
-    return tuple(_combined(list(column)) for column in zip(*samples, strict=True))
+        return {name: _collate_values([each[name] for each in samples]) for name in samples[0]}
+    return tuple(_collate_values(list(column)) for column in zip(*samples, strict=True))
 
 
-def _combined(values: list[Any]) -> Any:  # noqa: ANN401  of the values' type
+def _collate_values(values: list[Any]) -> Any:  # noqa: ANN401  of the values' type
     if isinstance(values[0], torch.Tensor):
         return torch.stack(values)
     return np.array(values) if isinstance(values[0], (int, float, np.ndarray)) else values
 
 
-def _mapped(samples: Iterator[Any], function: Callable[[Any], Any], handler: Handler, *, named: bool) -> Iterator[Any]:
+def _map_samples(
+    samples: Iterator[Any], function: Callable[[Any], Any], handler: Handler, *, named: bool
+) -> Iterator[Any]:
     """Call ``function`` on each sample; ``named``: None leaves a sample out, and a dict keeps its key."""
     for sample in samples:
         try:
@@ -110,7 +100,7 @@ def _mapped(samples: Iterator[Any], function: Callable[[Any], Any], handler: Han
         yield found
 
 
-def _selected(samples: Iterator[Any], predicate: Callable[[Any], bool]) -> Iterator[Any]:
+def _filter_samples(samples: Iterator[Any], predicate: Callable[[Any], bool]) -> Iterator[Any]:
     return (sample for sample in samples if predicate(sample))
 
 
@@ -127,7 +117,7 @@ class _Batching:
                 yield batch if self.collate is None else self.collate(batch)
 
 
-def _sliced(samples: Iterator[Any], bounds: tuple[int | None, ...]) -> Iterator[Any]:
+def _slice_samples(samples: Iterator[Any], bounds: tuple[int | None, ...]) -> Iterator[Any]:
     return islice(samples, *bounds)
 
 
@@ -140,7 +130,7 @@ def _single(batches: Iterator[Any]) -> Iterator[Any]:
             yield from zip(*batch, strict=True)
 
 
-def _joined(batches: Iterator[list[Any]]) -> Iterator[Any]:
+def _flatten_batches(batches: Iterator[list[Any]]) -> Iterator[Any]:
     for batch in batches:
         yield from batch
 
@@ -220,7 +210,7 @@ class Fluid:
         return self._copy(stateless, _stages=(*self._stages, stage))
 
     def _applied(self, function: Callable[[Any], Any], handler: Handler) -> Self:
-        return self._then(partial(_mapped, function=function, handler=handler, named=False))
+        return self._then(partial(_map_samples, function=function, handler=handler, named=False))
 
     def compose(self, *stages: Stage) -> Self:
         """Append functions from an iterator to an iterator."""
@@ -228,7 +218,7 @@ class Fluid:
 
     def map(self, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Self:
         """Call ``f`` on each sample; None leaves it out."""
-        return self._then(partial(_mapped, function=f, handler=handler, named=True))
+        return self._then(partial(_map_samples, function=f, handler=handler, named=True))
 
     def decode(
         self,
@@ -263,7 +253,7 @@ class Fluid:
         names = tuple(args[0].split()) if len(args) == 1 else args
         filled = missing_is_error if none_is_error is None else none_is_error
         return self._then(
-            partial(_mapped, function=_Tuple(names, missing_is_error, filled), handler=handler, named=False)
+            partial(_map_samples, function=_Tuple(names, missing_is_error, filled), handler=handler, named=False)
         )
 
     def map_dict(self, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]) -> Self:
@@ -280,11 +270,11 @@ class Fluid:
 
     def select(self, predicate: Callable[[Any], bool]) -> Self:
         """Keep the samples for which ``predicate`` is true."""
-        return self._then(partial(_selected, predicate=predicate))
+        return self._then(partial(_filter_samples, predicate=predicate))
 
     def slice(self, *args: int | None) -> Self:
         """Keep a slice of the samples of each worker: stop, or start, stop and step."""
-        return self._then(partial(_sliced, bounds=args), "slice")
+        return self._then(partial(_slice_samples, bounds=args), "slice")
 
     def batched(
         self,
@@ -305,7 +295,7 @@ class Fluid:
 
     def unlisted(self) -> Self:
         """Yield the samples of lists one by one."""
-        return self._then(_joined, "unlisted")
+        return self._then(_flatten_batches, "unlisted")
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
         """End each iteration after this number of samples (or batches, after ``batched``); changes this object."""

@@ -10,27 +10,34 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import checked, encode
+from penstock.data.catalog.columns.column import check_column, encode
 from penstock.data.catalog.contents import Contents
 from penstock.data.catalog.discovery.inventory import listed as inventoried
 from penstock.data.catalog.discovery.journal import Beyond
-from penstock.data.catalog.discovery.scan import Listing, absent, first_names, listed, warn_of_splits
-from penstock.data.catalog.discovery.shards import added_shards, find_shards, indexed
-from penstock.data.catalog.groups import Named, Part, addable, check_grouping, grouped, joined
-from penstock.data.catalog.labels import check_rule, classified, names
-from penstock.data.catalog.relocation import check_home, relocated
+from penstock.data.catalog.discovery.scan import ScanOptions, absent, first_names, listed, warn_of_splits
+from penstock.data.catalog.discovery.shards import added_shards, find_shards, read_shard_indexes
+from penstock.data.catalog.groups import (
+    FieldObjects,
+    NamedObjects,
+    addable,
+    check_grouping,
+    group_objects,
+    join_catalogs,
+)
+from penstock.data.catalog.labels import check_rule, classify_rows, names
+from penstock.data.catalog.relocation import check_home, relocate_catalog
 from penstock.data.catalog.rows import (
     Conditions,
     Draw,
     Entry,
-    built,
-    divided,
+    build_table,
+    divide_rows,
     entry_of,
-    matching,
-    picked,
+    match_entries,
+    pick_rows,
     positions,
     row_at,
-    united,
+    unite_tables,
 )
 from penstock.data.catalog.saved import Saved, load, save, version_of_saved
 from penstock.engine.listing.select import Leftovers, globs
@@ -140,7 +147,7 @@ class Catalog(Contents):
         source, prefix = open_source(url, store)
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             left = Leftovers(prefix, include)
-            how = Listing(include, exclude, progress=totals(count), leftovers=left)
+            how = ScanOptions(include, exclude, progress=totals(count), leftovers=left)
             catalog = cls(source.root, *listed(source, prefix, how))
         otherwise = "pass allow_empty=True to allow this"
         if not (switch(allow_empty, "allow_empty") or len(catalog)):
@@ -267,7 +274,7 @@ class Catalog(Contents):
             check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
         shards = find_shards(urls, format, arguments, store).sided(index, store, labels=labels is not None)
-        table = indexed(shards, labels, progress=progress, allow_empty=allow_empty)
+        table = read_shard_indexes(shards, labels, progress=progress, allow_empty=allow_empty)
         return cls(shards.source.root, shards.base, table)
 
     @classmethod
@@ -311,7 +318,7 @@ class Catalog(Contents):
             if root is None:
                 check_home(found, place)
             else:
-                found = relocated(found, root)
+                found = relocate_catalog(found, root)
         except Damaged as error:
             error.url = place.url
             raise
@@ -369,11 +376,15 @@ class Catalog(Contents):
             added = added_shards(source, prefix, form, keys[-1] if keys else b"")
             if not added.found:
                 return self
-            return self + Catalog(self.root, added.base, indexed(added, labels, progress=progress, allow_empty=True))
+            return self + Catalog(
+                self.root, added.base, read_shard_indexes(added, labels, progress=progress, allow_empty=True)
+            )
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             known = Beyond(keys[-1] if keys else b"")
             include, exclude = globs(include), globs(exclude)
-            how = Listing(include, exclude, progress=totals(count), known=known, leftovers=Leftovers(prefix, include))
+            how = ScanOptions(
+                include, exclude, progress=totals(count), known=known, leftovers=Leftovers(prefix, include)
+            )
             found = listed(source, prefix, how)
         new = Catalog(source.root, *found)
         return self + (new if labels is None else new.with_labels(labels)) if len(new) else self
@@ -428,7 +439,7 @@ class Catalog(Contents):
             b'PNG'
 
         """
-        return cls(root, *built(base, entries))
+        return cls(root, *build_table(base, entries))
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
@@ -473,7 +484,7 @@ class Catalog(Contents):
 
         """
         asked = Conditions(size, globs(include), globs(exclude), mask, labels)
-        return self._picked(matching(self._table, self._indices, len(encode(self.base)), asked))
+        return self._picked(match_entries(self._table, self._indices, len(encode(self.base)), asked))
 
     def split(self, *parts: float, seed: int = 0, by: str = "sample") -> tuple[Catalog, ...]:
         """Return random parts of the catalog, each in the catalog's order; makes no request.
@@ -496,7 +507,7 @@ class Catalog(Contents):
 
         """
         skip, number = len(encode(self.base)), whole(seed, "seed")
-        return tuple(map(self._picked, divided(self._table, self._indices, parts, Draw(skip, number, by))))
+        return tuple(map(self._picked, divide_rows(self._table, self._indices, parts, Draw(skip, number, by))))
 
     def __add__(self, other: Catalog) -> Catalog:
         """Return a catalog of the entries of both, in order.
@@ -512,11 +523,11 @@ class Catalog(Contents):
         if self.root != other.root:
             raise Unusable(f"objects of {self.root} and {other.root}: a catalog holds those of one bucket")
         first, second = addable(
-            Part(self.root, self.base, self._table),
-            Part(other.root, other.base, other._table),
+            FieldObjects(self.root, self.base, self._table),
+            FieldObjects(other.root, other.base, other._table),
         )
         base = common_folder(self.base, other.base)
-        return Catalog(self.root, base, *united(first, self._indices, second, other._indices))
+        return Catalog(self.root, base, *unite_tables(first, self._indices, second, other._indices))
 
     def with_groups(
         self, group: GroupRule, *, fields: Sequence[str] | None = None, missing: Missing = "error"
@@ -551,8 +562,8 @@ class Catalog(Contents):
             raise Unusable("samples of shards have fields by key=: pass that to from_shards, or use Catalog.join")
         if self.fields:
             raise Unusable("the samples of this catalog consist of several objects already")
-        found = Named(self.root, self.base, self._table, self._indices)
-        return Catalog(self.root, self.base, grouped(found, group, wanted, missing))
+        found = NamedObjects(self.root, self.base, self._table, self._indices)
+        return Catalog(self.root, self.base, group_objects(found, group, wanted, missing))
 
     @classmethod
     def join(
@@ -596,11 +607,11 @@ class Catalog(Contents):
             if not isinstance(each, Catalog) or each.fields:
                 raise Unusable(f"{field!r} must be a Catalog whose samples are single entries, got {each!r}")
         found = {
-            field: Named(each.root, each.base, each._table, each._indices)  # noqa: SLF001  the same class
+            field: NamedObjects(each.root, each.base, each._table, each._indices)  # noqa: SLF001  the same class
             for field, each in catalogs.items()
         }
         lead = next(iter(catalogs.values()))
-        return cls(lead.root, lead.base, joined(found, on, missing))
+        return cls(lead.root, lead.base, join_catalogs(found, on, missing))
 
     def with_labels(self, labels: Labels, *, classes: Sequence[str] | None = None) -> Catalog:
         r"""Return this catalog with class numbers as labels, and with ``classes``; makes no request.
@@ -618,7 +629,7 @@ class Catalog(Contents):
         """
         table = self._table.take(self._indices)
         blocks = names(table, range(table.rows), len(encode(self.base)))
-        return Catalog(self.root, self.base, table.having(classes=classified(labels, blocks, table.rows, classes)))
+        return Catalog(self.root, self.base, table.having(classes=classify_rows(labels, blocks, table.rows, classes)))
 
     def with_columns(self, **columns: Sequence[Any] | ArrayLike) -> Catalog:
         """Return this catalog with the given columns.
@@ -633,12 +644,12 @@ class Catalog(Contents):
             Unusable: A column has the wrong length, or values of another type.
 
         """
-        made = {name: checked(name, values, len(self)) for name, values in columns.items()}
+        made = {name: check_column(name, values, len(self)) for name, values in columns.items()}
         table = self._table.take(self._indices)
         return Catalog(self.root, self.base, table.having(columns=table.columns | made))
 
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
-        return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
+        return Catalog(self.root, self.base, self._table, pick_rows(self._indices, chosen))
 
 
 def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:
@@ -647,4 +658,4 @@ def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable
     The catalog may be empty.
     """
     source, prefix = open_source(url, store)
-    return Catalog(source.root, *listed(source, prefix, Listing(exclude=exclude)))
+    return Catalog(source.root, *listed(source, prefix, ScanOptions(exclude=exclude)))

@@ -25,18 +25,16 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.columns.column import Categorical, Rows
     from penstock.data.catalog.columns.table import Table
-    from penstock.data.catalog.groups import Group, Part
+    from penstock.data.catalog.groups import FieldGroup, FieldObjects
     from penstock.data.catalog.rows import Entry, Picked
     from penstock.data.shards.format import ShardFormat
-
-__all__ = ["Contents"]
 
 _new = tuple.__new__
 _TEXTS = 1 << 12  # objects whose texts are kept
 _SHOWN = 5  # entries, classes and columns in a notebook
 
 
-def _derivation(first: Part, part: Part) -> Callable[[str], str] | None:
+def _derivation(first: FieldObjects, part: FieldObjects) -> Callable[[str], str] | None:
     """Return the function from a key of ``first`` to that of ``part`` in the same row, if there is one."""
     keys = part.table.keys
     return keys.text_beside if isinstance(keys, Derived) and keys.origin is first.table.keys else None
@@ -204,13 +202,13 @@ class Contents:
     @cached_property
     def fields(self) -> tuple[str, ...]:
         """The names of the fields, if several objects make one sample; () if each sample is one object or range."""
-        group: Group | None = self._table.group
+        group: FieldGroup | None = self._table.group
         return () if group is None else group.fields
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[FieldObjects, ...]:
         """The objects of each field, in order; () without fields."""
-        group: Group | None = self._table.group
+        group: FieldGroup | None = self._table.group
         return () if group is None else group.all(self.root, self.base, self._table)
 
     @cached_property

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from penstock.data.catalog.columns.affixes import Derived, compact_keys, derived
+from penstock.data.catalog.columns.affixes import Derived, compact_keys, derive_keys
 from penstock.data.catalog.columns.column import Numbers, decode, encode, narrowest, pack, taken
-from penstock.data.catalog.columns.table import TableBuilder, gathered
+from penstock.data.catalog.columns.table import TableBuilder, gather_regions
 from penstock.data.catalog.labels import names
 from penstock.data.catalog.rows import span_of
 from penstock.data.shards.keys import Missing, called, rule_of
@@ -34,21 +34,6 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.table import Table
     from penstock.values import Span
 
-__all__ = [
-    "Group",
-    "GroupRule",
-    "Named",
-    "Part",
-    "addable",
-    "check_grouping",
-    "complete",
-    "grouped",
-    "joined",
-    "key_of",
-    "keyed",
-    "named_groups",
-]
-
 GroupRule: TypeAlias = "str | Callable[[str], tuple[str, str] | str | None]"
 _Rule: TypeAlias = "Callable[[str], tuple[str, str] | None]"
 
@@ -61,7 +46,7 @@ _QUOTED = 3
 _LOOKED_AT = 1000
 
 
-class Part(NamedTuple):
+class FieldObjects(NamedTuple):
     """The objects of one field.
 
     Attributes:
@@ -93,13 +78,13 @@ class Part(NamedTuple):
             return np.arange(samples.start, samples.stop, samples.step)
         return samples.astype(np.int64)
 
-    def take(self, samples: Rows) -> Part:
+    def take(self, samples: Rows) -> FieldObjects:
         """Return the part of some samples, in their order."""
         if self.places is None:
-            return self._replace(table=gathered(self.table.take(samples)))
+            return self._replace(table=gather_regions(self.table.take(samples)))
         return _part(self, self.rows(samples))
 
-    def plus(self, other: Part, field: str, samples: tuple[int, int]) -> Part:
+    def plus(self, other: FieldObjects, field: str, samples: tuple[int, int]) -> FieldObjects:
         """Return the objects of both; ``samples`` are the numbers of samples of the two.
 
         Raises:
@@ -113,14 +98,16 @@ class Part(NamedTuple):
             first, second = (each.rows(range(count)) for each, count in zip((self, other), samples, strict=True))
             moved = np.where(second < 0, -1, second + self.table.rows)
             places = _numbers(np.concatenate((first, moved)))
-        return Part(self.root, common_folder(self.base, other.base), gathered(self.table.plus(other.table)), places)
+        return FieldObjects(
+            self.root, common_folder(self.base, other.base), gather_regions(self.table.plus(other.table)), places
+        )
 
 
-def _part(part: Part, rows: NDArray[np.int64]) -> Part:
+def _part(part: FieldObjects, rows: NDArray[np.int64]) -> FieldObjects:
     """Return the part of samples whose rows in ``part.table`` are given, -1 where they lack the field."""
     there = rows >= 0
     places = None if there.all() else _numbers(np.where(there, np.cumsum(there) - 1, -1))
-    return part._replace(table=gathered(part.table.take(rows[there])), places=places)
+    return part._replace(table=gather_regions(part.table.take(rows[there])), places=places)
 
 
 def _numbers(values: NDArray[np.int64]) -> Numbers:
@@ -128,7 +115,7 @@ def _numbers(values: NDArray[np.int64]) -> Numbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class FieldGroup:
     """The fields of a grouped table.
 
     Attributes:
@@ -143,19 +130,19 @@ class Group:
     fields: tuple[str, ...]
     lead: str
     rule: GroupRule
-    parts: Mapping[str, Part]
+    parts: Mapping[str, FieldObjects]
 
-    def beside(self, keys: Keys) -> Group:
+    def beside(self, keys: Keys) -> FieldGroup:
         """Return this group with the keys of its parts derived from those of its samples, where both begin alike."""
         parts = dict(self.parts)
         for field, part in self.parts.items():
             if self.lead and part.places is None and not isinstance(part.table.keys, Derived):
-                found = derived(keys, part.table.keys)
+                found = derive_keys(keys, part.table.keys)
                 if found is not None:
-                    parts[field] = part._replace(table=gathered(part.table.having(keys=found), anew=True))
+                    parts[field] = part._replace(table=gather_regions(part.table.having(keys=found), anew=True))
         return replace(self, parts=parts)
 
-    def settled(self, keys: Keys) -> Group:
+    def settled(self, keys: Keys) -> FieldGroup:
         """Return this group, of samples with these keys, without keys that are derived from others."""
         parts = dict(self.parts)
         for field, part in self.parts.items():
@@ -164,7 +151,7 @@ class Group:
                 parts[field] = part._replace(table=part.table.having(keys=compact_keys(*mine.joined(range(len(mine))))))
         return replace(self, parts=parts)
 
-    def moved(self, before: Keys, after: Keys) -> Group:
+    def moved(self, before: Keys, after: Keys) -> FieldGroup:
         """Return this group with keys that were derived from ``before`` derived from ``after``, which are equal."""
         parts = dict(self.parts)
         for field, part in self.parts.items():
@@ -173,17 +160,17 @@ class Group:
                 parts[field] = part._replace(table=part.table.having(keys=keys.of(after)))
         return replace(self, parts=parts)
 
-    def take(self, samples: Rows) -> Group:
+    def take(self, samples: Rows) -> FieldGroup:
         """Return the group of some samples, in their order."""
         return replace(self, parts={field: part.take(samples) for field, part in self.parts.items()})
 
-    def spread(self, root: str, base: str, table: Table) -> Group:
+    def spread(self, root: str, base: str, table: Table) -> FieldGroup:
         """Return this group without a lead: ``table``, whose rows lie below ``base``, is a part, too."""
         if not self.lead:
             return self
-        return replace(self, lead="", parts={**self.parts, self.lead: Part(root, base, bare(table))})
+        return replace(self, lead="", parts={**self.parts, self.lead: FieldObjects(root, base, bare(table))})
 
-    def plus(self, other: Group, samples: tuple[int, int]) -> Group:
+    def plus(self, other: FieldGroup, samples: tuple[int, int]) -> FieldGroup:
         """Return the group of the samples of both; ``samples`` are their numbers.
 
         Raises:
@@ -198,9 +185,9 @@ class Group:
         parts = {field: part.plus(other.parts[field], field, samples) for field, part in self.parts.items()}
         return replace(self, parts=parts)
 
-    def all(self, root: str, base: str, table: Table) -> tuple[Part, ...]:
+    def all(self, root: str, base: str, table: Table) -> tuple[FieldObjects, ...]:
         """Return the part of each field, in order; that of the lead is ``table``, whose rows lie below ``base``."""
-        lead = Part(root, base, table)
+        lead = FieldObjects(root, base, table)
         return tuple(lead if field == self.lead else self.parts[field] for field in self.fields)
 
     def sizes(self, table: Table, samples: Rows) -> NDArray[np.int64]:
@@ -237,7 +224,7 @@ def bare(table: Table) -> Table:
     return table.having(classes=None, columns={}, group=None)
 
 
-def addable(first: Part, second: Part) -> tuple[Table, Table]:
+def addable(first: FieldObjects, second: FieldObjects) -> tuple[Table, Table]:
     """Return tables of which one can be added to the other: of samples of several objects, with the same lead or none.
 
     Raises:
@@ -266,7 +253,7 @@ def check_grouping(group: object, fields: object, missing: object) -> tuple[str,
         if fields is not None or missing != "error":
             raise Unusable('fields= and missing= are for samples of several objects: pass group=, such as group="stem"')
         return ()
-    _splitting(group)
+    _choose_rule(group)
     check_choice(missing, get_args(Missing), "missing")
     if fields is None:
         return ()
@@ -278,7 +265,7 @@ def check_grouping(group: object, fields: object, missing: object) -> tuple[str,
     return found
 
 
-def _splitting(group: Any) -> _Rule:  # noqa: ANN401  checked here
+def _choose_rule(group: Any) -> _Rule:  # noqa: ANN401  checked here
     """Return the function from a name to its key and field."""
     if not isinstance(group, str) and not callable(group):
         raise Unusable(
@@ -309,7 +296,7 @@ def key_of(rule: GroupRule) -> Callable[[str], str | None]:
         if rule != "folder" and "(?P<field>" not in rule:
             # A rule of ``Catalog.join``: the field is known.
             rule = f"{rule}(?P<field>)"
-        split = _splitting(rule)
+        split = _choose_rule(rule)
         return lambda name: None if (found := split(name)) is None else found[0]
 
     def called(name: str) -> str | None:
@@ -325,7 +312,7 @@ def _stem(name: str) -> str | None:
     return f"{folder}{slash}{stem}" if stem else None
 
 
-class Named(NamedTuple):
+class NamedObjects(NamedTuple):
     """Objects whose names below a base are known.
 
     Attributes:
@@ -347,7 +334,7 @@ class Named(NamedTuple):
             yield from block
 
 
-def grouped(found: Named, rule: GroupRule, fields: tuple[str, ...], missing: Missing) -> Table:
+def group_objects(found: NamedObjects, rule: GroupRule, fields: tuple[str, ...], missing: Missing) -> Table:
     """Return a table of the samples that objects of one listing make, in the order of the first object of each.
 
     Args:
@@ -363,7 +350,7 @@ def grouped(found: Named, rule: GroupRule, fields: tuple[str, ...], missing: Mis
     samples, kinds = array("q"), array("q")
     keys: dict[str, int] = {}
     known = {field: number for number, field in enumerate(fields)}
-    split = partial(called, rule, argument="group") if callable(rule) else _splitting(rule)
+    split = partial(called, rule, argument="group") if callable(rule) else _choose_rule(rule)
     strange = list[str]()
     for name in found.names():
         pair = split(name)
@@ -398,11 +385,11 @@ def grouped(found: Named, rule: GroupRule, fields: tuple[str, ...], missing: Mis
     places = complete([*keys], places, names_of_fields, missing)
     if missing == "error" or not known:
         _check_some(places, found, split)
-    parts = {name: Part(found.root, found.base, bare(found.table)) for name in names_of_fields}
-    return _table(found.table, places, parts, rule)
+    parts = {name: FieldObjects(found.root, found.base, bare(found.table)) for name in names_of_fields}
+    return _build_sample_table(found.table, places, parts, rule)
 
 
-def _check_some(places: NDArray[np.int64], found: Named, split: _Rule) -> None:
+def _check_some(places: NDArray[np.int64], found: NamedObjects, split: _Rule) -> None:
     """Refuse a grouping that leaves no sample of some objects."""
     if len(found.rows) and not places.size:
         pairs = map(split, islice(found.names(), _LOOKED_AT))
@@ -415,7 +402,9 @@ def _rows(rows: Rows) -> NDArray[np.int64]:
     return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
 
 
-def _table(table: Table, places: NDArray[np.int64], parts: Mapping[str, Part], rule: GroupRule) -> Table:
+def _build_sample_table(
+    table: Table, places: NDArray[np.int64], parts: Mapping[str, FieldObjects], rule: GroupRule
+) -> Table:
     """Return the table of samples whose objects are the rows ``places`` of each of ``parts``, -1 for none.
 
     The first field leads, if every sample has it; its rows are those of ``table``.
@@ -425,8 +414,8 @@ def _table(table: Table, places: NDArray[np.int64], parts: Mapping[str, Part], r
     # The first object of each sample.
     first = places[0] if lead else places[np.argmax(places >= 0, axis=0), np.arange(places.shape[1])]
     kept = {field: _part(parts[field], places[number]) for number, field in enumerate(fields) if field != lead}
-    made = gathered(table.take(first))
-    return made.having(group=Group(fields, lead, rule, kept).beside(made.keys))
+    made = gather_regions(table.take(first))
+    return made.having(group=FieldGroup(fields, lead, rule, kept).beside(made.keys))
 
 
 def complete(
@@ -453,7 +442,7 @@ def complete(
 
 
 def _refuse_twice(
-    keys: Sequence[str], of: NDArray[np.int64], field: str, found: Named, rows: NDArray[np.int64]
+    keys: Sequence[str], of: NDArray[np.int64], field: str, found: NamedObjects, rows: NDArray[np.int64]
 ) -> None:
     numbers, counts = np.unique(of, return_counts=True)
     twice = int(numbers[np.argmax(counts)])
@@ -464,7 +453,7 @@ def _refuse_twice(
     )
 
 
-def keyed(found: Named, on: object, field: str) -> list[str | None]:
+def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]:
     """Return the key of each object by a rule, or as given one by one.
 
     Raises:
@@ -501,7 +490,7 @@ def keyed(found: Named, on: object, field: str) -> list[str | None]:
     return keys
 
 
-def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table:
+def join_catalogs(catalogs: Mapping[str, NamedObjects], on: object, missing: Missing) -> Table:
     """Return the table of the samples that entries of several catalogs make: see ``Catalog.join``.
 
     Raises:
@@ -516,7 +505,7 @@ def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table
     numbers: dict[str, int] = {}
     places = np.zeros((0, 0), np.int64)
     for field, found in catalogs.items():
-        keys, rows = keyed(found, on[field], field), _rows(found.rows)
+        keys, rows = key_objects(found, on[field], field), _rows(found.rows)
         if field == fields[0]:
             numbers = {key: at for at, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
             places = np.full((len(fields), len(numbers)), -1, np.int64)
@@ -534,9 +523,11 @@ def joined(catalogs: Mapping[str, Named], on: object, missing: Missing) -> Table
             f"no key of {fields[0]!r}, such as {next(iter(numbers))!r}, is one in all of the other catalogs: pass "
             "another on="
         )
-    parts = {name: Part(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
+    parts = {name: FieldObjects(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
     rule = on[fields[0]]
-    return _table(catalogs[fields[0]].table, places, parts, rule if isinstance(rule, str) or callable(rule) else "")
+    return _build_sample_table(
+        catalogs[fields[0]].table, places, parts, rule if isinstance(rule, str) or callable(rule) else ""
+    )
 
 
 def named_groups(
@@ -568,9 +559,11 @@ def named_groups(
     for field in fields:
         if field != lead:
             given = np.frombuffer(places[field], np.int64)
-            parts[field] = Part(root, base, tables[field].freeze(), _numbers(given) if (given < 0).any() else None)
+            parts[field] = FieldObjects(
+                root, base, tables[field].freeze(), _numbers(given) if (given < 0).any() else None
+            )
     made = first.freeze()
-    return base, made.having(group=Group(tuple(fields), lead, "", parts).beside(made.keys))
+    return base, made.having(group=FieldGroup(tuple(fields), lead, "", parts).beside(made.keys))
 
 
 def _some(texts: Sequence[str]) -> str:

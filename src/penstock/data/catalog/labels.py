@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Column, blocks, checked, coded, decode, taken
+from penstock.data.catalog.columns.column import Column, blocks, check_column, code_texts, decode, taken
 from penstock.errors import ManifestError, Unusable
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Rule = str | re.Pattern[str] | Callable[[str], str | None]
     Labels = Rule | Sequence[str] | Sequence[int]
-
-__all__ = ["Rule", "check_rule", "classified", "label_of", "labelled", "names", "numbered"]
 
 _QUOTED = 3  # names in an error
 _KNOWN = 10  # labels in an error
@@ -42,7 +40,7 @@ def label_of(table: Table, row: int) -> object:
         raise ManifestError(f"the label of {table.keys.text(table.object(row))!r} is not JSON") from error
 
 
-def numbered(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
+def number_labels(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
     """Return a number for each row's label, and the labels that the numbers stand for.
 
     Raises:
@@ -61,7 +59,7 @@ def numbered(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
     return codes, [label_of(table, int(rows[first])) for first in firsts.tolist()]
 
 
-def labelled(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:
+def mask_labels(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:
     """Return a mask of the rows that have one of these labels.
 
     ``labels`` is one label or several: class names, class numbers, or labels from a manifest.
@@ -71,7 +69,7 @@ def labelled(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:
 
     """
     wanted = list(labels) if isinstance(labels, (list, tuple, set, frozenset, range, np.ndarray)) else [labels]
-    codes, known = numbered(table, rows)
+    codes, known = number_labels(table, rows)
     numbers: list[int] = []
     for each in wanted:
         if each in known:
@@ -109,7 +107,7 @@ def check_rule(labels: object) -> None:
     _rule(labels)
 
 
-def classified(
+def classify_rows(
     labels: Labels,
     blocks_of_names: Iterator[list[str]],
     rows: int,
@@ -129,18 +127,18 @@ def classified(
     """
     given = None if classes is None else _classes(classes)
     if isinstance(labels, (str, re.Pattern)) or callable(labels):
-        codes, names = coded(_found(labels, blocks_of_names))
+        codes, names = code_texts(_extract_labels(labels, blocks_of_names))
         try:
-            return _renumbered(Column.of(codes, names), given)
+            return _renumber_codes(Column.of(codes, names), given)
         except UnicodeEncodeError as error:
             raise Unusable(f"labels must be valid UTF-8, got {error.object!r} ({error.reason})") from error
     if isinstance(labels, (bytes, dict, set, type(None))):
         raise Unusable(
             f'labels must be "folder", a pattern with one group, a function or one label each, got {labels!r}'
         )
-    column = checked("label", labels, rows)
+    column = check_column("label", labels, rows)
     if column.texts is not None:
-        return _renumbered(column, given)
+        return _renumber_codes(column, given)
     if given is None:
         raise Unusable("labels that are numbers need classes=[…], the name of each number; or pass the names as labels")
     codes = column.numbers.values
@@ -156,7 +154,7 @@ def _classes(classes: Sequence[str]) -> list[str]:
     return found
 
 
-def _renumbered(column: Column, classes: Sequence[str] | None) -> Column:
+def _renumber_codes(column: Column, classes: Sequence[str] | None) -> Column:
     """Return the column with codes in the order of ``classes``."""
     if classes is None:
         return column
@@ -169,7 +167,7 @@ def _renumbered(column: Column, classes: Sequence[str] | None) -> Column:
     return Column.of(codes, classes)
 
 
-def _found(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
+def _extract_labels(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
     """Yield each entry's label.
 
     Raises:
@@ -209,7 +207,7 @@ _FOLDER = "have no folder below the prefix"
 def _rule(labels: Rule) -> tuple[Callable[[str], Any], str]:
     """Return the function from a name to its label, and the error text for entries without a label."""
     if labels == "folder":
-        return _folder, _FOLDER
+        return _find_parent_name, _FOLDER
     if not isinstance(labels, (str, re.Pattern)):
         return labels, "have no label by the function given"
     try:
@@ -230,7 +228,7 @@ def _rule(labels: Rule) -> tuple[Callable[[str], Any], str]:
     return matched, f"do not match {pattern.pattern!r}"
 
 
-def _folder(name: str) -> str | None:
+def _find_parent_name(name: str) -> str | None:
     parts = name.rsplit("/", 2)
     return parts[-2] if len(parts) > 1 else None
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.data.catalog.groups import Part
-from penstock.data.catalog.rows import built, entry_of
+from penstock.data.catalog.groups import FieldObjects
+from penstock.data.catalog.rows import build_table, entry_of
 from penstock.errors import ManifestError
 from penstock.stores.urls import parse
 from penstock.values import as_folder
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.data.catalog.saved import Saved
     from penstock.stores.urls import Location
 
-__all__ = ["check_home", "relocated", "renamed"]
-
 
 def check_home(saved: Saved, file: Location) -> None:
     """Raise ``ManifestError`` if objects lie in another bucket than the catalog's file, which names them."""
@@ -32,7 +30,7 @@ def check_home(saved: Saved, file: Location) -> None:
         raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={told!r}")
 
 
-def relocated(saved: Saved, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Saved:
+def relocate_catalog(saved: Saved, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Saved:
     """Return the catalog of the same names below ``root``, a URL or one for each field.
 
     Raises:
@@ -51,10 +49,10 @@ def relocated(saved: Saved, root: str | os.PathLike[str] | Mapping[str, str | os
     urls = {field: parse(url) for field, url in root.items()}
     # Without a field that leads, the rows repeat objects of other fields.
     lead = ("" if group is None else group.lead) or next(iter(urls))
-    found = _moved(Part(saved.root, saved.base, saved.table), urls[lead])
+    found = _move_part(FieldObjects(saved.root, saved.base, saved.table), urls[lead])
     table = found.table
     if group is not None:
-        parts = {field: _moved(part, urls[field]) for field, part in group.parts.items()}
+        parts = {field: _move_part(part, urls[field]) for field, part in group.parts.items()}
         table = table.having(group=replace(group, parts=parts))
     return saved._replace(root=found.root, base=found.base, table=table)
 
@@ -68,18 +66,18 @@ def _places(saved: Saved) -> dict[str, tuple[str, str]]:
     return {field: (part.root, part.base) for field, part in zip(group.fields, parts, strict=True)}
 
 
-def _moved(part: Part, place: Location) -> Part:
+def _move_part(part: FieldObjects, place: Location) -> FieldObjects:
     """Return the part with the same names below ``place``; the same part if that is where its objects were listed."""
     below, table = as_folder(place.key), part.table
     if (place.root, below) == (part.root, part.base):
         return part
     entries = (entry_of(table, row) for row in range(table.rows))
-    base, copied = built(below, renamed(entries, part.base, place, labelled=table.classes is None))
+    base, copied = build_table(below, rename_entries(entries, part.base, place, labelled=table.classes is None))
     kept = {"classes": table.classes, "columns": table.columns, "format": table.format, "units": table.units}
     return part._replace(root=place.root, base=base, table=copied.having(**kept))
 
 
-def renamed(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:
+def rename_entries(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:
     """Yield the entries with the key prefix ``base`` replaced by that of ``place``, and without ETags.
 
     Args:

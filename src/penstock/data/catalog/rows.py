@@ -1,6 +1,6 @@
 """Selection of the table rows that a catalog shows, and its entries: objects, or byte ranges of objects.
 
-``divided`` draws the part of each entry for random splits, by its name and a seed, or counts within each class.
+``divide_rows`` draws the part of each entry for random splits, by its name and a seed, or counts within each class.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from penstock.data.catalog.columns.column import Numbers, blocks, encode, pack, taken
-from penstock.data.catalog.columns.table import TableBuilder, gathered
-from penstock.data.catalog.labels import label_of, labelled, names, numbered
+from penstock.data.catalog.columns.table import TableBuilder, gather_regions
+from penstock.data.catalog.labels import label_of, mask_labels, names, number_labels
 from penstock.engine.listing.select import selector
 from penstock.errors import Unusable
 from penstock.values import Span, check_choice
@@ -26,28 +26,6 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.columns.column import Rows
     from penstock.data.catalog.columns.table import Table
-
-
-__all__ = [
-    "Conditions",
-    "Draw",
-    "Entry",
-    "Picked",
-    "at",
-    "built",
-    "divided",
-    "draws",
-    "entry_of",
-    "matching",
-    "picked",
-    "positions",
-    "rounded",
-    "row_at",
-    "shares",
-    "span_of",
-    "united",
-]
-
 
 _new = tuple.__new__
 
@@ -105,7 +83,7 @@ def at(rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows.start + chosen * rows.step if isinstance(rows, range) else rows[chosen].astype(np.int64)
 
 
-def picked(rows: Rows, chosen: NDArray[np.int64]) -> Picked:
+def pick_rows(rows: Rows, chosen: NDArray[np.int64]) -> Picked:
     """Return the rows at the positions ``chosen`` of ``rows``."""
     numbers = at(rows, chosen)
     small = np.int32 if not len(numbers) or numbers.max() < 1 << 31 else np.int64
@@ -159,7 +137,7 @@ class Conditions(NamedTuple):
     labels: object
 
 
-def matching(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[np.int64]:
+def match_entries(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[np.int64]:
     """Return the positions in ``rows`` of the entries that meet all conditions.
 
     Globs match the keys without their first ``skip`` bytes.
@@ -174,7 +152,7 @@ def matching(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[
         sizes = taken(table.sizes.values, rows) if table.group is None else table.group.sizes(table, rows)
         keep &= _of_size(sizes, asked.size)
     if asked.labels is not None:
-        keep &= labelled(table, rows, asked.labels)
+        keep &= mask_labels(table, rows, asked.labels)
     if asked.include or asked.exclude:
         chosen, left = selector(asked.include, asked.exclude, markers=True), np.flatnonzero(keep)
         blocks = names(table, at(rows, left), skip)
@@ -219,15 +197,15 @@ def _array(values: object, word: str) -> NDArray[Any]:
     return array
 
 
-def united(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
+def unite_tables(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
     """Return a table with the rows of both, and which of its rows to show (None: all).
 
     Parts of the same table are united without copying entries.
     """
     if first is not second:
-        return gathered(first.take(mine).plus(second.take(theirs))), None
+        return gather_regions(first.take(mine).plus(second.take(theirs))), None
     rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
-    return first, picked(rows, np.arange(len(rows)))
+    return first, pick_rows(rows, np.arange(len(rows)))
 
 
 class Entry(NamedTuple):
@@ -273,7 +251,7 @@ def span_of(table: Table, row: int) -> Span:
     return _new(Span, (table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True, 0, None))
 
 
-def built(base: str, entries: Iterable[Entry]) -> tuple[str, Table]:
+def build_table(base: str, entries: Iterable[Entry]) -> tuple[str, Table]:
     """Return a table of entries, and ``base``, or "" if a key does not begin with it."""
     growing = TableBuilder()
     inside = True
@@ -297,7 +275,7 @@ class Draw(NamedTuple):
     by: str
 
 
-def divided(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> list[NDArray[np.int64]]:
+def divide_rows(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> list[NDArray[np.int64]]:
     """Return the positions in ``rows`` of each part's entries, in order: see ``Catalog.split``.
 
     Raises:
@@ -310,7 +288,7 @@ def divided(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> lis
     if draw.by == "label":
         if counts:
             raise Unusable('by="label" divides every class alike, by fractions: split(0.9, by="label")')
-        number = _by_class(drawn, *numbered(table, rows), fractions)
+        number = _by_class(drawn, *number_labels(table, rows), fractions)
     else:
         number = _by_count(drawn, counts) if counts else _by_fraction(drawn, fractions)
     found = [np.flatnonzero(number == part) for part in range(len(counts or fractions))]
@@ -335,8 +313,8 @@ def draws(table: Table, rows: Rows, skip: int, seed: int) -> NDArray[np.uint64]:
     for block in blocks(rows):
         named = _polynomial(table, block, skip)
         if offsets is not None:
-            named = named ^ _mixed(taken(offsets, block).astype(np.uint64))
-        pieces.append(_mixed(named ^ key))
+            named = named ^ _mix_bits(taken(offsets, block).astype(np.uint64))
+        pieces.append(_mix_bits(named ^ key))
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
 
 
@@ -350,7 +328,7 @@ def _polynomial(table: Table, rows: Rows, skip: int) -> NDArray[np.uint64]:
     return (sums[ends[1:]] - sums[starts]) * inverse[starts]  # as if each name began at byte 0
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix_bits(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     numbers = numbers + np.uint64(_ODD)
     for shift, factor in _SHIFTS:
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
@@ -421,7 +399,7 @@ def _by_class(
     if short:
         few = ", ".join(short[:3]) + (", …" if len(short) > 3 else "")  # noqa: PLR2004  enough to find them
         raise Unusable(f"too few objects to have some in each of {len(fractions)} parts: {few}; filter(labels=…) first")
-    taken = [rounded(int(count), fractions) for count in counts if count]
+    taken = [round_counts(int(count), fractions) for count in counts if count]
     number = np.tile(np.arange(len(fractions), dtype=np.uint32), len(taken))
     parts = np.empty(len(drawn), np.uint32)
     parts[order] = np.repeat(number, np.array(taken, np.int64).ravel())
@@ -433,7 +411,7 @@ def _where(mask: NDArray[np.bool_]) -> list[int]:
     return found
 
 
-def rounded(count: int, fractions: Sequence[float]) -> list[int]:
+def round_counts(count: int, fractions: Sequence[float]) -> list[int]:
     """Return integers that sum to ``count``, each at least 1, as near to the fractions as possible."""
     exact = [count * each for each in fractions]
     parts = [max(1, math.floor(each)) for each in exact]

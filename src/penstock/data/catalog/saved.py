@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock.data.catalog.columns.column import blocks, decode, encode, taken
-from penstock.data.catalog.columns.table import described, padded, parts_of, table_of, vectors_of
-from penstock.data.catalog.groups import Group, Part
+from penstock.data.catalog.columns.table import described, pad_vectors, parts_of, table_of, vectors_of
+from penstock.data.catalog.groups import FieldGroup, FieldObjects
 from penstock.data.region import Region
 from penstock.data.shards.registry import format_of
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.affixes import Keys
     from penstock.data.catalog.columns.column import Numbers, Rows, Strings
     from penstock.data.catalog.columns.table import Table, Vector
-
-
-__all__ = ["Saved", "digest_of", "is_catalog", "load", "save", "version_of", "version_of_saved"]
 
 # Like the magic of PNG: not text, and damaged visibly by a transfer that converts it as text.
 _MAGIC = b"\x89penstock.cat\r\n\x1a"
@@ -84,7 +81,7 @@ def version_of(file: Readable, url: str) -> str:
 
 def version_of_saved(saved: Saved) -> str:
     """Return what ``version_of`` reads of a catalog that was saved; nothing is written."""
-    return hashlib.sha256(_encoded(saved)[0]).hexdigest()
+    return hashlib.sha256(_encode_catalog(saved)[0]).hexdigest()
 
 
 def save(file: BufferedIOBase, saved: Saved) -> None:
@@ -93,19 +90,19 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     The format: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON padded with spaces, which
     describes every vector (``table.Vector``); the vectors, each beginning at a multiple of 64 bytes.
     """
-    text, pieces = _encoded(saved)
+    text, pieces = _encode_catalog(saved)
     file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
     file.writelines(pieces)
 
 
-def _encoded(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
+def _encode_catalog(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
     """Return the header of a catalog, which has a digest of the rest, and the pieces of the rest."""
     table = saved.table
     vectors, values = vectors_of(table)
     count, group = len(vectors), {}
     if table.group is not None:
-        group = {"group": _described(table.group.settled(table.keys), vectors, values)}
-    pieces = list(padded(vectors, values))
+        group = {"group": _describe_group(table.group.settled(table.keys), vectors, values)}
+    pieces = list(pad_vectors(vectors, values))
     whole = hashlib.sha256()
     for piece in pieces:
         whole.update(piece)
@@ -132,7 +129,7 @@ def _encoded(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
     return text, pieces
 
 
-def _described(group: Group, vectors: list[Vector], values: list[Numbers]) -> dict[str, Any]:
+def _describe_group(group: FieldGroup, vectors: list[Vector], values: list[Numbers]) -> dict[str, Any]:
     """Return the description of a group, and append the vectors of its parts to those of the table.
 
     Raises:
@@ -174,7 +171,7 @@ def load(file: Readable) -> Saved:
             size = members[-1][-1].stop if members[-1] else size
         if start + size != file.size:
             raise ValueError(f"the file has {file.size} bytes, but {start + size} were written")
-        root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
+        root, base, digest = (_require_str(header[name]) for name in ("root", "base", "digest"))
         if not is_root(root):
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         region = _region(file, start, size, header["sha256"])
@@ -194,16 +191,16 @@ def load(file: Readable) -> Saved:
     return Saved(root, base, digest, table)
 
 
-def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], keys: Keys) -> Group:
+def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], keys: Keys) -> FieldGroup:
     """Return the group that a header describes, of samples with these keys; ``Table.check`` checks its values.
 
     Raises:
         KeyError, TypeError, ValueError: The description is invalid.
 
     """
-    parts: dict[str, Part] = {}
+    parts: dict[str, FieldObjects] = {}
     for each, vectors in zip(header["parts"], members, strict=True):
-        root, base, field = (_text(each[name]) for name in ("root", "base", "field"))
+        root, base, field = (_require_str(each[name]) for name in ("root", "base", "field"))
         if not is_root(root):
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         found = parts_of(region, vectors)
@@ -214,8 +211,10 @@ def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], 
         _check_units(table)
         if table.units is not None:
             raise ValueError("a field of samples in units")
-        parts[field] = Part(root, base, table, None if placed is None else placed["numbers"])
-    return Group(tuple(map(_text, header["fields"])), _text(header["lead"]), _text(header["rule"]), parts)
+        parts[field] = FieldObjects(root, base, table, None if placed is None else placed["numbers"])
+    return FieldGroup(
+        tuple(map(_require_str, header["fields"])), _require_str(header["lead"]), _require_str(header["rule"]), parts
+    )
 
 
 def _check_units(table: Table) -> None:
@@ -257,7 +256,7 @@ def _header(file: Readable) -> tuple[dict[str, Any], int]:
     return header, stop
 
 
-def _text(value: object) -> str:
+def _require_str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a str, got {value!r}")
     return value
@@ -301,7 +300,7 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     whole = hashlib.sha256(f"penstock catalog {form}\n".encode())
     sizes = table.sizes.values
     for block in blocks(rows, _BLOCK):
-        find = _below if table.ranges is None else _repeated
+        find = _strip_base if table.ranges is None else _strip_repeated_base
         lengths, names = find(table.keys, table.objects(block), np.frombuffer(base, np.uint8))
         # Lengths before the names: otherwise ("ab", "c") and ("a", "bc") would have the same digest.
         whole.update(lengths.astype("<i8").tobytes())
@@ -312,7 +311,7 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     return whole.hexdigest()
 
 
-def _digest_of_group(table: Table, group: Group, rows: Rows, base: bytes) -> str:
+def _digest_of_group(table: Table, group: FieldGroup, rows: Rows, base: bytes) -> str:
     """Return the digest of all fields: their names, which samples have them, and the digests of their objects."""
     whole = hashlib.sha256(f"penstock catalog 3, {len(rows)} samples\n".encode())
     for field, part in zip(group.fields, group.all("", decode(base), table.having(group=None)), strict=True):
@@ -324,16 +323,16 @@ def _digest_of_group(table: Table, group: Group, rows: Rows, base: bytes) -> str
     return whole.hexdigest()
 
 
-def _repeated(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
-    """Return the same as ``_below`` for rows with many repeats: each name is processed once."""
+def _strip_repeated_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
+    """Return the same as ``_strip_base`` for rows with many repeats: each name is processed once."""
     found, which = np.unique(rows, return_inverse=True)
-    lengths, data = _below(keys, found, base)
+    lengths, data = _strip_base(keys, found, base)
     stops = np.cumsum(lengths).tolist()
     names = [data[start:stop] for start, stop in itertools.pairwise((0, *stops))]
     return lengths[which], b"".join(names[each] for each in which.tolist())
 
 
-def _below(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
+def _strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
     """Return the lengths of the names below ``base``, and the names end to end."""
     ends, data = keys.joined(rows)
     starts, lengths = ends[:-1], np.diff(ends) - len(base)

@@ -26,7 +26,7 @@ from penstock.data.datasets.iteration import (
     Iterations,
     check_batching,
     check_sharding,
-    grouped,
+    has_process_group,
 )
 from penstock.data.datasets.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
 from penstock.data.datasets.runs import fitted_order
@@ -52,17 +52,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span
-
-__all__ = [
-    "BatchSampler",
-    "BatchableDataset",
-    "Batched",
-    "PlannedSample",
-    "Resumable",
-    "SourceShare",
-    "planned",
-]
-
 
 P = ParamSpec("P")
 
@@ -185,7 +174,11 @@ class Resumable:
             StateMismatch: Another rank is elsewhere, for example because it alone has loaded a state.
 
         """
-        if not self._compared and grouped() and self._iterations.rank().world == torch.distributed.get_world_size():
+        if (
+            not self._compared
+            and has_process_group()
+            and self._iterations.rank().world == torch.distributed.get_world_size()
+        ):
             where = {"epoch": int(cursor.epoch), "position": int(cursor.position)}
             check_same_order(f"position {self._ordered()}", where, "load the same state on every rank")
         self._compared = True
@@ -248,7 +241,7 @@ class Resumable:
     def _check_ranks(self, plan: SamplingPlan | None = None) -> None:
         # Look up the rank only in a process group: ranks of Lightning make their loaders before the group exists, and
         # do not know their number then. A dataset for a single rank is not compared.
-        if not grouped():
+        if not has_process_group():
             return
         world = self._iterations.rank().world
         if self._catalog is not None and world > 1:

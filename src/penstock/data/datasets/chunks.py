@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Located = Span | list[Span] | bytes | PenstockError | None
 
-__all__ = ["Bounds", "ChunkReading"]
-
 # Chunks that are known before the first of them is read, so that what locates them can be requested together.
 _LEAD = 64
 _SOONEST = 8  # chunks that are read at once, whatever the first batch needs

@@ -16,7 +16,7 @@ from penstock.data.datasets.iterable import IterableDataset, ResumableSamples
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
 from penstock.data.datasets.joint import shares
-from penstock.data.datasets.map import MapDataset, Part
+from penstock.data.datasets.map import DatasetPart, MapDataset
 from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.runs import block_sizes, classes_of, fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     Listed = MapDataset | IterableDataset
 
-__all__ = ["ConcatIterable", "ConcatMap", "concat", "relabelled"]
-
 
 class _Concat(JoinedDataset):
     """Datasets end to end.
@@ -61,7 +59,7 @@ class _Concat(JoinedDataset):
 
     def __init__(self, parts: Sequence[Listed]) -> None:
         """Join ``parts``; read nothing."""
-        self.classes, named = relabelled(parts)
+        self.classes, named = unify_labels(parts)
         self.join(named, [len(each.catalog) for each in named])
 
     def portions(self) -> list[int]:
@@ -311,7 +309,7 @@ def concat(
     kinds = (each.end_to_end for each in parts if isinstance(each, BatchableDataset))
     kind: Callable[[Sequence[Any]], Any] | None = next(filter(None, kinds), None)
     if kind is None:
-        _check(parts)
+        _check_datasets(parts)
         kind = ConcatMap if all(isinstance(part, MapDataset) for part in parts) else None
     if kind is not None:
         if shuffle is not False or seed or place is not None:
@@ -336,7 +334,7 @@ _INSTEAD = {
 }
 
 
-def _check(parts: Sequence[Any]) -> None:
+def _check_datasets(parts: Sequence[Any]) -> None:
     """Refuse what is not a dataset of a catalog, one sample for each of its entries.
 
     Raises:
@@ -353,11 +351,11 @@ def _check(parts: Sequence[Any]) -> None:
             )
         kind = MapDataset if isinstance(part, MapDataset) else IterableDataset
         for name in ("__len__", "__iter__"):
-            if getattr(type(part), name, None) is not getattr(kind, name, None) and not isinstance(part, Part):
+            if getattr(type(part), name, None) is not getattr(kind, name, None) and not isinstance(part, DatasetPart):
                 raise Unusable(f"cannot concatenate {kind_of(part)}: it overrides {name}")
 
 
-def relabelled(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, ...]]:
+def unify_labels(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, ...]]:
     """Return the union of the classes of all parts, and the parts with labels that are numbers in it.
 
     Raises:
@@ -373,7 +371,7 @@ def relabelled(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, 
         if part.classes in ((), classes):
             found.append(part)
             continue
-        if isinstance(part, Part):
+        if isinstance(part, DatasetPart):
             raise Unusable(
                 "the datasets have different classes, and a slice of a subclass that reads its samples itself keeps "
                 "its own: give all catalogs the same with_labels(…, classes=…)"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
-from penstock.data.datasets.iteration import grouped
+from penstock.data.datasets.iteration import has_process_group
 from penstock.engine.waiting import Wakeup
 from penstock.errors import StateMismatch, TimedOut, Unreachable
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.data.datasets.iteration import Contents
-
-__all__ = ["check_same_catalog", "check_same_order"]
 
 _catalogs: weakref.WeakKeyDictionary[Contents, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # to their store
 _made: Counter[str] = Counter()  # catalogs compared so far, by URL
@@ -48,7 +46,7 @@ def check_same_catalog(catalog: Contents) -> None:
         return
     name = catalog.root + catalog.base
     mine = {"digest": catalog.digest, "objects": len(catalog), "rank": torch.distributed.get_rank()}
-    first = _first(store, f"catalog/{_hashed(name)}/{_made[name]}", mine)
+    first = _first(store, f"catalog/{_hash_name(name)}/{_made[name]}", mine)
     if first["digest"] != mine["digest"]:
         raise StateMismatch(
             f"rank {mine['rank']} has {mine['objects']} objects (digest {mine['digest']}), "
@@ -88,7 +86,7 @@ def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _
     if arguments in compared:
         return
     rank = torch.distributed.get_rank()
-    first = _first(store, f"order/{_hashed(data)}/{len(compared)}", {**arguments, "rank": rank})
+    first = _first(store, f"order/{_hash_name(data)}/{len(compared)}", {**arguments, "rank": rank})
     different = [name for name, value in arguments.items() if first.get(name) != value]
     if different:
         mine, other = (", ".join(f"{name}={each.get(name)}" for name in different) for each in (arguments, first))
@@ -101,7 +99,7 @@ def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _
 
 def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
     """Return the default group's store; None without a group of several ranks."""
-    if not grouped():
+    if not has_process_group():
         return None
     from torch.distributed.distributed_c10d import _get_default_store
 
@@ -113,7 +111,7 @@ def _is_compared(catalog: Contents, store: object) -> bool:
     return seen is not None and seen() is store
 
 
-def _hashed(name: str) -> str:
+def _hash_name(name: str) -> str:
     return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
 
 

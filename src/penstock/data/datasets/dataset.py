@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     Parser = Callable[[BinaryIO], Iterable[Any]]
     Stores = StoreOptions | str | Mapping[str, StoreOptions | str] | None
 
-__all__ = ["CatalogDataset", "Parser", "constructor", "listed", "named", "saved"]
-
 P = ParamSpec("P")
 D = TypeVar("D", bound="CatalogDataset")
 
@@ -90,12 +88,12 @@ def constructor(find: Callable[Concatenate[type[D], P], Catalog]) -> Callable[Co
         return cls(find(cls, *args, **shared), **own)  # type: ignore[arg-type]
 
     if not find.__doc__:
-        construct.__doc__ = _described(find.__qualname__.partition(".")[0], find.__name__, explicit)
+        construct.__doc__ = _extend_docstring(find.__qualname__.partition(".")[0], find.__name__, explicit)
     construct.__signature__ = explicit.replace(return_annotation="Self")  # type: ignore[attr-defined]
     return construct
 
 
-def _described(kind: str, name: str, signature: inspect.Signature) -> str:
+def _extend_docstring(kind: str, name: str, signature: inspect.Signature) -> str:
     """Return the docstring of the base class's constructor, with the arguments that only ``signature`` has."""
     text = inspect.getdoc(getattr(CatalogDataset, name)) or ""
     first = "    transform: As for the class.\n"
@@ -154,7 +152,7 @@ def _instead(name: str) -> str:
     return _INSTEAD.get(name, "")
 
 
-def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow_empty: bool) -> Catalog:
+def make_url_catalog(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow_empty: bool) -> Catalog:
     """Return a catalog of the objects at ``urls`` in one bucket, in this order; no request: see ``from_objects``."""
     if labels is not None:
         check_rule(labels)
@@ -170,15 +168,15 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow
     if not locations:
         if not allow_empty:
             raise NotFound("the list of objects is empty; pass allow_empty=True to allow this")
-        return _labelled(Catalog.build("memory://empty/", "", ()), labels)
+        return _apply_labels(Catalog.build("memory://empty/", "", ()), labels)
     first = locations[0]
     stray = next((location.url for location in locations if location.root != first.root), "")
     if stray:
         raise InvalidURL(f"not in {first.root}: make a dataset per bucket", url=stray)
-    return _labelled(Catalog.build(first.root, "", (Entry(location.key) for location in locations)), labels)
+    return _apply_labels(Catalog.build(first.root, "", (Entry(location.key) for location in locations)), labels)
 
 
-def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
+def read_manifest_catalog(  # noqa: PLR0913  what from_manifest passes on; see design/0020
     manifest: str | os.PathLike[str],
     *,
     parser: Parser | None,
@@ -215,14 +213,14 @@ def named(  # noqa: PLR0913  what from_manifest passes on; see design/0020
         catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
     if not (switch(allow_empty, "allow_empty") or len(catalog)):
         raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
-    return _labelled(catalog, labels)
+    return _apply_labels(catalog, labels)
 
 
-def _labelled(catalog: Catalog, labels: Rule | None) -> Catalog:
+def _apply_labels(catalog: Catalog, labels: Rule | None) -> Catalog:
     return catalog if labels is None else catalog.with_labels(labels)
 
 
-def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None) -> Catalog:
+def open_saved_catalog(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None) -> Catalog:
     """Return ``catalog`` if it is a ``Catalog``, else open the catalog saved at this URL: see ``from_catalog``."""
     return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
 
@@ -249,7 +247,7 @@ class CatalogDataset(ReadableDataset):
             )
         by_field = isinstance(store, Mapping) and catalog.fields
         for each in store.values() if isinstance(store, Mapping) and by_field else (store,):
-            _check(transform, each)
+            _check_arguments(transform, each)
         self.catalog = catalog
         # A subclass may have a transform as a method.
         own = getattr(self, "transform", None)
@@ -361,7 +359,7 @@ class CatalogDataset(ReadableDataset):
             ['train/3/0000.png', 'train/4/0000.png']
 
         """
-        return listed(urls, labels=labels, allow_empty=allow_empty)
+        return make_url_catalog(urls, labels=labels, allow_empty=allow_empty)
 
     @classmethod
     @constructor
@@ -414,7 +412,7 @@ class CatalogDataset(ReadableDataset):
             [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
 
         """
-        return named(
+        return read_manifest_catalog(
             manifest,
             parser=parser,
             base=base,
@@ -461,7 +459,7 @@ class CatalogDataset(ReadableDataset):
             60
 
         """
-        return saved(catalog, store=store)
+        return open_saved_catalog(catalog, store=store)
 
     @classmethod
     @constructor
@@ -546,10 +544,10 @@ class CatalogDataset(ReadableDataset):
             Unusable: ``transform`` is not a plain function, or ``store`` is neither options nor a profile's name.
 
         """
-        _check(transform, store)
+        _check_arguments(transform, store)
 
 
-def _check(transform: object, store: object) -> None:
+def _check_arguments(transform: object, store: object) -> None:
     if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
         raise Unusable(f"transform must be a plain function of a sample, got {transform!r}")
     if store is not None and not isinstance(store, StoreOptions | str):

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Spans = tuple[Span | None, ...]
     Reads = list[ReadOperation | None]
 
-__all__ = ["GroupReading", "Homes", "grouped_sample", "homes_of", "read_groups"]
-
 
 class Homes(NamedTuple):
     """The stores of the fields of a grouped catalog.

@@ -9,8 +9,14 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.batched import BatchableDataset, Batched, Resumable
-from penstock.data.datasets.dataset import CatalogDataset, constructor, listed, named, saved
-from penstock.data.datasets.iteration import Iterations, check
+from penstock.data.datasets.dataset import (
+    CatalogDataset,
+    constructor,
+    make_url_catalog,
+    open_saved_catalog,
+    read_manifest_catalog,
+)
+from penstock.data.datasets.iteration import Iterations, check_place
 from penstock.data.datasets.runs import fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
@@ -34,8 +40,6 @@ if TYPE_CHECKING:
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
     from penstock.values import Place
-
-__all__ = ["IterableDataset", "ResumableSamples"]
 
 
 class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any]):
@@ -117,7 +121,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         super().check_arguments(transform=transform, store=store)
         order_of(shuffle)
         SamplingPlan(samples=0, batch=1, seed=seed)
-        check(place)
+        check_place(place)
 
     # The base class documents these constructors; here they have the arguments of this class, too (design/0020).
     @classmethod
@@ -167,7 +171,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return listed(urls, labels=labels, allow_empty=allow_empty)
+        return make_url_catalog(urls, labels=labels, allow_empty=allow_empty)
 
     @classmethod
     @constructor
@@ -187,7 +191,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return named(
+        return read_manifest_catalog(
             manifest,
             parser=parser,
             base=base,
@@ -210,7 +214,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         place: PlaceLike = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return saved(catalog, store=store)
+        return open_saved_catalog(catalog, store=store)
 
     @classmethod
     @constructor

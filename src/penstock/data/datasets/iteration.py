@@ -34,18 +34,6 @@ if TYPE_CHECKING:
 
     PlaceLike = Place | DeviceMesh | Literal["unsharded"] | None
 
-__all__ = [
-    "Contents",
-    "Epochs",
-    "Iterations",
-    "PlaceLike",
-    "check",
-    "check_batching",
-    "check_sharding",
-    "grouped",
-    "resolve",
-]
-
 
 class Contents(Protocol):
     """The identity of a dataset's data: a ``Catalog``, or an object with the same attributes.
@@ -69,7 +57,7 @@ class Contents(Protocol):
         """Return the number of objects or samples."""
 
 
-def grouped() -> bool:
+def has_process_group() -> bool:
     """Return whether this process now has a process group of several ranks."""
     group = torch.distributed
     return group.is_available() and group.is_initialized() and group.get_world_size() > 1
@@ -107,10 +95,10 @@ def check_sharding(place: Place) -> None:
         wrapper = frame.f_locals.get("self") if names else None
         name = type(wrapper).__name__
         if names and name in names:
-            _refuse(name, _parts(wrapper, names[name], place.world), place)
+            _refuse_sharding(name, _read_part_count(wrapper, names[name], place.world), place)
 
 
-def _refuse(name: str, parts: int, place: Place) -> None:
+def _refuse_sharding(name: str, parts: int, place: Place) -> None:
     if parts > 1 and place.world > 1:
         raise Unusable(
             f"{name} keeps one of {parts} parts of what this dataset has shared out over {place.world} ranks already, "
@@ -147,7 +135,7 @@ def _callers() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _parts(wrapper: object, path: str, ranks: int) -> int:
+def _read_part_count(wrapper: object, path: str, ranks: int) -> int:
     for name in path.split("."):
         # Accelerate iterates over a dataset while it makes a stateful wrapper, which has no number of parts yet.
         wrapper = getattr(wrapper, name, ranks)
@@ -167,7 +155,7 @@ class Iterations:
 
     def __init__(self, place: PlaceLike) -> None:
         """Iterate for the rank that ``place`` gives; see ``resolve``."""
-        check(place)
+        check_place(place)
         self._place = place
         # The process that spawned this one: its id and its place.
         self._found: tuple[int, Place] | None = None
@@ -452,7 +440,7 @@ _DATA = re.compile(r"(dp|ddp|data|fsdp|hsdp)|.*(replicate|shard)")
 _OTHER = {"tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model"}
 
 
-def check(place: PlaceLike) -> None:
+def check_place(place: PlaceLike) -> None:
     """Refuse an argument ``place`` that ``resolve`` does not take.
 
     Raises:
@@ -513,7 +501,7 @@ def _data_dimensions(names: tuple[str, ...], count: int) -> list[int]:
         Unusable: No name is that of a data-parallel dimension, or one name is of both kinds.
 
     """
-    kinds = [_kind(name) for name in names]
+    kinds = [_classify_name(name) for name in names]
     if count == 1 and kinds != ["other"]:
         return [0]
     if "data" not in kinds or "both" in kinds:
@@ -524,7 +512,7 @@ def _data_dimensions(names: tuple[str, ...], count: int) -> list[int]:
     return [number for number, kind in enumerate(kinds) if kind == "data"]
 
 
-def _kind(name: str) -> str:
+def _classify_name(name: str) -> str:
     data = _DATA.match(name.lower()) is not None
     other = not _OTHER.isdisjoint(re.split(r"[^a-z]+", name.lower()))
     return "both" if data and other else "data" if data else "other" if other else ""

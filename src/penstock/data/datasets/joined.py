@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.dataset import CatalogDataset
-from penstock.data.datasets.joint import JointReading, Member
+from penstock.data.datasets.joint import JointMember, JointReading
 from penstock.data.datasets.objects import MergedReading
 from penstock.data.order.partition import Repeat
 from penstock.errors import Unusable
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from penstock.data.datasets.reading import Reading, Reads
     from penstock.source import Source
     from penstock.values import Span
-
-__all__ = ["JoinedDataset", "JointContents"]
 
 
 class JointContents:
@@ -110,7 +108,7 @@ class JoinedDataset(BatchableDataset):
         """Return the samples of ``batches``, each as its own part reads it."""
         return JointReading(self.members({}), batches, self.split, workers)
 
-    def members(self, own: Mapping[int, Read]) -> list[Member]:
+    def members(self, own: Mapping[int, Read]) -> list[JointMember]:
         """Return the members of a joint reading: parts whose samples are objects of one store are read together.
 
         Args:
@@ -120,19 +118,19 @@ class JoinedDataset(BatchableDataset):
         groups: list[list[int]] = []
         stores: list[tuple[Source, list[int]]] = []
         for number, part in enumerate(self.parts):
-            source = None if number in own else _source(part)
+            source = None if number in own else _find_store(part)
             group = next((group for store, group in stores if source is not None and store.shares(source)), None)
             if group is None:
                 groups.append(group := [])
                 stores += [] if source is None else [(source, group)]
             group.append(number)
-        shares, members = self.portions(), list[Member]()
+        shares, members = self.portions(), list[JointMember]()
         for group in groups:
             read = own.get(group[0], self.parts[group[0]].reading)
             if len(group) > 1:
                 read = partial(MergedReading, {number: cast("CatalogDataset", self.parts[number]) for number in group})
             share = max(1, round(1 / sum(1 / shares[number] for number in group)))
-            members.append(Member(read, share, tuple(group)))
+            members.append(JointMember(read, share, tuple(group)))
         return members
 
     @property
@@ -142,7 +140,7 @@ class JoinedDataset(BatchableDataset):
         return {f"{name} of dataset {number}": each for number, part in named for name, each in part.transforms.items()}
 
     def portions(self) -> list[int]:
-        """Return the ``Member.share`` of each part."""
+        """Return the ``JointMember.share`` of each part."""
         return [1] * len(self.parts)
 
     def split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -185,7 +183,7 @@ class JoinedDataset(BatchableDataset):
             yield [index for number, index in zip(numbers, indices, strict=True) if number == part]
 
 
-def _source(part: BatchableDataset) -> Source | None:
+def _find_store(part: BatchableDataset) -> Source | None:
     """Return the store of a dataset whose samples are read by one request each; None for others."""
     if not isinstance(part, CatalogDataset) or part.overrides or part.catalog.fields:
         return None

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Read: TypeAlias = "Callable[[Iterable[list[Any]], int], Reading]"
     Split: TypeAlias = "Callable[[list[int]], tuple[list[int], list[int]]]"
 
-__all__ = ["MOST_SHARES", "JointReading", "Member", "shares"]
-
 # Samples that are known ahead of the one that is taken: enough for the windows of shards. A dataset whose next sample
 # lies farther ahead waits, so that looking for it does not draw a whole epoch.
 _AHEAD = 1 << 16
@@ -37,7 +35,7 @@ class Noted(Protocol):
         """Take the counts of a batch."""
 
 
-class Member(NamedTuple):
+class JointMember(NamedTuple):
     """A dataset of a joint reading, or several that are read together.
 
     Attributes:
@@ -54,7 +52,7 @@ class Member(NamedTuple):
 
 
 def shares(lengths: Sequence[int]) -> list[int]:
-    """Return the ``Member.share`` of datasets whose samples are mixed in proportion to ``lengths``."""
+    """Return the ``JointMember.share`` of datasets whose samples are mixed in proportion to ``lengths``."""
     total = sum(lengths)
     return [max(1, min(MOST_SHARES, total // max(each, 1))) for each in lengths]
 
@@ -69,7 +67,7 @@ class _Feed:
 
     """
 
-    def __init__(self, batches: Iterable[list[int]], split: Split, members: Sequence[Member]) -> None:
+    def __init__(self, batches: Iterable[list[int]], split: Split, members: Sequence[JointMember]) -> None:
         self._batches, self._split = iter(batches), split
         self._waiting: list[deque[list[Any]]] = [deque() for _ in members]
         self._member = {number: at for at, member in enumerate(members) for number in member.numbers}
@@ -122,7 +120,7 @@ class JointReading(Reading):
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[JointMember],
         batches: Iterable[list[int]],
         split: Split,
         workers: int,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset
 
-from penstock.data.catalog.rows import picked, positions
+from penstock.data.catalog.rows import pick_rows, positions
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.datasets.groups import read_groups
@@ -22,7 +22,7 @@ from penstock.data.datasets.units import read_units
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat, sample_number
 from penstock.data.order.sampling import SamplingPlan
-from penstock.errors import Unusable, articled
+from penstock.errors import Unusable, add_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span
-
-
-__all__ = ["MapDataset", "Part", "part_of", "without_subsets"]
 
 
 class _OneByOne:
@@ -66,8 +63,8 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
     A subclass may override ``__getitem__`` (every loader then calls it for each sample, with one object in flight per
     thread or worker) or ``__getitems__`` (called for each batch). Prefer a ``transform``, which keeps many objects in
     flight. The ``__getitem__`` and ``__getitems__`` of this class always read and never call an override, so either may
-    be overridden in terms of the other. A slice of such a subclass, or torch's ``Subset`` of it, is a ``Part``: the
-    whole dataset still reads, at its own indices, so that data it keeps by index (captions beside images) stay with
+    be overridden in terms of the other. A slice of such a subclass, or torch's ``Subset`` of it, is a ``DatasetPart``:
+    the whole dataset still reads, at its own indices, so that data it keeps by index (captions beside images) stay with
     their samples. A slice of a subclass that overrides ``__len__`` or ``__iter__`` raises ``Unusable``.
 
     Args:
@@ -205,7 +202,7 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
         return list(map(self._sample, rows, spans, cut))
 
 
-class Part(MapDataset):
+class DatasetPart(MapDataset):
     """A part of a dataset whose class overrides reading: the whole dataset reads the samples, at its own indices.
 
     Attributes:
@@ -297,27 +294,28 @@ def part_of(dataset: MapDataset, rows: slice | Sequence[int] | ArrayLike) -> Map
         Unusable: ``rows`` is neither a slice nor indices, or the dataset's class overrides ``__len__`` or ``__iter__``.
 
     """
-    if isinstance(dataset, Part):
-        return Part(dataset.whole, _chosen(dataset.rows, rows), dataset.catalog[rows])
+    if isinstance(dataset, DatasetPart):
+        return DatasetPart(dataset.whole, _pick_rows(dataset.rows, rows), dataset.catalog[rows])
     kind = type(dataset)
     for name in ("__len__", "__iter__"):
         if getattr(kind, name) is not getattr(MapDataset, name):
             raise Unusable(
-                f"cannot take a part of {articled(kind.__name__)}: it overrides {name}, so its samples are not one for "
+                f"cannot take a part of {add_article(kind.__name__)}: it overrides {name}, so its samples are not one "
+                "for "
                 "each object of the catalog; give torch's DataLoader a Subset of it with "
                 "batch_sampler=ps.BatchSampler(subset, …)"
             )
     if dataset.overrides:
-        return Part(dataset, _chosen(range(len(dataset)), rows), dataset.catalog[rows])
+        return DatasetPart(dataset, _pick_rows(range(len(dataset)), rows), dataset.catalog[rows])
     part = copy(dataset)
     part.catalog = dataset.catalog[rows]
     return part
 
 
-def _chosen(known: range | Picked, rows: slice | Sequence[int] | ArrayLike) -> range | Picked:
+def _pick_rows(known: range | Picked, rows: slice | Sequence[int] | ArrayLike) -> range | Picked:
     if isinstance(rows, slice):
         return known[rows]
-    return picked(known if isinstance(known, range) else known.values, positions(rows, len(known)))
+    return pick_rows(known if isinstance(known, range) else known.values, positions(rows, len(known)))
 
 
 T = TypeVar("T")

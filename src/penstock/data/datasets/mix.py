@@ -20,12 +20,12 @@ import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
-from penstock.data.datasets.concat import ConcatIterable, ConcatMap, relabelled
+from penstock.data.datasets.concat import ConcatIterable, ConcatMap, unify_labels
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
 from penstock.data.datasets.joint import MOST_SHARES, JointReading
-from penstock.data.datasets.map import MapDataset, Part, part_of
+from penstock.data.datasets.map import DatasetPart, MapDataset, part_of
 from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
 from penstock.data.datasets.runs import classes_of
 from penstock.data.datasets.sample import Sample
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from penstock.data.order.sampling import Cursor
     from penstock.data.order.weights import Weights
     from penstock.engine.contracts.fetching import ReadCounts
-
-__all__ = ["Mix", "MixedBatches", "MixedDataset", "SourceCounts"]
 
 _LOG = logging.getLogger("penstock")
 _LONGEST_NAME = 100
@@ -138,7 +136,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             check_choice(ends, get_args(Ends), "ends")
         check_choice(batches, get_args(Batches), "batches")
         _check_sources(sources)
-        self.classes, self.sources = _named(sources)
+        self.classes, self.sources = _unify_classes(sources)
         self._on_error = _checked_errors(on_error, self.sources)
         self._ends, self._batches = ends, batches
         self._given = {"weights": weights, "temperature": temperature, "repeats": repeats}
@@ -387,7 +385,7 @@ class MixedDataset(JoinedDataset):
         """Join ``prepared``, the ``sources`` as they read; ``order`` has their weights."""
         self.names = tuple(sources)
         self.counts = SourceCounts(len(self.names))
-        parts = [_tagged(each, name) for each, name in zip(prepared, sources, strict=True)]
+        parts = [_tag_dataset(each, name) for each, name in zip(prepared, sources, strict=True)]
         self.join(parts, [source.samples for source in order.sources])
         self._decodes = any(source.decodes for source in sources.values())
         largest = [float(max(step.weights[number] for step in order.steps)) for number in range(len(parts))]
@@ -428,7 +426,7 @@ class MixedDataset(JoinedDataset):
         Samples that are left out are logged.
         """
         reading = self.reading(batches, workers)
-        return (_kept(made) for made in in_lists(reading)), reading.counts
+        return (_drop_skipped(made) for made in in_lists(reading)), reading.counts
 
     def planned(self, index: int, *, repeat: bool) -> PlannedSample:
         """Return what is known of a sample before it is read."""
@@ -494,17 +492,17 @@ class _Tag:
         return sample if self.transform is None else self.transform(sample)
 
 
-def _tagged(dataset: BatchableDataset, name: str) -> BatchableDataset:
+def _tag_dataset(dataset: BatchableDataset, name: str) -> BatchableDataset:
     """Return ``dataset``, whose samples name their source; arrays and tensors have no such name."""
     if isinstance(dataset, JoinedDataset):
         joined = copy(dataset)
-        joined.parts = tuple(_tagged(part, name) for part in dataset.parts)
+        joined.parts = tuple(_tag_dataset(part, name) for part in dataset.parts)
         return joined
     if not isinstance(dataset, (MapDataset, IterableDataset)):
         return dataset
     tagged = copy(dataset)
-    if isinstance(dataset, Part):
-        vars(tagged)["whole"] = _tagged(dataset.whole, name)
+    if isinstance(dataset, DatasetPart):
+        vars(tagged)["whole"] = _tag_dataset(dataset.whole, name)
     tagged.transform = _Tag(name, dataset.transform)
     return tagged
 
@@ -520,7 +518,7 @@ class _Lenient(Reading):
         return self._reading.counts
 
     def __next__(self) -> Item:
-        return _skipped(next(self._reading))
+        return _skip_on_error(next(self._reading))
 
     def begin(self) -> None:
         self._reading.begin()
@@ -536,11 +534,11 @@ def _lenient(part: BatchableDataset, batches: Iterable[list[int]], workers: int)
     return _Lenient(part.reading(batches, workers))
 
 
-def _skipped(item: Item) -> Item:
+def _skip_on_error(item: Item) -> Item:
     return item._replace(make=partial(attempt, item, "skip")) if item.size else item
 
 
-def _kept(made: list[Any]) -> list[Any]:
+def _drop_skipped(made: list[Any]) -> list[Any]:
     samples, skipped = remaining(made)
     for each in skipped:
         _LOG.warning("left out of its batch: %s (%s)", public_url(each.url), each.error)
@@ -591,13 +589,13 @@ def _checked_errors(on_error: object, sources: Mapping[str, Any]) -> dict[str, O
     return dict(on_error)
 
 
-def _named(sources: Mapping[str, BatchableDataset]) -> tuple[tuple[str, ...], dict[str, BatchableDataset]]:
+def _unify_classes(sources: Mapping[str, BatchableDataset]) -> tuple[tuple[str, ...], dict[str, BatchableDataset]]:
     """Return the classes of all sources, and the sources with labels that are numbers in them."""
     flat: list[Any] = []
     for dataset in sources.values():
         flat += dataset.parts if isinstance(dataset, JoinedDataset) else [dataset]
     catalogs = [each for each in flat if isinstance(each, (MapDataset, IterableDataset))]
-    classes, named = relabelled(catalogs)
+    classes, named = unify_labels(catalogs)
     after = iter(named)
     found: dict[str, BatchableDataset] = {}
     for name, dataset in sources.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from penstock.data.datasets.reading import Item, Reading, Together
 from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.shards.format import Fields
-from penstock.errors import Damaged, PenstockError, Unusable, articled
+from penstock.errors import Damaged, PenstockError, Unusable, add_article
 from penstock.values import PAUSE
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.values import Span
 
     Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
-
-__all__ = ["PARSING", "MergedReading", "ObjectReading", "lists", "made_sample", "singles", "span_url"]
 
 # Errors of formats that parse bytes which are not what they expect.
 PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error)
@@ -51,7 +49,7 @@ def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shar
             error.url = error.url or span_url(root, span)
             raise
         except PARSING as error:
-            message = f"the bytes are not those of a sample of {articled(form.name)} file: {error!r}"
+            message = f"the bytes are not those of a sample of {add_article(form.name)} file: {error!r}"
             raise Damaged(message, url=span_url(root, span)) from error
         if isinstance(found, Fields):
             return FieldSample(root, span, found, *shared)
@@ -59,7 +57,7 @@ def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shar
     return Sample(root, span, data, *shared)
 
 
-class _Objects(Protocol):
+class _CatalogObjects(Protocol):
     """The part of a ``CatalogDataset`` that this module uses; that class imports this module."""
 
     catalog: Catalog
@@ -70,7 +68,7 @@ class _Objects(Protocol):
     def _sample(self, index: int, span: Span, data: bytes) -> Any: ...  # noqa: ANN401  the transform decides the type
 
 
-def singles(dataset: _Objects, indices: Iterable[int], workers: int) -> Iterator[Any]:
+def singles(dataset: _CatalogObjects, indices: Iterable[int], workers: int) -> Iterator[Any]:
     """Yield samples one by one, transformed on this thread; the first error ends the iteration.
 
     ``workers`` is the number of processes that read in parallel and share the read-ahead budget.
@@ -82,7 +80,7 @@ def singles(dataset: _Objects, indices: Iterable[int], workers: int) -> Iterator
 
 
 def lists(
-    dataset: _Objects, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
+    dataset: _CatalogObjects, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
 ) -> Iterator[list[Any]]:
     """Yield the samples of each batch as a list, and add their reads to ``counts``; otherwise like ``singles``."""
     if dataset.overrides:
@@ -111,7 +109,7 @@ class ObjectReading(Reading):
     Samples that a subclass of the dataset reads itself are not read ahead: ``Item.make`` reads them.
     """
 
-    def __init__(self, dataset: _Objects, batches: Iterable[list[int]], workers: int) -> None:
+    def __init__(self, dataset: _CatalogObjects, batches: Iterable[list[int]], workers: int) -> None:
         """Prepare to read; the first read begins with the first ``next``."""
         self._dataset = dataset
         self._drawn: deque[tuple[int, int, int, Any, Span]] = deque()
@@ -187,7 +185,7 @@ class MergedReading(ObjectReading):
 
     """
 
-    def __init__(self, parts: Mapping[int, _Objects], batches: Iterable[list[Any]], workers: int) -> None:
+    def __init__(self, parts: Mapping[int, _CatalogObjects], batches: Iterable[list[Any]], workers: int) -> None:
         """Read ``batches`` of pairs of a key of ``parts`` and an index of that dataset."""
         self._parts = parts
         self._each: dict[int, dict[int, tuple[str, str]]] = {number: {} for number in parts}  # see Contents.spans
@@ -251,7 +249,7 @@ def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa:
     return [partial(together, slot) for slot in range(len(batch))]
 
 
-def _own(dataset: _Objects, batches: Iterable[list[int]]) -> Iterator[Item]:
+def _own(dataset: _CatalogObjects, batches: Iterable[list[int]]) -> Iterator[Item]:
     name = type(dataset).__name__
     for number, batch in enumerate(batches):
         for slot, make in enumerate(_makers(dataset, batch)):

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["ReadableDataset"]
-
 
 class ReadableDataset(SampleDataset):
     """A dataset over a catalog, whose samples are read from one store, or from one for each field of a group.

@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 
     Reads = tuple[Source, Iterator[Span]]
 
-__all__ = [
-    "Delivery",
-    "Failed",
-    "Item",
-    "OnError",
-    "Prepared",
-    "Reading",
-    "SampleDataset",
-    "Skipped",
-    "Together",
-    "attempt",
-    "in_lists",
-    "remaining",
-]
-
 OnError = Literal["raise", "skip"]
 
 _OURS = (Bug, Cancelled, DatasetChanged, NoSpace, Unusable, MemoryError)  # errors that would affect every sample
@@ -100,19 +85,19 @@ def attempt(item: Item, on_error: OnError) -> Any:  # noqa: ANN401  a transform 
     except Exception as error:
         if on_error == "raise" or isinstance(error, _OURS) or item.samples:  # not one sample's error
             raise
-        return _skipped(item.name, error)
+        return _make_skipped(item.name, error)
     if item.samples and Failed in map(type, made):
-        return [_settled(each, on_error) if type(each) is Failed else each for each in made]
+        return [_settle_failure(each, on_error) if type(each) is Failed else each for each in made]
     return made
 
 
-def _settled(failed: Failed, on_error: OnError) -> Skipped:
+def _settle_failure(failed: Failed, on_error: OnError) -> Skipped:
     if on_error == "raise" or isinstance(failed.error, _OURS):
         raise failed.error
-    return _skipped(*failed)
+    return _make_skipped(*failed)
 
 
-def _skipped(name: str, error: Exception) -> Skipped:
+def _make_skipped(name: str, error: Exception) -> Skipped:
     return Skipped(name, f"{type(error).__name__}: {error}")
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     # Of a sample, its span, and its bytes; or its unit and its number in that.
     Made = Callable[[int, Span, Any], Any]
 
-__all__ = ["RunReading", "Runs", "UnitRuns", "block_sizes", "classes_of", "fitted_order", "merged_spans", "runs_of"]
-
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
 # Bytes between two samples that are read and thrown away: a request of their own costs more.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from penstock.data.order.sampling import Cursor
     from penstock.values import Place
 
-__all__ = ["Progress", "StatefulIterator", "elastic_state"]
-
 _INTERRUPTED = (
     "the iteration was interrupted: to go on after its last item, call load_state_dict(state_dict()) and iterate anew"
 )
@@ -147,7 +145,7 @@ def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
     try:
         snapshot = state.get("_snapshot")
         main = state if snapshot is None else snapshot["_main_snapshot"]  # with worker processes
-        ours, later = _joined(_states(main, snapshot)), state.get("_steps_since_snapshot", 0)
+        ours, later = _merge_states(_states(main, snapshot)), state.get("_steps_since_snapshot", 0)
         epoch, *numbers = (ours[name] for name in ("epoch", "position", "samples", "global_batch"))
         position, samples, batch = numbers
         if any(type(number) is not int for number in (epoch, later, *numbers)):
@@ -170,19 +168,19 @@ def _states(main: Mapping[str, Any], snapshot: Mapping[str, Any] | None) -> list
     return [dict(each["fetcher_state"]["dataset_iter_state"]) for each in holders]
 
 
-def _joined(states: list[dict[str, Any]]) -> dict[str, Any]:
+def _merge_states(states: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the state from which all workers resume: that of the worker whose next batch comes first."""
     first = min(states, key=lambda state: state["position"])
     if "workers" in first:
         raise ValueError("torch formed its batches: only the same number of workers may resume from it; use batched(…)")
     for number, state in enumerate(sorted(states, key=lambda state: state["position"])):
         expected = min(first["samples"], first["position"] + number * first["global_batch"])
-        if _counted(state) != _counted(first) | {"position": expected}:
+        if _drop_draws(state) != _drop_draws(first) | {"position": expected}:
             raise ValueError("the workers are not at the same position")
     return first
 
 
-def _counted(state: dict[str, Any]) -> dict[str, Any]:
+def _drop_draws(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state without the draws of a mixture, which each worker counts at its own position."""
     if "mixture" not in state:
         return state

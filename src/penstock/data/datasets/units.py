@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-
-__all__ = ["UnitReading", "read_units", "unit_url"]
-
 # Ranges that units have in common (footers), and that a reading keeps; and the bytes of the largest.
 _SHARED, _SHARED_BYTES = 64, 1 << 20
 
@@ -83,7 +80,7 @@ class UnitReading(RunReading):
                 found.append(lent)
             if len(found) > 1:
                 self._share(*found[-1])
-        return _decoded(self._catalog, self._entries[chunk], iter(found))
+        return _decode_unit(self._catalog, self._entries[chunk], iter(found))
 
     def _share(self, span: Span, data: bytes) -> None:
         """Keep the last range of a unit for later ones; only of a known version, as another one may have been read."""
@@ -115,7 +112,7 @@ def read_units(catalog: Catalog, source: Source, made: Made, samples: list[int])
         for sample, (unit, _, number) in zip(samples, places, strict=True):
             if unit not in values:
                 count = len(units.spans(sample))
-                values[unit] = _decoded(catalog, sample, (next(coming) for _ in range(count)))
+                values[unit] = _decode_unit(catalog, sample, (next(coming) for _ in range(count)))
             found.append(made(sample, catalog.span(sample), (values[unit], number)))
             left[unit] -= 1
             if not left[unit]:
@@ -123,7 +120,7 @@ def read_units(catalog: Catalog, source: Source, made: Made, samples: list[int])
     return found
 
 
-def _decoded(catalog: Catalog, sample: int, found: Iterator[tuple[Span, bytes]]) -> Any:  # noqa: ANN401  the format's
+def _decode_unit(catalog: Catalog, sample: int, found: Iterator[tuple[Span, bytes]]) -> Any:  # noqa: ANN401  the format's
     """Return the decoded unit of a sample, given its spans with their bytes."""
     units, form = cast("UnitRows", catalog.units), cast("UnitFormat", catalog.format)
     pieces = units.pieces(sample, found)

@@ -14,25 +14,14 @@ from penstock.data.datasets.reading import OnError
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.engine.node.member import processors as available
-from penstock.errors import Unusable, articled
-from penstock.options.table import meant
+from penstock.errors import Unusable, add_article
+from penstock.options.table import suggest_word
 from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.data.order.partition import Tail
-
-__all__ = [
-    "TORCHS_ARGUMENTS",
-    "batches_of",
-    "check_counts",
-    "check_device",
-    "check_words",
-    "processors",
-    "tail_of",
-    "worker_options",
-]
 
 _MOST_THREADS = 16  # more would mostly wait for the GIL
 _MOST_AT_ONCE = 4096  # threads or processes, if given; a larger number is a mistake
@@ -119,7 +108,7 @@ def worker_options(options: Mapping[str, Any], num_workers: int, own: Iterable[s
             if value is not default and not (isinstance(value, str | bool) and value == default):
                 raise Unusable(f"{name} is not an argument of this loader{instead.format(value)}")
         elif name not in _FOR_WORKERS:
-            near = meant(name, (*own, *_FOR_WORKERS))
+            near = suggest_word(name, (*own, *_FOR_WORKERS))
             raise Unusable(f"{name} is not an argument of this loader{near}")
         elif not num_workers and value != _FOR_WORKERS[name]:
             raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
@@ -185,7 +174,7 @@ def _not_a_dataset(dataset: object) -> Unusable:
     if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
         return Unusable(f"this {name} is a loader already: iterate over it, or give its dataset here")
     return Unusable(
-        f"dataset must be one of Penstock's, got {articled(name)}; any dataset with a length resumes under "
+        f"dataset must be one of Penstock's, got {add_article(name)}; any dataset with a length resumes under "
         "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
     )
 

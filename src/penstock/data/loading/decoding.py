@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from penstock.data.datasets.reading import Item, Reading
     from penstock.data.order.sampling import Cursor
 
-
-__all__ = ["DecodeOptions", "DecodePool", "pinned", "to_device"]
-
 # Interval between checks for samples that have arrived, while all batches ahead wait to be taken.
 _AHEAD_S = 0.05
 # How long closing waits for running transforms before it abandons them.
@@ -57,7 +54,7 @@ class DecodeOptions:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _FillingBatch:
     """A batch being filled: its samples (or their failures) by slot, and at the end its outcome."""
 
     made: list[Any]
@@ -142,7 +139,7 @@ class _Shared:
     # Wake-ups instead of conditions: an interrupt inside a condition would leave its lock locked for ever.
     _filled: Wakeup = field(default_factory=Wakeup)  # the next batch may be ready
     _room: Wakeup = field(default_factory=Wakeup)  # there may be room for another batch
-    _batches: dict[int, _Batch] = field(default_factory=dict)
+    _batches: dict[int, _FillingBatch] = field(default_factory=dict)
     _taken: int = 0  # batches that the training loop has taken
     _begun: int = 0  # number of the next sample's batch
     _drawn: int = 0  # samples of that batch that were drawn
@@ -252,7 +249,7 @@ class _Shared:
         with self._lock:
             if first:
                 # Keep an entry that is there: an error has ended the iteration at this batch meanwhile.
-                self._batches.setdefault(item.batch, _Batch([None] * item.size, item.size))
+                self._batches.setdefault(item.batch, _FillingBatch([None] * item.size, item.size))
             self._begun = item.batch + ends
         if ends:
             self._drawn = 0
@@ -262,7 +259,7 @@ class _Shared:
         with self._lock:
             self._ended = True
             if error is not None:
-                self._batches[self._begun] = _Batch([], 0, error)
+                self._batches[self._begun] = _FillingBatch([], 0, error)
         self._room.set()
         self._filled.set()
 
@@ -270,7 +267,7 @@ class _Shared:
         """End with the error of a preparing item: every batch that is not made yet may depend on that item."""
         with self._lock:
             unmade = [number for number, batch in self._batches.items() if batch.outcome is None]
-            self._batches.update((number, _Batch([], 0, error)) for number in unmade)
+            self._batches.update((number, _FillingBatch([], 0, error)) for number in unmade)
         self._end(error)
 
     def _put(self, item: Item, made: object) -> None:
@@ -307,7 +304,7 @@ class _Shared:
             return error
 
 
-def pinned(batch: Any) -> Any:  # noqa: ANN401  any tree of tensors
+def pin_batch(batch: Any) -> Any:  # noqa: ANN401  any tree of tensors
     """Copy a batch's tensors into page-locked memory, from which copies to the device are asynchronous."""
     return tree_map(torch.Tensor.pin_memory, batch, torch.Tensor)
 
@@ -344,7 +341,7 @@ def to_device(
             with torch.cuda.stream(stream):
                 under_way = outcome._replace(batch=move(outcome.batch)), stream.record_event()
         if before is not None:
-            yield _arrived(*before, device)
+            yield _await_copy(*before, device)
         if isinstance(outcome, Exception):
             raise outcome
 
@@ -359,7 +356,7 @@ def _late(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Exception | Non
         yield None
 
 
-def _arrived(delivery: Delivery, copied: torch.cuda.Event, device: torch.device) -> Delivery:
+def _await_copy(delivery: Delivery, copied: torch.cuda.Event, device: torch.device) -> Delivery:
     """Make the training loop's stream wait for the copy, and keep the copy's memory until that stream has used it."""
     current = torch.cuda.current_stream(device)
     current.wait_event(copied)

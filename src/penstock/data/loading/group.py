@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
 
-__all__ = ["GroupReport", "RankReport", "merge_reports"]
-
 _WIDE: Final = 100
 # Limit for a report that another program wrote: all missing ranks are listed.
 _MOST_RANKS: Final = 1 << 20
@@ -249,10 +247,10 @@ def _all(given: Iterable[str | os.PathLike[str] | Summary], store: StoreOptions 
         if not urls:
             raise NotFound("no object has this name, or matches this pattern", url=str(each))
         for url in urls:
-            yield _read(url, store)
+            yield _read_report(url, store)
 
 
-def _read(url: str | os.PathLike[str], store: StoreOptions | str | None) -> RankReport:
+def _read_report(url: str | os.PathLike[str], store: StoreOptions | str | None) -> RankReport:
     with open_object(url, "rb", store=store) as file:
         text = file.read(_MOST_BYTES + 1)
     values = read_json(text, _REPORT, _WHAT, str(url))

@@ -32,9 +32,9 @@ from penstock.data.loading.arguments import (
     tail_of,
     worker_options,
 )
-from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pinned, to_device
+from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pin_batch, to_device
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
-from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, Work
+from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, WorkTime
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.region import Slot
 from penstock.display import counted
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from penstock.data.order.weights import Weights
     from penstock.source import Source
     from penstock.values import Span
-
-__all__ = ["WAIT_RANGE", "DataLoader", "TraceSlot", "ranged"]
 
 T = TypeVar("T")
 
@@ -296,13 +294,13 @@ class DataLoader:
         self._at = batches.coming(), 0
         cursor, reading = batches.reading()
         self._at = cursor, 0
-        collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pinned)
+        collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pin_batch)
         finish = _then(collate, pin) if self.pin_memory else collate
         options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish, batches.explain)
         pool = DecodePool(reading, cursor, options)
 
-        def work() -> Work:
-            return Work(pool.working_s, collate.seconds, pin.seconds, pool.demanded_s)
+        def work() -> WorkTime:
+            return WorkTime(pool.working_s, collate.seconds, pin.seconds, pool.demanded_s)
 
         try:
             for delivery in pool:
@@ -361,7 +359,7 @@ class DataLoader:
         self._latest += 1
         number = 0
         try:
-            for number, delivery in enumerate(ranged(self._metering().metered(deliveries)), 1):
+            for number, delivery in enumerate(profile_waits(self._metering().metered(deliveries)), 1):
                 self._at = delivery.cursor, number
                 for skipped in delivery.skipped:
                     self._leave_out(skipped)
@@ -457,11 +455,11 @@ class DataLoader:
 
         """
         from penstock.data.datasets.iteration import resolve
-        from penstock.data.loading.report import report, scattered
+        from penstock.data.loading.report import is_scattered, report
         from penstock.data.loading.summary import Setup
 
         meter, threads = self._metering(), self._threads
-        single = scattered(self._batches.dataset)
+        single = is_scattered(self._batches.dataset)
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size, single)
         begun, received = self._where()
         found = report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
@@ -675,7 +673,7 @@ class TraceSlot:
         enter(bytes(self._slot.view).rstrip(b"\0"))
 
 
-def ranged(items: Iterable[T]) -> Generator[T]:
+def profile_waits(items: Iterable[T]) -> Generator[T]:
     """Yield items; while torch's profiler runs, the wait for each item is a range, as in torch's own loader."""
     iterator = iter(items)
     missing = object()

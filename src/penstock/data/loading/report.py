@@ -43,21 +43,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import Place
 
-
-__all__ = [
-    "COLOURS",
-    "LoaderReport",
-    "circumstances",
-    "document",
-    "page",
-    "rate",
-    "reads",
-    "report",
-    "scattered",
-    "seconds",
-    "text",
-]
-
 _WIDTH: Final = 720
 _EDGE: Final = 'stroke="#fff" stroke-width="1"'  # between parts of a bar
 _HIGH: Final = 120
@@ -262,7 +247,7 @@ def _shares(report: Summary) -> Iterator[tuple[str, str, str, str, str]]:
         yield each.name, f"{each.wanted:.1%}", f"{share:.1%}", f"{each.samples:,}", seconds(each.waited_s)
 
 
-def _shortened(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
 
 
@@ -270,7 +255,7 @@ def _sources_text(report: Summary) -> Iterator[str]:
     if report.sources:
         yield f"\nSources of the mixture:{'wanted':>16}{'delivered':>11}{'samples':>12}{'waited':>10}"
     for name, *shown in _shares(report):
-        yield f"  {_shortened(name):31}" + "".join(
+        yield f"  {_shorten_name(name):31}" + "".join(
             f"{value:>{width}}" for value, width in zip(shown, (8, 11, 12, 10), strict=True)
         )
 
@@ -422,7 +407,7 @@ class LoaderReport(Summary):
             places = [number + 0.4 * at - 0.2 for number in range(len(values))]
             bars = ax.bar(places, [100 * each for each in values], 0.38, label=name)
             ax.bar_label(bars, [f"{each:.1%}" for each in values], padding=2)
-        names = [_shortened(printable(each.name)) for each in self.sources]
+        names = [_shorten_name(printable(each.name)) for each in self.sources]
         ax.set_xticks(range(len(names)), names, parse_math=False)
         ax.margins(y=0.15)
         ax.set_ylabel("samples, %")
@@ -531,19 +516,19 @@ def _urls(dataset: SampleDataset) -> set[str]:
     if not found - {""}:
         with suppress(NotImplementedError):
             found = {dataset.spans([])[0].root}
-    return found.union(*map(_urls, _held(dataset)))
+    return found.union(*map(_urls, _list_inner_datasets(dataset)))
 
 
-def scattered(dataset: SampleDataset) -> bool:
+def is_scattered(dataset: SampleDataset) -> bool:
     """Return whether small samples of shards are each read by one request, in a dataset or those that it holds."""
     contents: Any = dataset.contents
     if getattr(contents, "format", None) is not None and not contents.format.in_units:
         small = 0 <= contents.total_bytes < _SMALL_BYTES * len(contents)
         return small and getattr(dataset, "_runs", None) is None
-    return any(map(scattered, _held(dataset)))
+    return any(map(is_scattered, _list_inner_datasets(dataset)))
 
 
-def _held(dataset: SampleDataset) -> list[SampleDataset]:
+def _list_inner_datasets(dataset: SampleDataset) -> list[SampleDataset]:
     """Return the datasets that a dataset holds."""
     values = [each for value in vars(dataset).values() for each in (value if isinstance(value, tuple) else (value,))]
     return [each for each in values if isinstance(each, SampleDataset) and each is not dataset]

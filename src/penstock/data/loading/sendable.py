@@ -22,8 +22,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ByValue", "ended_worker", "travel_by_value"]
-
 _MAIN = "__main__"
 _GUARD = 'write what the script does below if __name__ == "__main__":, or pass num_workers=0, which decodes in threads'
 
@@ -108,7 +106,7 @@ class ByValue:
                 return len(shared) - 1
 
         Pickler(file).dump(self.value)
-        return _restored, (file.getvalue(), shared)
+        return _restore_value, (file.getvalue(), shared)
 
     def __call__(self, *given: Any) -> Any:  # noqa: ANN401  the object's
         """Call the object."""
@@ -127,7 +125,7 @@ class _Unpickler(pickle.Unpickler):
         return self._shared[pid]
 
 
-def _restored(data: bytes, shared: list[Region]) -> ByValue:
+def _restore_value(data: bytes, shared: list[Region]) -> ByValue:
     return ByValue(_Unpickler(data, shared).load())
 
 

@@ -27,22 +27,6 @@ if TYPE_CHECKING:
     from penstock.data.datasets.reading import Delivery
     from penstock.engine.contracts.fetching import ReadCounts
 
-
-__all__ = [
-    "KEPT",
-    "Counters",
-    "LoaderStats",
-    "Meter",
-    "ReaderStats",
-    "Requests",
-    "Row",
-    "Stopwatch",
-    "Work",
-    "WorkerRequests",
-    "demanded_s",
-    "lives",
-]
-
 KEPT: Final = 10  # slowest requests
 _HOSTS: Final = 4  # of a worker; further hosts are left out
 _NAME_BYTES: Final = 256
@@ -93,7 +77,7 @@ class Requests:
     def rates(self) -> tuple[NodeRate, ...]:
         """Return the rates that limit these requests, or did recently; shares are those of all these processes."""
         if self._slowest is not None:
-            return _bounded()
+            return _list_rate_limits()
         found: dict[str, NodeRate] = {}
         for each in (each for row in self._rows() for each in _texts(row)[1]):
             held = found.get(each.requests, NodeRate(each.requests, 0.0, 0.0))
@@ -158,7 +142,7 @@ class WorkerRequests:
 
     def _write_texts(self) -> None:
         found = sorted([*self._slow_before, *self._slowest.found()], reverse=True)[:KEPT]
-        rates = [[each.requests, each.per_s, each.share_per_s] for each in _bounded()]
+        rates = [[each.requests, each.per_s, each.share_per_s] for each in _list_rate_limits()]
         text = json.dumps([found, rates]).encode()
         while len(text) > _TEXT_BYTES:
             (found or rates).pop()
@@ -179,7 +163,7 @@ def _hosts(row: memoryview) -> list[tuple[str, Any]]:
     return found
 
 
-def _bounded() -> tuple[NodeRate, ...]:
+def _list_rate_limits() -> tuple[NodeRate, ...]:
     """Return the rates that limit this process."""
     return tuple(each for each in node_status().rates if isfinite(each.per_s) and isfinite(each.share_per_s))
 
@@ -263,7 +247,7 @@ class ReaderStats:
 
 
 @dataclass(slots=True)
-class Work:
+class WorkTime:
     """Seconds that a worker's transforms took so far: see ``ReaderStats``."""
 
     working_s: float = 0.0
@@ -305,7 +289,7 @@ class LoaderStats:
         return _sum(self.workers)
 
 
-class Row:
+class CounterRow:
     """The counters of one iteration in one worker: one thread writes them without a lock, any process reads them."""
 
     def __init__(self, words: memoryview) -> None:
@@ -322,7 +306,7 @@ class Row:
         made[1] += delivery.samples
         made[2] += len(delivery.skipped)
 
-    def write(self, counts: ReadCounts, work: Work) -> None:
+    def write(self, counts: ReadCounts, work: WorkTime) -> None:
         """Write the counts so far to the row."""
         reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached
         elapsed_s = monotonic() - self._began_s
@@ -335,7 +319,7 @@ class Row:
         self, deliveries: Iterable[Delivery], counts: ReadCounts, collate: Stopwatch[list[Any], Any]
     ) -> Generator[Delivery]:
         """Yield a worker's batches, each counted before it is yielded; at the end, release the row."""
-        work = Work()
+        work = WorkTime()
         iterator = iter(deliveries)
         try:
             while True:
@@ -377,15 +361,15 @@ class Counters:
         self._words = (memoryview(private) if slot is None else slot.view).cast("q")
         self._lock = threading.Lock()
 
-    def claim(self, worker: int) -> Row:
+    def claim(self, worker: int) -> CounterRow:
         """Return a row for an iteration that begins in ``worker``."""
         with self._exclusive():
             for words in self._rows():
                 number, owner = words[0], words[_OWNER]
                 if number == 0 or (number == worker + 1 and not lives(owner)):
                     words[0], words[_OWNER] = worker + 1, os.getpid()
-                    return Row(words)
-        return Row(memoryview(bytearray(_WORDS * 8)).cast("q"))
+                    return CounterRow(words)
+        return CounterRow(memoryview(bytearray(_WORDS * 8)).cast("q"))
 
     def read(self) -> tuple[ReaderStats, ...]:
         """Return the sums for each worker; any thread of any process may call it."""

@@ -21,24 +21,6 @@ if TYPE_CHECKING:
     from penstock.events import HostTimings, SlowRequest
     from penstock.histogram import Histogram
 
-
-__all__ = [
-    "CAUSES",
-    "Cause",
-    "Context",
-    "HostReport",
-    "Parallelism",
-    "Prices",
-    "Quantiles",
-    "Setup",
-    "Summary",
-    "advice",
-    "causes",
-    "common_prefix",
-    "host_report",
-    "main_cause",
-]
-
 _GIB: Final = 1 << 30
 
 
@@ -440,9 +422,9 @@ def causes(stats: LoaderStats, hosts: Mapping[str, HostTimings], at_once: Parall
     found: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
     found["device"] = min(stats.moving_s, stats.waiting_s)
     left_s = stats.waiting_s - found["device"]
-    making = _making(stats, at_once)
+    making = _divide_making_time(stats, at_once)
     reading_s = making.pop("first byte")
-    shares = [*making.items(), *_reading(reading_s, stats, hosts).items()]
+    shares = [*making.items(), *_divide_read_waits(reading_s, stats, hosts).items()]
     made_s = sum(seconds for _, seconds in shares)
     known_s = min(left_s, _busiest(stats)) if at_once.processes else left_s
     if made_s > 0:
@@ -461,7 +443,7 @@ def main_cause(stats: LoaderStats, found: dict[Cause, float]) -> Cause | None:
     return max(found, key=found.__getitem__)
 
 
-def _making(stats: LoaderStats, at_once: Parallelism) -> dict[Cause, float]:
+def _divide_making_time(stats: LoaderStats, at_once: Parallelism) -> dict[Cause, float]:
     """Return the wall time of threads or workers by cause; "first byte" stands for all waits for bytes."""
     total = stats.total
     transform_s = max(0.0, total.working_s - total.collating_s - total.pinning_s)
@@ -476,13 +458,13 @@ def _making(stats: LoaderStats, at_once: Parallelism) -> dict[Cause, float]:
     return {
         "first byte": total.waiting_s,
         "opening": total.opening_s,
-        "python" if _locked(stats, at_once) else "decode": transform_s / at_once.threads,
+        "python" if _is_gil_bound(stats, at_once) else "decode": transform_s / at_once.threads,
         "collate": total.collating_s / at_once.collating,
         "device": total.pinning_s / at_once.collating,
     }
 
 
-def _locked(stats: LoaderStats, at_once: Parallelism) -> bool:
+def _is_gil_bound(stats: LoaderStats, at_once: Parallelism) -> bool:
     """Return whether threads wait for Python's lock (the GIL) more than for a processor.
 
     Then several threads are in transforms, together use or demand one or two processors, and otherwise sleep.
@@ -499,7 +481,7 @@ def _busiest(stats: LoaderStats) -> float:
     return max((each.opening_s + each.waiting_s + each.working_s for each in stats.workers), default=0.0)
 
 
-def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:
+def _divide_read_waits(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:
     """Divide waits for bytes in proportion to the time of all requests.
 
     Waits for first bytes while the budget held requests back are attributed to the budget. Without any request, a cache

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "BlockPermutation",
-    "Blocks",
-    "EqualBlockPermutation",
-    "WindowedBlocks",
-    "check_sizes",
-    "checked_blocks",
-    "groups_of",
-    "lengths",
-    "permuted",
-    "sizes_text",
-]
-
 _WINDOW = 16
 # Blocks cut by bytes are smaller than blocks that users choose: more of them mix as well as a full permutation nearly
 # does (a batch of 256 over sorted classes: total variation 0.38, a full permutation 0.25).
@@ -361,8 +348,8 @@ class BlockPermutation(WindowedBlocks):
             raise Unusable(f"a window must have at least one block, got {window}")
         each = lengths(sizes)
         blocks = Permutation(each.size, seed, epoch, "blocks ").block(0, each.size)
-        self._bounds = _bounds(each[blocks])  # of the permuted blocks, in positions
-        self._offsets = _bounds(each)[blocks] - self._bounds[:-1]
+        self._bounds = _accumulate_lengths(each[blocks])  # of the permuted blocks, in positions
+        self._offsets = _accumulate_lengths(each)[blocks] - self._bounds[:-1]
         self.n, self._key = int(self._bounds[-1]), (seed, epoch)
         self._window = min(window, max(blocks.size, 1))
         self.groups = groups_of(self.n, blocks.size, self._window)
@@ -430,7 +417,7 @@ class EqualBlockPermutation(WindowedBlocks):
         return self._permutation.of(ranks) * self._size - self.starts(ranks)
 
 
-def permuted(
+def permute_blocks(
     sizes: int | Sequence[int] | NDArray[np.int64] | None, samples: int, key: tuple[int, int], window: int
 ) -> WindowedBlocks:
     """Return the order of an epoch over blocks of these sizes; ``key`` is the seed and the epoch.
@@ -470,6 +457,6 @@ def lengths(sizes: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
     return given.astype(np.int64)
 
 
-def _bounds(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _accumulate_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the starts of intervals of these lengths, laid end to end, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(lengths)))

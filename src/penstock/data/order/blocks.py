@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.data.order.block_permutation import check_sizes, checked_blocks, permuted, sizes_text
+from penstock.data.order.block_permutation import check_sizes, checked_blocks, permute_blocks, sizes_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.order.protocol import Lookup
-
-__all__ = ["BlockShuffle"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,4 +93,4 @@ class BlockShuffle:
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
         """Return the epoch's permutation: from int64 positions to int64 samples, an array of the same shape."""
-        return permuted(self.block_samples, samples, (seed, epoch), self.window_blocks or 1).of
+        return permute_blocks(self.block_samples, samples, (seed, epoch), self.window_blocks or 1).of

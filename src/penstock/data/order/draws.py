@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from penstock.data.order.protocol import LaneOrder
-from penstock.data.order.shares import Shares, spread
+from penstock.data.order.shares import Shares, choose_step
 from penstock.data.order.shuffle import MOST, Permutation
 from penstock.errors import Unusable
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.data.order.mixture import MixedSource, MixtureSpec
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["Draws", "drawn_positions"]
-
 # Units of a block with random batches, whose sources are permuted: larger than most batches.
 _RANDOM = 4096
 _KEPT = 4  # lookups of epochs of a source
@@ -39,21 +37,21 @@ _TOGETHER = 4
 _TURN = 1_000_003
 
 
-class _Piece(NamedTuple):
+class _BlockPiece(NamedTuple):
     """A part of a block: ``units`` units, each of ``size`` neighbouring draws of one source."""
 
     units: int
     size: int
 
 
-class _Rule(Protocol):
+class _DivisionRule(Protocol):
     """The division of the units of a piece, for blocks of some kind."""
 
     def bounds(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]: ...
     def before(self, block: int) -> NDArray[np.int64]: ...
 
 
-class _Counted:
+class _CountedBlock:
     """A single block whose division is known."""
 
     def __init__(self, counts: Sequence[int]) -> None:
@@ -66,7 +64,7 @@ class _Counted:
         return self._counts * block
 
 
-class _Run(NamedTuple):
+class _BlockRun(NamedTuple):
     """Blocks of an epoch that are divided alike.
 
     Attributes:
@@ -82,13 +80,13 @@ class _Run(NamedTuple):
     first: int
     number: int
     key: str
-    pieces: list[_Piece]
-    rules: list[_Rule]
+    pieces: list[_BlockPiece]
+    rules: list[_DivisionRule]
     draws: NDArray[np.int64]
 
     def before(self, number: int) -> NDArray[np.int64]:
         """Return the draws of each source before block ``number`` for the rules."""
-        return self.draws + _drawn(self.pieces, self.rules, self.number, number)
+        return self.draws + _count_draws(self.pieces, self.rules, self.number, number)
 
 
 class Draws:
@@ -171,23 +169,25 @@ class Draws:
         """Return the number of positions of an epoch that are drawn."""
         return self._own if epoch == self._stage.epoch else self._whole
 
-    def _runs(self, epoch: int) -> list[_Run]:
+    def _runs(self, epoch: int) -> list[_BlockRun]:
         return self._once(epoch) if self._mixture.once else self._endless(epoch)
 
     # An incomplete block at the end of an epoch has rules of its own, so that the shares of all blocks stay exact.
 
-    def _tail(self, rest: int) -> list[_Piece]:
+    def _tail(self, rest: int) -> list[_BlockPiece]:
         if self._mixture.batches == "one-source":
-            return [_Piece(1, rest)] if rest else []
+            return [_BlockPiece(1, rest)] if rest else []
         return [
-            piece for piece in (_Piece(rest // self._unit, self._unit), _Piece(rest % self._unit, 1)) if piece.units
+            piece
+            for piece in (_BlockPiece(rest // self._unit, self._unit), _BlockPiece(rest % self._unit, 1))
+            if piece.units
         ]
 
-    def _endless(self, epoch: int) -> list[_Run]:
+    def _endless(self, epoch: int) -> list[_BlockRun]:
         full, rest = divmod(self._length(epoch), self._block)
         later = epoch - self._stage.epoch
         number = self._own // self._block + (later - 1) * (self._whole // self._block) if later else 0
-        runs: list[_Run] = []
+        runs: list[_BlockRun] = []
         start = self._since(epoch, self._begin(epoch))
         steps = self._periods
         starts = [step.since for step in steps]
@@ -197,7 +197,7 @@ class Draws:
             following = next((since for since in starts if since > start + block * self._block), None)
             stop = full if following is None else min(full, -(-(following - start) // self._block))
             draws = step.draws(number + block, later)
-            runs.append(_Run(block, number + block, "block", step.pieces, step.rules, draws))
+            runs.append(_BlockRun(block, number + block, "block", step.pieces, step.rules, draws))
             block = stop
         if rest:
             step = steps[bisect_right(starts, start + full * self._block) - 1]
@@ -205,8 +205,8 @@ class Draws:
             rules = _rules(step.weights, pieces)
             tail = max(later - 1, 0)
             key = f"tail {later > 0}"
-            runs.append(_Run(full, tail, key, pieces, rules, step.draws(number + full, later)))
-        return runs or [_Run(0, 0, "block", [], [], self._base)]
+            runs.append(_BlockRun(full, tail, key, pieces, rules, step.draws(number + full, later)))
+        return runs or [_BlockRun(0, 0, "block", [], [], self._base)]
 
     @cached_property
     def _periods(self) -> list[_Period]:
@@ -230,47 +230,47 @@ class Draws:
                 blocks = first_full + epochs * full + min(full, -(-at // block))
                 tails = 1 + epochs + int(full * block < at)
             draws = base if previous is None else previous.draws(blocks, tails)
-            pieces = [_Piece(block // self._unit, self._unit)]
+            pieces = [_BlockPiece(block // self._unit, self._unit)]
             previous = _Period(
                 since, step.weights, pieces, _rules(step.weights, pieces),
                 self._tail(first_rest), self._tail(rest), blocks, tails, draws,
             )  # fmt: skip
             yield previous
 
-    def _once(self, epoch: int) -> list[_Run]:
+    def _once(self, epoch: int) -> list[_BlockRun]:
         mixture, stage = self._mixture, self._stage
         weights = mixture.steps[0].weights
         draws = self._base if epoch == stage.epoch else np.zeros_like(self._base)
         sizes = [source.positions if weight else 0 for source, weight in zip(mixture.sources, weights, strict=True)]
         left = np.array(sizes, dtype=np.int64) - draws
         units, rest = np.divmod(left, self._unit)
-        pieces = [_Piece(self._block // self._unit, self._unit)]
-        count, runs = int(units.sum()) // pieces[0].units, list[_Run]()
+        pieces = [_BlockPiece(self._block // self._unit, self._unit)]
+        count, runs = int(units.sum()) // pieces[0].units, list[_BlockRun]()
         block = 0
         while block < count:
             active = [weight if number else 0 for weight, number in zip(weights, units.tolist(), strict=True)]
             shares = Shares(active, pieces[0].units)
             number = _most_blocks(shares, units, count - block)
             if number:
-                runs.append(_Run(block, 0, f"once {block}", pieces, [shares], draws))
+                runs.append(_BlockRun(block, 0, f"once {block}", pieces, [shares], draws))
             else:
-                counts = _capped(shares.bounds(np.zeros(1, np.int64))[0], units, active)
-                runs.append(_Run(block, 0, f"once {block}", pieces, [_Counted(counts)], draws))
+                counts = _cap_division(shares.bounds(np.zeros(1, np.int64))[0], units, active)
+                runs.append(_BlockRun(block, 0, f"once {block}", pieces, [_CountedBlock(counts)], draws))
                 number = 1
             given = runs[-1].rules[0].before(number)
             units, draws, block = units - given, draws + given * self._unit, block + number
-        tail, rules = list[_Piece](), list[_Rule]()
+        tail, rules = list[_BlockPiece](), list[_DivisionRule]()
         for each, size in ((units, self._unit), (rest, 1)):
             if each.any():
-                tail.append(_Piece(int(each.sum()), size))
-                rules.append(_Counted(each.tolist()))
+                tail.append(_BlockPiece(int(each.sum()), size))
+                rules.append(_CountedBlock(each.tolist()))
         # Rests of units may add up to more than a block.
         if tail or not runs:
-            runs.append(_Run(block, 0, _LAST, tail, rules, draws))
+            runs.append(_BlockRun(block, 0, _LAST, tail, rules, draws))
         return runs
 
     def _samples(
-        self, epoch: int, begin: int, runs: list[_Run], firsts: NDArray[np.int64], positions: NDArray[np.int64]
+        self, epoch: int, begin: int, runs: list[_BlockRun], firsts: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         sources, draws = self._drawn_at(begin, runs, firsts, positions)
         found = np.empty_like(positions)
@@ -282,7 +282,7 @@ class Draws:
         return found
 
     def _drawn_at(
-        self, begin: int, runs: list[_Run], firsts: NDArray[np.int64], positions: NDArray[np.int64]
+        self, begin: int, runs: list[_BlockRun], firsts: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the source of each position, and the number of its draw."""
         at = positions - begin
@@ -300,7 +300,7 @@ class Draws:
         return sources, draws
 
     def _in_blocks(
-        self, run: _Run, numbers: NDArray[np.int64], inverse: NDArray[np.int64], offsets: NDArray[np.int64]
+        self, run: _BlockRun, numbers: NDArray[np.int64], inverse: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         bounds = [rule.bounds(numbers) for rule in run.rules]
         before = _befores(run, numbers, bounds)
@@ -321,7 +321,7 @@ class Draws:
     def _arranged(
         self,
         key: str,
-        piece: _Piece,
+        piece: _BlockPiece,
         numbers: NDArray[np.int64],
         bounds: NDArray[np.int64],
         rows: NDArray[np.int64],
@@ -335,7 +335,7 @@ class Draws:
         together = _TOGETHER if piece.units >= _TOGETHER**3 else 1
         groups = piece.units // together
         group, at = np.divmod(units, together)
-        turned = (group * spread(groups) + (numbers[rows] * _TURN + self._seed % _TURN) % groups) % groups
+        turned = (group * choose_step(groups) + (numbers[rows] * _TURN + self._seed % _TURN) % groups) % groups
         places = np.where(group < groups, turned * together + at, units)
         sources = _source_of(bounds, rows, places)
         return sources, places - bounds[rows, sources]
@@ -343,7 +343,7 @@ class Draws:
     def _permuted(
         self,
         key: str,
-        piece: _Piece,
+        piece: _BlockPiece,
         numbers: NDArray[np.int64],
         bounds: NDArray[np.int64],
         rows: NDArray[np.int64],
@@ -382,22 +382,22 @@ class _Period(NamedTuple):
 
     since: int
     weights: tuple[Fraction, ...]
-    pieces: list[_Piece]
-    rules: list[_Rule]
-    first_tail: list[_Piece]
-    tail: list[_Piece]
+    pieces: list[_BlockPiece]
+    rules: list[_DivisionRule]
+    first_tail: list[_BlockPiece]
+    tail: list[_BlockPiece]
     blocks: int
     tails: int
     base: NDArray[np.int64]
 
     def draws(self, blocks: int, tails: int) -> NDArray[np.int64]:
         """Return the draws of each source before a later block, after so many whole and incomplete blocks."""
-        found = self.base + _drawn(self.pieces, self.rules, self.blocks, blocks)
+        found = self.base + _count_draws(self.pieces, self.rules, self.blocks, blocks)
         if tails and not self.tails:
-            found = found + _drawn(self.first_tail, _rules(self.weights, self.first_tail), 0, 1)
+            found = found + _count_draws(self.first_tail, _rules(self.weights, self.first_tail), 0, 1)
         # Incomplete blocks of later epochs have numbers from 0.
         low, high = max(self.tails - 1, 0), max(tails - 1, 0)
-        return found + _drawn(self.tail, _rules(self.weights, self.tail), low, high)
+        return found + _count_draws(self.tail, _rules(self.weights, self.tail), low, high)
 
 
 class _Inner:
@@ -424,7 +424,7 @@ class _Inner:
         found = self._lookups.get(epoch)
         if found is None:
             source = self._source
-            found = _checked(self._order.epoch(source.samples, source.seed, epoch), source)
+            found = _check_lookup(self._order.epoch(source.samples, source.seed, epoch), source)
             # Another thread may change these, too: list() and pop() are each done at once.
             for old in [*self._lookups][: 1 - _KEPT]:
                 self._lookups.pop(old, None)
@@ -437,7 +437,7 @@ def drawn_positions(positions: int, batch: int, *, drop: bool) -> int:
     return positions - positions % batch if drop else positions
 
 
-def _checked(lookup: Lookup, source: MixedSource) -> Lookup:
+def _check_lookup(lookup: Lookup, source: MixedSource) -> Lookup:
     """Return ``lookup``, which raises for an order that returns anything but numbers of samples."""
 
     def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -451,18 +451,20 @@ def _checked(lookup: Lookup, source: MixedSource) -> Lookup:
     return checked
 
 
-def _rules(weights: Sequence[Fraction], pieces: Sequence[_Piece]) -> list[_Rule]:
+def _rules(weights: Sequence[Fraction], pieces: Sequence[_BlockPiece]) -> list[_DivisionRule]:
     return [Shares(weights, piece.units) for piece in pieces]
 
 
-def _drawn(pieces: Sequence[_Piece], rules: Sequence[_Rule], start: int, stop: int) -> NDArray[np.int64] | int:
+def _count_draws(
+    pieces: Sequence[_BlockPiece], rules: Sequence[_DivisionRule], start: int, stop: int
+) -> NDArray[np.int64] | int:
     """Return the draws of each source in the blocks from ``start`` to ``stop``."""
     if start == stop:
         return 0
     return sum((rule.before(stop) - rule.before(start)) * piece.size for piece, rule in zip(pieces, rules, strict=True))
 
 
-def _befores(run: _Run, numbers: NDArray[np.int64], bounds: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _befores(run: _BlockRun, numbers: NDArray[np.int64], bounds: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the draws of each source before each of the blocks ``numbers``, which are sorted."""
     if not len(numbers):
         return np.zeros((0, len(run.draws)), dtype=np.int64)
@@ -510,7 +512,7 @@ def _most_blocks(shares: Shares, left: NDArray[np.int64], most: int) -> int:
     return low
 
 
-def _capped(bounds: NDArray[np.int64], left: NDArray[np.int64], weights: Sequence[Fraction | int]) -> list[int]:
+def _cap_division(bounds: NDArray[np.int64], left: NDArray[np.int64], weights: Sequence[Fraction | int]) -> list[int]:
     """Return a block's division in which no source gives more units than it has left; the others give those instead."""
     size = int(bounds[-1])
     counts = np.minimum(np.diff(bounds), left)

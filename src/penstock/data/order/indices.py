@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.data.order.sampling import Cursor, SamplingPlan
     from penstock.values import Place
 
-__all__ = ["batch_indices", "sample_indices"]
-
 _AT_ONCE = 4096  # positions looked up together: the permutation is vectorised
 _FIRST = 512  # the same of the first look-up, which the first request waits for
 

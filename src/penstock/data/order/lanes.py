@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.order.block_permutation import check_sizes, checked_blocks, permuted, sizes_text
+from penstock.data.order.block_permutation import check_sizes, checked_blocks, permute_blocks, sizes_text
 from penstock.data.order.shuffle import EpochOrder
 from penstock.errors import Unusable
 from penstock.values import switch, whole
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.data.order.block_permutation import WindowedBlocks
     from penstock.data.order.protocol import Lookup
-
-__all__ = ["MOST_LANES", "LanePermutation", "Lanes", "by_lane", "open_blocks"]
 
 MOST_LANES = 1 << 20  # three numbers are kept for each
 
@@ -131,7 +129,7 @@ class Lanes:
         lanes = self.lanes or 1
         if not self.shuffle:
             return partial(_in_order, self.positions(samples), lanes)
-        blocks = permuted(self.block_samples, samples, (seed, epoch), self.window_blocks or 1)
+        blocks = permute_blocks(self.block_samples, samples, (seed, epoch), self.window_blocks or 1)
         return LanePermutation(blocks, lanes).of
 
 

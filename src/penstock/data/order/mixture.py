@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from penstock.data.order.protocol import Order
-    from penstock.data.order.weights import Step
-
-__all__ = ["Batches", "Ends", "MixedSource", "MixtureSpec", "Stage"]
+    from penstock.data.order.weights import WeightStep
 
 Batches = Literal["stratified", "random", "one-source"]
 Ends = Literal["longest", "shortest", "once"]
@@ -39,7 +37,7 @@ class MixedSource(NamedTuple):
     digest: str
 
 
-class Stage(NamedTuple):
+class MixtureStage(NamedTuple):
     """A point of the run from which blocks are counted.
 
     Attributes:
@@ -75,11 +73,11 @@ class MixtureSpec:
     """
 
     sources: tuple[MixedSource, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[WeightStep, ...]
     ends: Ends = "longest"
     batches: Batches = "stratified"
     epoch_samples: int | None = None
-    stage: Stage = Stage()  # noqa: RUF009  a tuple
+    stage: MixtureStage = MixtureStage()  # noqa: RUF009  a tuple
     total: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.data.order.draws import Draws, drawn_positions
-from penstock.data.order.mixture import MixtureSpec, Stage
+from penstock.data.order.mixture import MixtureSpec, MixtureStage
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.sampling import Cursor, SamplingPlan
 from penstock.data.order.weights import Schedule, steps_of
@@ -17,8 +17,6 @@ from penstock.errors import Bug, StateMismatch, Unusable
 
 if TYPE_CHECKING:
     from penstock.data.order.protocol import Lookup
-
-__all__ = ["LanedMixture", "Mixture", "MixturePlan"]
 
 _MOST = 1 << 62
 _HERE, _GONE = 3, 2  # values of a source in a state: that of the mixture, or no longer part of it
@@ -34,7 +32,7 @@ class Mixture(MixtureSpec):
             raise Bug(f"a mixture of {self.samples} samples was asked for {samples}")
         return Draws(self, 1, 1, seed).lookup(epoch)
 
-    def begun(self, stage: Stage) -> Self:
+    def begun(self, stage: MixtureStage) -> Self:
         """Return the same mixture, whose blocks begin at ``stage``."""
         return replace(self, stage=stage)
 
@@ -74,7 +72,7 @@ class MixturePlan(SamplingPlan):
     @cached_property
     def stage(self) -> int:
         """A number that identifies the stage; 0: the run's first."""
-        if self.order.stage == Stage():
+        if self.order.stage == MixtureStage():
             return 0
         text = f"{self.order.digest} {self.order.stage}"
         return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7], "big") or 1
@@ -194,7 +192,7 @@ class MixturePlan(SamplingPlan):
         plain["catalog"] = plain["samples"] = None
         same = state.get("global_batch") == self.batch * world and found.drop == self._drop
         if found.weights == order.digest and same:
-            stage = Stage(*found.start, draws=plan._base(found, 1), parked=found.parked(order))  # noqa: SLF001  itself
+            stage = MixtureStage(*found.start, draws=plan._base(found, 1), parked=found.parked(order))  # noqa: SLF001  itself
             if stage.draws == (0,) * len(stage.draws) and stage[:3] == (0, 0, 0):
                 stage = stage._replace(draws=())
             return plan._at(stage), plain  # noqa: SLF001  itself
@@ -221,14 +219,14 @@ class MixturePlan(SamplingPlan):
         steps = steps_of(weights, [source.name for source in self.order.sources])
         return replace(self, order=replace(self.order, steps=steps))
 
-    def _at(self, stage: Stage) -> MixturePlan:
+    def _at(self, stage: MixtureStage) -> MixturePlan:
         return replace(self, order=self.order.begun(stage))
 
     def _base(self, found: _Found, which: int) -> tuple[int, ...]:
         """Return the draws of each source before the stage (1) or before the counts (2) of a state."""
         return tuple(found.draws(source.name, which) for source in self.order.sources)
 
-    def _now(self, found: _Found, order: Mixture) -> Stage:
+    def _now(self, found: _Found, order: Mixture) -> MixtureStage:
         """Return the stage that begins where a state was taken, for the sources of ``order``.
 
         Raises:
@@ -246,7 +244,7 @@ class MixturePlan(SamplingPlan):
                     "each source are known to the old weights only: give ps.Mix those, and load_state_dict "
                     "new_weights="
                 )
-            stage = Stage(*found.start, draws=self._base(found, 1))
+            stage = MixtureStage(*found.start, draws=self._base(found, 1))
             made = Draws(old.begun(stage), found.batch, found.lanes, self.seed, drop=found.drop)
             draws = made.at(epoch, position)
             counts |= dict(zip([source.name for source in old.sources], draws, strict=True))
@@ -265,7 +263,7 @@ class MixturePlan(SamplingPlan):
             epoch, position = epoch + 1, 0
         draws = tuple(counts.get(source.name, 0) for source in order.sources)
         parked = tuple((name, found.sources[name][0], counts[name]) for name in found.missing(order))
-        return Stage(epoch, position, delivered, draws, parked)
+        return MixtureStage(epoch, position, delivered, draws, parked)
 
 
 class _Found:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["CatalogOrder", "FullShuffle", "order_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class CatalogOrder:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from penstock.values import Place
 
-__all__ = ["Partition", "Repeat", "Tail", "sample_number"]
-
 Tail = Literal["drop", "short", "pad"]
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.data.order.protocol import Lookup, Order
 
-__all__ = ["Cursor", "SamplingPlan"]
-
 _VERSION = 1
 _LARGEST = 1 << 62
 _SEED_BITS = 512  # so that a state stays below 1 KB
@@ -233,17 +231,17 @@ class SamplingPlan:
         """
         ours = SamplingPlan.state(self, Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
-            raise StateMismatch(f"not a state of a dataset: {_shown(state)}")
+            raise StateMismatch(f"not a state of a dataset: {_shorten_repr(state)}")
         if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - _OPTIONAL:
-            raise StateMismatch(f"this state lacks fields, or has unknown ones: {_shown(list(state))}")
+            raise StateMismatch(f"this state lacks fields, or has unknown ones: {_shorten_repr(list(state))}")
         for name, meaning in _MEANINGS.items():
             if not _same(state.get(name), ours.get(name)) and not (name == "global_batch" and allow_new_global_batch):
-                found = _shown(state.get(name))
-                raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shown(ours.get(name))}")
+                found = _shorten_repr(state.get(name))
+                raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shorten_repr(ours.get(name))}")
         epoch, position, trainer = state["epoch"], state["position"], state.get("trainer_epoch", 0)
         whole = all(type(number) is int for number in (epoch, position, trainer, state["global_batch"]))
         if not (whole and max(abs(epoch), abs(trainer)) < _LARGEST and 0 <= position <= self.total):
-            raise StateMismatch(f"invalid position: {_shown(position)} of epoch {_shown(epoch)}")
+            raise StateMismatch(f"invalid position: {_shorten_repr(position)} of epoch {_shorten_repr(epoch)}")
         cursor = Cursor(epoch, position, self._lanes_of(state), self.stage)
         if not allow_rereads and (why := self.rereads(cursor, world)):
             raise StateMismatch(f"{why}; pass allow_rereads=True to accept this: each sample comes once either way")
@@ -256,13 +254,15 @@ class SamplingPlan:
             return 0
         lanes = state.get("lanes")
         if type(lanes) is not int or not 1 <= lanes <= MOST_LANES:
-            raise StateMismatch(f"invalid number of lanes: {_shown(lanes)}")
+            raise StateMismatch(f"invalid number of lanes: {_shorten_repr(lanes)}")
         return lanes
 
     def _check_identity(self) -> None:
         identity: object = self.order.identity  # may have any type
         if not (isinstance(identity, str) and 0 < len(identity) <= _IDENTITY):
-            raise Unusable(f"an order's identity must be a str of 1 to {_IDENTITY} characters, got {_shown(identity)}")
+            raise Unusable(
+                f"an order's identity must be a str of 1 to {_IDENTITY} characters, got {_shorten_repr(identity)}"
+            )
         if not isinstance(self.order, _UNNAMED.get(identity, object)):
             raise Unusable(f"the identity {identity!r} belongs to another order: states could not be told apart")
 
@@ -285,7 +285,7 @@ def _same(found: object, ours: object) -> bool:
     return type(found) is type(ours) and found == ours
 
 
-def _shown(value: object) -> str:
+def _shorten_repr(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  for example a number of more than 4,300 digits, from a file

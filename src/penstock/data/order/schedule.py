@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Need", "Schedule", "Turn"]
-
 _AT_ONCE = 1 << 12  # samples whose chunks are computed together
 _FIRST = 1 << 9  # the same of the first, which the first request waits for
 _END: list[int] = []

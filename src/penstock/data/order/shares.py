@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["MOST_DRAWS", "Shares", "spread"]
-
 # Targets are kept in units of 2^-40 draws, in 64-bit integers.
 _BITS = 40
 _ONE = 1 << _BITS
@@ -95,7 +93,7 @@ def _floor_sum(count: int, divisor: int, step: int, first: int) -> int:
     return total
 
 
-def spread(size: int) -> int:
+def choose_step(size: int) -> int:
     """Return a step that visits all of ``size`` places, neighbours far apart: about 0.62 of it, and prime to it."""
     step = max(1, size * _STEP >> _BITS)
     while gcd(step, size) > 1:

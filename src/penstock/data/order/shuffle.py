@@ -15,8 +15,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST", "EpochOrder", "Permutation", "mixed"]
-
 MOST = 1 << 62  # samples of an order
 _SMALL = 1 << 16
 _ROUNDS = 6

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["apart", "drawn", "within"]
 
-
-def drawn(length: int, counts: Sequence[int], *, block: int, seed: int) -> NDArray[np.int64]:
+def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> NDArray[np.int64]:
     """Return the part of each of ``length`` elements, by a random draw of blocks.
 
     Args:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["WeightedShuffle", "by_sample", "fractions", "independent", "key_of"]
-
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FRACTION_BITS = 53
 _RANGE = 1e200  # the greatest weight, and its reciprocal

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.data.order.lanes import Lanes
     from penstock.data.order.protocol import Lookup
 
-__all__ = ["WeightedBlocks"]
-
 # Standard deviations above the expected number of draws of a block.
 _SPREAD = 6
 
@@ -90,7 +88,7 @@ class WeightedBlocks:
             drawn = _systematic(self.weights, Permutation(samples, seed, epoch, "weighted "), key, total)
         sizes = np.diff(np.searchsorted(drawn, self._ends(samples)))
         order = replace(self.blocks, block_samples=sizes[sizes > 0])
-        return partial(_taken, drawn, order.epoch(total, seed, epoch))
+        return partial(_take_drawn, drawn, order.epoch(total, seed, epoch))
 
     def _ends(self, samples: int) -> NDArray[np.int64]:
         """Return the first sample of each block, and the number of samples."""
@@ -116,6 +114,6 @@ def _systematic(weights: NDArray[np.float64], order: Permutation, key: np.uint64
     return np.repeat(np.arange(len(weights)), counts)
 
 
-def _taken(drawn: NDArray[np.int64], lookup: Lookup, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _take_drawn(drawn: NDArray[np.int64], lookup: Lookup, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     found: NDArray[np.int64] = drawn[lookup(positions)]
     return found

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
     Weights: TypeAlias = "Mapping[str, float] | Schedule"
 
-__all__ = ["Schedule", "Step", "by_repeats", "by_temperature", "steps_of"]
-
 # Steps of constant weights between two stages of a linear schedule.
 _PIECES = 256
 _PAIR = 2
 
 
-class Step(NamedTuple):
+class WeightStep(NamedTuple):
     """Weights that hold from some sample of the run on.
 
     Attributes:
@@ -80,7 +78,7 @@ class Schedule:
         if positions[0] or positions != sorted(positions):
             raise Unusable(f"the positions of a Schedule begin at 0 and do not fall, got {positions}")
         for _, weights in kept:
-            _checked(weights, [*kept[0][1]])
+            _normalize_weights(weights, [*kept[0][1]])
         object.__setattr__(self, "stages", tuple(kept))
 
     def weights_at(self, position: int) -> dict[str, float]:
@@ -94,7 +92,7 @@ class Schedule:
         found = [step for step in self.steps(names) if step.start <= whole(position, "position", 0)][-1]
         return {name: float(weight) for name, weight in zip(names, found.weights, strict=True)}
 
-    def steps(self, names: Sequence[str]) -> tuple[Step, ...]:
+    def steps(self, names: Sequence[str]) -> tuple[WeightStep, ...]:
         """Return the weights of the sources as steps, in order of their positions.
 
         Args:
@@ -107,23 +105,23 @@ class Schedule:
             Unusable: A stage does not have a valid weight for each source, or has others.
 
         """
-        stages = [Step(position, _checked(weights, names)) for position, weights in self.stages]
+        stages = [WeightStep(position, _normalize_weights(weights, names)) for position, weights in self.stages]
         found = [stages[0]]
         for first, last in pairwise(stages):
             found += self._between(first, last)
             found.append(last)
         return tuple(found)
 
-    def _between(self, first: Step, last: Step) -> Iterator[Step]:
+    def _between(self, first: WeightStep, last: WeightStep) -> Iterator[WeightStep]:
         length = last.start - first.start
         pieces = min(_PIECES, length) if self.linear and first.weights != last.weights else 1
         for piece in range(1, pieces):
             part = Fraction(piece, pieces)
             weights = tuple(a + (b - a) * part for a, b in zip(first.weights, last.weights, strict=True))
-            yield Step(first.start + length * piece // pieces, weights)
+            yield WeightStep(first.start + length * piece // pieces, weights)
 
 
-def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tuple[Step, ...]:
+def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tuple[WeightStep, ...]:
     """Return the steps of ``weights``, a mapping or a ``Schedule``, for ``names``, which errors call ``kind``.
 
     Raises:
@@ -134,7 +132,7 @@ def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tup
         return weights.steps(names)
     if not isinstance(weights, Mapping):
         raise Unusable(f"weights must be a mapping from sources to weights, or a ps.Schedule, got {weights!r}")
-    return (Step(0, _checked(weights, names, kind)),)
+    return (WeightStep(0, _normalize_weights(weights, names, kind)),)
 
 
 def by_temperature(temperature: object, sizes: Mapping[str, int]) -> dict[str, float]:
@@ -160,10 +158,12 @@ def by_repeats(repeats: object, sizes: Mapping[str, int]) -> dict[str, Any]:
         raise Unusable(f"repeats must be a mapping from sources to numbers, such as {{'docs': 4}}, got {repeats!r}")
     if unknown := [name for name in repeats if name not in sizes]:
         raise Unusable(f"repeats names {unknown[0]!r}, which is no source: there are {', '.join(map(repr, sizes))}")
-    return {name: size * _number(name, repeats.get(name, 1), "repeats") for name, size in sizes.items()}
+    return {name: size * _parse_weight(name, repeats.get(name, 1), "repeats") for name, size in sizes.items()}
 
 
-def _checked(weights: Mapping[str, float], names: Sequence[str], kind: str = "source") -> tuple[Fraction, ...]:
+def _normalize_weights(
+    weights: Mapping[str, float], names: Sequence[str], kind: str = "source"
+) -> tuple[Fraction, ...]:
     """Return the weight of each source, divided by the sum.
 
     Raises:
@@ -176,13 +176,13 @@ def _checked(weights: Mapping[str, float], names: Sequence[str], kind: str = "so
     for name in weights:
         if name not in names:
             raise Unusable(f"weights names {name!r}, which is no {kind}: there are {', '.join(map(repr, names))}")
-    found = [_number(name, weights[name], "weights") for name in names]
+    found = [_parse_weight(name, weights[name], "weights") for name in names]
     if not (total := sum(found)):
         raise Unusable("weights must not all be 0")
     return tuple(each / total for each in found)
 
 
-def _number(name: str, value: object, of: str) -> Fraction:
+def _parse_weight(name: str, value: object, of: str) -> Fraction:
     valid = type(value) is not bool and isinstance(value, Real)
     if not valid or not math.isfinite(float(value)) or float(value) < 0:  # type: ignore[arg-type]
         raise Unusable(f"{of}[{name!r}] must be a number that is 0 or more, got {value!r}")

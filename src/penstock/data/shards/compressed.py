@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names, walked
+from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names, run_walk
 from penstock.data.shards.jsonl import JsonlFormat
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.tar import TarFormat
 from penstock.data.shards.tfrecord import TFRecordFormat
-from penstock.data.unpacking import UNPACKED_VARIABLE, inflated, most_unpacked
+from penstock.data.unpacking import UNPACKED_VARIABLE, inflate_file, most_unpacked
 from penstock.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from penstock.data.shards.format import Fields, Piece, ShardFormat, Walk
-
-__all__ = ["CompressedJsonlFormat", "CompressedTFRecordFormat", "CompressedTarFormat", "whole_file"]
+    from penstock.data.shards.format import Fields, ShardFormat, UnitPiece, Walk
 
 
 class _Inflated(NamedTuple):
@@ -48,17 +46,17 @@ class _CompressedFormat(UnitFormat):
 
     def walk(self, size: int) -> Walk:
         """Find the samples of a file of ``size`` bytes: see ``ShardFormat.walk``."""
-        raw = inflated((yield from whole_file(size)))
-        found = walked(self._plain().walk(len(raw)), raw)
+        raw = inflate_file((yield from whole_file(size)))
+        found = run_walk(self._plain().walk(len(raw)), raw)
         count = len(found.offsets)
         one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
         return Extents(np.arange(count, dtype=np.int64), found.sizes, found.keys, units=units)
 
-    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
+    def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the samples of a file: see ``UnitFormat.decode``."""
-        raw, plain = inflated(pieces[0].data), self._plain()
-        found = walked(plain.walk(len(raw)), raw)
+        raw, plain = inflate_file(pieces[0].data), self._plain()
+        found = run_walk(plain.walk(len(raw)), raw)
         return _Inflated(raw, found.offsets.data, (found.offsets + found.sizes).data, plain)
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  an ``_Inflated``

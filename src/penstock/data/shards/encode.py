@@ -16,8 +16,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ENCODERS", "ArchiveEncoder", "TarEncoder", "ZipEncoder", "check_member"]
-
 _BLOCK = 512
 _NAME_BYTES = 0xFFFF  # of a member of a zip file; far beyond the names of any store
 _MOST_MEMBERS = 1 << 22  # of one shard: the directory of a zip file is kept in memory

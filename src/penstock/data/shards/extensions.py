@@ -20,8 +20,6 @@ from penstock.schema import COUNT, read_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Extension", "extension_of", "extension_value", "plain_array", "plain_type"]
-
 _NAME, _ABOUT = b"ARROW:extension:name", b"ARROW:extension:metadata"
 _FIXED, _VARIABLE = "arrow.fixed_shape_tensor", "arrow.variable_shape_tensor"
 _RAY = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
@@ -69,7 +67,7 @@ def extension_of(field: Any) -> Extension | None:  # noqa: ANN401  pyarrow's
     pa, _ = libraries("the file")
     kind, about = field.type, field.metadata or {}
     if isinstance(kind, pa.BaseExtensionType):
-        name, text = kind.extension_name, _described(kind)
+        name, text = kind.extension_name, _serialize_type(kind)
     elif _NAME in about:
         name, text = about[_NAME].decode("utf-8", "replace"), about.get(_ABOUT, b"")
     else:
@@ -78,7 +76,7 @@ def extension_of(field: Any) -> Extension | None:  # noqa: ANN401  pyarrow's
     return _extension(name, text, f"the type {name} of the column {field.name!r}")
 
 
-def _described(kind: Any) -> bytes:  # noqa: ANN401  pyarrow's
+def _serialize_type(kind: Any) -> bytes:  # noqa: ANN401  pyarrow's
     """Return the description of a registered type, as a file has it."""
     if kind.extension_name == _FIXED:
         return json.dumps({"shape": kind.shape, "permutation": kind.permutation}).encode()
@@ -172,9 +170,13 @@ def extension_value(extension: Extension, array: Any, named: str) -> Callable[[i
     make: dict[str, Callable[[Any], Any]] = {
         "arrow.uuid": lambda scalar: UUID(bytes=bytes(scalar.as_py())),
         "arrow.bool8": lambda scalar: bool(scalar.as_py()),
-        **dict.fromkeys((_VARIABLE, _RAY_VARIABLE), lambda scalar: _shaped(*_parts(scalar), extension, named)),
-        **dict.fromkeys((_FIXED, *_RAY), lambda scalar: _shaped(scalar.values, extension.shape, extension, named)),
-        **dict.fromkeys(_ARRAYS, lambda scalar: _nested(scalar.values, extension, named)),
+        **dict.fromkeys(
+            (_VARIABLE, _RAY_VARIABLE), lambda scalar: _shape_tensor(*_split_scalar(scalar), extension, named)
+        ),
+        **dict.fromkeys(
+            (_FIXED, *_RAY), lambda scalar: _shape_tensor(scalar.values, extension.shape, extension, named)
+        ),
+        **dict.fromkeys(_ARRAYS, lambda scalar: _nest_tensor(scalar.values, extension, named)),
     }
     found = make.get(extension.name) if extension.known else None
     if found is None:
@@ -187,12 +189,12 @@ def extension_value(extension: Extension, array: Any, named: str) -> Callable[[i
     return value
 
 
-def _parts(scalar: Any) -> tuple[Any, Any]:  # noqa: ANN401  pyarrow's
+def _split_scalar(scalar: Any) -> tuple[Any, Any]:  # noqa: ANN401  pyarrow's
     """Return the elements and the shape of one value of a column of tensors whose shapes vary."""
     return scalar["data"].values, scalar["shape"].as_py()
 
 
-def _shaped(values: Any, shape: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array
+def _shape_tensor(values: Any, shape: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array
     """Return a tensor of elements in the order in which they are stored.
 
     Raises:
@@ -207,7 +209,7 @@ def _shaped(values: Any, shape: Any, extension: Extension, named: str) -> Any:  
     return found.transpose(extension.axes) if extension.axes else found
 
 
-def _nested(values: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array
+def _nest_tensor(values: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array
     """Return a tensor of lists in lists.
 
     Raises:
@@ -223,4 +225,4 @@ def _nested(values: Any, extension: Extension, named: str) -> Any:  # noqa: ANN4
         values = values.flatten()
     if len(found) != len(stated) or any(want not in (None, size) for want, size in zip(stated, found, strict=True)):
         raise Damaged(f"{named} has the shape {found}, and its type states {[*stated]}")
-    return _shaped(values, found, extension, named)
+    return _shape_tensor(values, found, extension, named)

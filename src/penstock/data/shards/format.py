@@ -11,27 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.errors import Bug, Unusable, articled
+from penstock.errors import Bug, Unusable, add_article
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
-
-__all__ = [
-    "Ask",
-    "Extents",
-    "Fields",
-    "Piece",
-    "ShardFormat",
-    "UnitFormat",
-    "Units",
-    "Walk",
-    "extents_of",
-    "field_names",
-    "walked",
-]
 
 
 class Ask(NamedTuple):
@@ -86,7 +72,7 @@ class Extents(NamedTuple):
     units: Units | None = None
 
 
-class Piece(NamedTuple):
+class UnitPiece(NamedTuple):
     """A byte range of a unit, with its bytes.
 
     Attributes:
@@ -194,10 +180,12 @@ class UnitFormat(ShardFormat):
 
     def sample(self, data: memoryview) -> Fields | memoryview:
         """Not for samples in units."""
-        raise Bug(f"{len(data)} bytes were taken for a sample of {articled(self.name)} file, whose samples have none")
+        raise Bug(
+            f"{len(data)} bytes were taken for a sample of {add_article(self.name)} file, whose samples have none"
+        )
 
     @abstractmethod
-    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401  as the format keeps it
+    def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401  as the format keeps it
         """Return the samples of a unit, in a form from which ``row`` takes them one by one; any thread may call it.
 
         Args:
@@ -220,7 +208,7 @@ class UnitFormat(ShardFormat):
         """
 
 
-def walked(walk: Walk, data: memoryview) -> Extents:
+def run_walk(walk: Walk, data: memoryview) -> Extents:
     """Return the samples that a walk finds in a file, which is in memory."""
     try:
         ask = next(walk)

@@ -17,8 +17,6 @@ from penstock.errors import Damaged, Unsupported
 if TYPE_CHECKING:
     from penstock.data.shards.format import Walk
 
-__all__ = ["JsonlFormat"]
-
 _BLOCK_BYTES = 8 << 20
 _BREAK, _RETURN, _SPACE = b"\n\r "
 _BLANK = b" \t\r\n"  # JSON's white space
@@ -105,7 +103,7 @@ class JsonlFormat(ShardFormat):
         line = data[:stop]
         if not self.fields:
             return line
-        found = _parsed(line)
+        found = _parse_line(line)
         if isinstance(self.fields, str):
             value = _value(found, self.fields)
             if not isinstance(value, str):
@@ -122,7 +120,7 @@ def _check_first(view: memoryview) -> None:
             raise Unsupported(f"the file {advice}")
 
 
-def _parsed(line: memoryview) -> dict[str, Any]:
+def _parse_line(line: memoryview) -> dict[str, Any]:
     try:
         found = loads(str(line, "utf-8"))
     except (ValueError, RecursionError) as error:

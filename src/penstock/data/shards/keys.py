@@ -15,8 +15,6 @@ from penstock.values import check_choice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ArchiveFormat", "Grouping", "KeyRule", "Missing", "called", "rule_of"]
-
 KeyRule: TypeAlias = "str | Callable[[str], tuple[str, str] | None]"
 Missing: TypeAlias = Literal["error", "drop", "none"]
 

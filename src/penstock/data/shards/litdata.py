@@ -15,29 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from penstock.data.shards.compressed import whole_file
-from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, extents_of, walked
+from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, extents_of, run_walk
 from penstock.data.shards.litdata_columns import MAGIC, Rows, decoder, read_rows
 from penstock.data.shards.mds import ColumnFormat
-from penstock.data.shards.mds_columns import Column, as_text, as_view, refusal
-from penstock.data.unpacking import inflated
-from penstock.errors import Damaged, Unsupported, Unusable, articled
+from penstock.data.shards.mds_columns import MDSColumn, as_text, as_view, refusal
+from penstock.data.unpacking import inflate_file
+from penstock.errors import Damaged, Unsupported, Unusable, add_article
 from penstock.schema import COUNT, check_json, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.data.shards.format import Piece, Walk
+    from penstock.data.shards.format import UnitPiece, Walk
     from penstock.data.shards.mds_columns import Decoder
-
-__all__ = [
-    "HEAD_BYTES",
-    "CompressedLitDataFormat",
-    "LitDataFormat",
-    "Named",
-    "described_chunks",
-    "form_of_rows",
-    "may_have_rows",
-]
 
 HEAD_BYTES = 12  # that say whether a chunk has rows in Arrow
 
@@ -55,7 +45,7 @@ _FRAME = np.dtype([("first", "<u4"), ("count", "<u4"), ("start", "<u8"), ("size"
 _IN_ROWS = {"bytes", "str", "int", "float", "bool", "json"}
 
 
-class Named(NamedTuple):
+class NamedChunk(NamedTuple):
     """A chunk that index.json names: its file, its bytes (-1: not stated), and its samples."""
 
     name: str
@@ -123,7 +113,7 @@ class LitDataFormat(_LitDataChunks):
 
     def sample(self, data: memoryview) -> Fields | memoryview:
         """Return the values of the sample in ``data``: see ``ShardFormat.sample``."""
-        return self.made(inflated(data) if self.packed else data)
+        return self.made(inflate_file(data) if self.packed else data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +145,19 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
     def walk(self, size: int) -> Walk:
         """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
         if self.packed == "batch":
-            return (yield from _framed(size))
+            return (yield from _walk_frames(size))
         if self.packed == "rows":
             sizes, unpacked = (yield from _walk(size, rows=True)).sizes, size
             # Rows have no bytes of their own.
             sizes = sizes if sizes.all() else np.full_like(sizes, -(-size // len(sizes)))
         else:
-            raw = inflated((yield from whole_file(size)))
+            raw = inflate_file((yield from whole_file(size)))
             sizes, unpacked = np.diff(_places(raw)), len(raw)
         one = [[0], [unpacked], [1], [0], [size]] if len(sizes) else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
         return Extents(np.arange(len(sizes), dtype=np.int64), sizes, units=units)
 
-    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
+    def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the samples of a chunk, or of a frame: see ``UnitFormat.decode``."""
         if self.packed == "rows":
             raw, places = pieces[0].data, _places(pieces[0].data, rows=True)
@@ -175,8 +165,8 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
                 return _Unit(raw, places)
             names = [each.name for each in self.columns]
             return read_rows(raw, places, names, self.wanted or names)
-        raw = inflated(pieces[0].data)
-        return _Unit(raw, _places(raw) if self.packed == "chunk" else [*_summed(raw, len(self.columns))])
+        raw = inflate_file(pieces[0].data)
+        return _Unit(raw, _places(raw) if self.packed == "chunk" else [*_sum_leaves(raw, len(self.columns))])
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
         """Return sample ``number`` of a chunk, or of a frame: see ``UnitFormat.row``."""
@@ -190,7 +180,7 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
         return self.made(unit.data[unit.places[number] : unit.places[number + 1]])
 
 
-def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[Named], ColumnFormat]:
+def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[NamedChunk], ColumnFormat]:
     """Return the chunks that an index.json names, in order, and their format, with the ``fields`` of ``form``.
 
     Raises:
@@ -206,12 +196,12 @@ def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[Named], Colu
     try:
         tree = read_json(config["data_spec"], [object, dict], "the description of LitData's samples")[1]
         names = [*_leaves(tree)]
-        columns = tuple(Column(*each, None) for each in zip(names, config["data_format"], strict=True))
+        columns = tuple(MDSColumn(*each, None) for each in zip(names, config["data_format"], strict=True))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise Damaged(f"cannot read {_WHAT}: data_spec and data_format do not fit ({error!r:.200})") from None
     check_json(names, [str], "the names of LitData's values")
     packed = (config.get("compression_level") or "chunk") if config["compression"] else ""
-    found = [_named(each, exact=packed != "chunk") for each in index["chunks"]]
+    found = [_parse_chunk_entry(each, exact=packed != "chunk") for each in index["chunks"]]
     files = [each.name for each in found]
     if len(set(files)) < len(files):
         raise Damaged(f"index.json names {next(name for at, name in enumerate(files) if name in files[:at])!r} twice")
@@ -263,16 +253,16 @@ def _leaves(spec: dict[str, Any], path: str = "") -> Iterator[str]:
     elif kind in ("builtins.tuple", "builtins.list"):
         keys = range(len(children))
     else:
-        raise Unsupported(f"the samples hold {articled(kind)}, which is not read, only dicts, lists and tuples")
+        raise Unsupported(f"the samples hold {add_article(kind)}, which is not read, only dicts, lists and tuples")
     for key, child in zip(keys, children, strict=True):
         yield from _leaves(child, f"{path}.{key}" if path else str(key))
 
 
-def _named(chunk: dict[str, Any], *, exact: bool) -> Named:
+def _parse_chunk_entry(chunk: dict[str, Any], *, exact: bool) -> NamedChunk:
     name, size, samples = chunk["filename"], chunk["chunk_bytes"], chunk["chunk_size"]
     if not 0 < len(name) < _MOST_NAME or "\0" in name or "/" in name or name == "..":
         raise Damaged(f"index.json names {name!r:.200}, which cannot be a file in its folder")
-    return Named(name, size if exact else -1, samples)
+    return NamedChunk(name, size if exact else -1, samples)
 
 
 def _walk(size: int, *, rows: bool = False) -> Walk:
@@ -308,11 +298,11 @@ def _walk(size: int, *, rows: bool = False) -> Walk:
 
 def _places(data: memoryview, *, rows: bool = False) -> list[int]:
     """Return the first byte of each sample of an inflated chunk, and the end of the last."""
-    found = walked(_walk(len(data), rows=rows), data)
+    found = run_walk(_walk(len(data), rows=rows), data)
     return [*found.offsets.tolist(), int((found.offsets + found.sizes)[-1]) if len(found.offsets) else len(data)]
 
 
-def _framed(size: int) -> Walk:
+def _walk_frames(size: int) -> Walk:
     """Find the samples of a chunk of compressed frames."""
     if size < _FRAMED.size:
         raise Damaged(f"{size} bytes are not a chunk of frames of LitData")
@@ -345,7 +335,7 @@ def _framed(size: int) -> Walk:
     return Extents(np.arange(count, dtype=np.int64), np.diff(places), units=units)
 
 
-def _summed(data: memoryview, leaves: int) -> Iterator[int]:
+def _sum_leaves(data: memoryview, leaves: int) -> Iterator[int]:
     """Yield the first byte of each sample of an inflated frame, whose leaves' sizes say its end; and the last end."""
     heads, at = struct.Struct(f"<{leaves}I"), 0
     yield at

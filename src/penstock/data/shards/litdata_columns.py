@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.mds_columns import Decode
 
-__all__ = ["MAGIC", "Rows", "decoder", "read_rows"]
-
 # LitData's numbers of element types. Those of torch have synonyms, and bfloat16, 10, which NumPy lacks.
 _NUMPY = dict(enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "?")))
 _TORCH = {number: kind for kind, numbers in {
@@ -38,7 +36,7 @@ _TORCH = {number: kind for kind, numbers in {
 }.items() for number in numbers}  # fmt: skip
 
 
-def _kind(number: int, kinds: dict[int, str]) -> np.dtype[Any]:
+def _find_dtype(number: int, kinds: dict[int, str]) -> np.dtype[Any]:
     if number not in kinds:
         raise Unsupported(f"has elements of LitData's type {number}, which are no numbers of NumPy")
     return np.dtype(f"<{kinds[number]}")
@@ -48,7 +46,7 @@ def _array(kinds: dict[int, str], order: str, data: memoryview) -> NDArray[Any]:
     """Return an array behind its element type, number of axes and shape: uint32 each, in byte order ``order``."""
     number, axes = struct.unpack_from(f"{order}II", data)
     shape = struct.unpack_from(f"{order}{axes}I", data, 8)
-    found = np.frombuffer(data[8 + 4 * axes :], _kind(number, kinds))
+    found = np.frombuffer(data[8 + 4 * axes :], _find_dtype(number, kinds))
     check_count(prod(shape), found.size)
     # A copy may be written to, is aligned, and does not keep the block that was read.
     return found.reshape(shape).copy()
@@ -139,7 +137,7 @@ _SCALARS: dict[int, _Read] = dict(enumerate((*_PLAIN, _none), 7))
 _RECORDS: dict[int, _Read] = dict(enumerate((_none, *_PLAIN), 16))
 
 
-def _nested(data: memoryview) -> Any:  # noqa: ANN401  any value of JSON
+def _decode_nested(data: memoryview) -> Any:  # noqa: ANN401  any value of JSON
     # Older versions wrote JSON, which begins with none of the tags.
     if len(data) and data[0] > 0x20:  # noqa: PLR2004  the last byte that no text of JSON begins with
         return loads(as_text(data))
@@ -155,7 +153,7 @@ _DECODE: dict[str, Decode] = {
     "bool": _bool,
     "int": partial(_scalar, "<q"),
     "float": partial(_scalar, "<d"),
-    "json": _nested,
+    "json": _decode_nested,
     "pil": as_image,
     "jpeg_array": lambda data: [bytes(each) for each in list_parts(data, 0)],
     "numpy": partial(_array, _NUMPY, "<"),
@@ -173,7 +171,7 @@ def decoder(encoding: str) -> Decode:
     """
     name, _, rest = encoding.partition(":")
     if name in ("no_header_numpy", "no_header_tensor") and rest.isdecimal() and len(rest) < 4:  # noqa: PLR2004  digits
-        return partial(_flat, _kind(int(rest), _NUMPY if name == "no_header_numpy" else _TORCH))
+        return partial(_flat, _find_dtype(int(rest), _NUMPY if name == "no_header_numpy" else _TORCH))
     if name in _DECODE:
         return _DECODE[name]
     if name in ("pickle", "graph"):
@@ -264,10 +262,10 @@ def _unpacked_bytes(message: Any) -> int:  # noqa: ANN401  pyarrow's
     whose fourth says that they are compressed.
     """
     data, body = memoryview(message.metadata), memoryview(message.body)
-    batch = _table(data, _field(data, _table(data, 0), 2))
+    batch = _follow_reference(data, _field(data, _follow_reference(data, 0), 2))
     if not _field(data, batch, 3):
         return len(body)
-    buffers = _table(data, _field(data, batch, 2))
+    buffers = _follow_reference(data, _field(data, batch, 2))
     count, total = struct.unpack_from("<I", data, buffers)[0], 0
     for start, size in struct.iter_unpack("<qq", data[buffers + 4 : buffers + 4 + 16 * count]):
         stated = struct.unpack_from("<q", body, start)[0] if size else 0
@@ -275,7 +273,7 @@ def _unpacked_bytes(message: Any) -> int:  # noqa: ANN401  pyarrow's
     return total
 
 
-def _table(data: memoryview, at: int) -> int:
+def _follow_reference(data: memoryview, at: int) -> int:
     """Return the place of the table, or vector, to which a reference of FlatBuffers leads."""
     return at + int(struct.unpack_from("<I", data, at)[0])
 

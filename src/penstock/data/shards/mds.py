@@ -14,29 +14,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from penstock.data.shards.compressed import whole_file
-from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names, walked
+from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names, run_walk
 from penstock.data.shards.mds_columns import (
-    Column,
+    MDSColumn,
     as_text,
     as_view,
     columns_of_file,
-    decoded,
+    decode_columns,
     decoder,
     refusal,
     stored,
 )
 from penstock.data.shards.mds_index import check_hashes, columns_of
-from penstock.data.unpacking import inflated
+from penstock.data.unpacking import inflate_file
 from penstock.errors import Damaged, Unsupported, Unusable
 from penstock.schema import read_json
 from penstock.values import switch
 
 if TYPE_CHECKING:
-    from penstock.data.shards.format import Piece, Walk
+    from penstock.data.shards.format import UnitPiece, Walk
     from penstock.data.shards.mds_columns import Decoder
     from penstock.data.shards.mds_index import Stated
-
-__all__ = ["ColumnFormat", "CompressedMdsFormat", "MdsFormat"]
 
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most shards
 _CONFIG_BYTES = 4 << 10  # that most descriptions of columns have at most
@@ -62,7 +60,7 @@ class ColumnFormat(ShardFormat):
     """
 
     fields: str | tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[MDSColumn, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the arguments, which may come from a file.
@@ -89,7 +87,7 @@ class ColumnFormat(ShardFormat):
 
     def made(self, data: memoryview) -> Fields | memoryview:
         """Return the wanted columns of the sample in ``data``, or the bytes of the only one."""
-        values = decoded(data, self.columns, self.wanted, self.coder)
+        values = decode_columns(data, self.columns, self.wanted, self.coder)
         if not isinstance(self.fields, str):
             return Fields("", values)
         value = values[self.fields]
@@ -202,21 +200,21 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
         data = yield from whole_file(size)
         if stated is not None and stated.packed is not None:
             check_hashes(data, stated.packed)
-        raw = inflated(data, None if stated is None else stated.raw.size)
+        raw = inflate_file(data, None if stated is None else stated.raw.size)
         if stated is not None:
             if len(raw) != stated.raw.size:
                 raise Damaged(_STALE.format(f"inflates to {len(raw)} bytes, not {stated.raw.size}"))
             check_hashes(raw, stated.raw)
-        found = walked(_walk(len(raw), stated, ()), raw)
+        found = run_walk(_walk(len(raw), stated, ()), raw)
         count = len(found.offsets)
         one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
         units = Units(*(np.array(each, dtype=np.int64) for each in one))
         return Extents(np.arange(count, dtype=np.int64), found.sizes, schema=found.schema, units=units)
 
-    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
+    def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         """Return the samples of a shard: see ``UnitFormat.decode``."""
-        raw = inflated(pieces[0].data)
-        found = walked(_walk(len(raw), None, self.columns), raw)
+        raw = inflate_file(pieces[0].data)
+        found = run_walk(_walk(len(raw), None, self.columns), raw)
         return _Unit(raw, [*found.offsets.tolist(), len(raw)])
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
@@ -224,7 +222,7 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
         return self.made(unit.data[unit.offsets[number] : unit.offsets[number + 1]])
 
 
-def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...], coder: Decoder) -> None:
+def _check_wanted(columns: tuple[MDSColumn, ...], fields: str | tuple[str, ...], coder: Decoder) -> None:
     """Check that wanted columns are there and can be read.
 
     Raises:
@@ -246,7 +244,7 @@ def _check_wanted(columns: tuple[Column, ...], fields: str | tuple[str, ...], co
         )
 
 
-def _walk(size: int, stated: Stated | None, columns: tuple[Column, ...] = ()) -> Walk:
+def _walk(size: int, stated: Stated | None, columns: tuple[MDSColumn, ...] = ()) -> Walk:
     """Find the samples of a shard that is not compressed: its header says where they are.
 
     The description of the columns may be missing where they are known already.
@@ -271,7 +269,7 @@ def _walk(size: int, stated: Stated | None, columns: tuple[Column, ...] = ()) ->
         raise Damaged(f"the description of the columns would have {start - end} bytes")
     if start > len(view):
         view = memoryview(bytes(view) + (yield Ask(len(view), start)))
-    found = _described(view[end:start]) if start > end else columns
+    found = _parse_columns(view[end:start]) if start > end else columns
     if not found:
         raise Unsupported(
             "the shard has no description of its columns: pass the URL of the folder whose index.json has them"
@@ -281,6 +279,6 @@ def _walk(size: int, stated: Stated | None, columns: tuple[Column, ...] = ()) ->
     return Extents(offsets[:-1], np.diff(offsets), schema=[[*each] for each in found])
 
 
-def _described(config: memoryview) -> tuple[Column, ...]:
+def _parse_columns(config: memoryview) -> tuple[MDSColumn, ...]:
     what = "the description of the columns of an MDS shard"
     return columns_of(read_json(config, dict, what), what)

@@ -25,25 +25,6 @@ if TYPE_CHECKING:
     Decode = Callable[[memoryview], Any]
     Decoder = Callable[[str], Decode]  # of an encoding; raises ``Unsupported`` for one that cannot be read
 
-__all__ = [
-    "SCALARS",
-    "TYPES",
-    "Column",
-    "as_image",
-    "as_text",
-    "as_view",
-    "check_count",
-    "columns_of_file",
-    "decoded",
-    "decoder",
-    "fixed_size",
-    "list_parts",
-    "pillow_parts",
-    "refusal",
-    "stored",
-    "value_of",
-]
-
 _ERRORS = (
     Damaged,
     Unsupported,
@@ -76,7 +57,7 @@ _MODES = {
 }
 
 
-class Column(NamedTuple):
+class MDSColumn(NamedTuple):
     """A column of the samples of a shard.
 
     Attributes:
@@ -91,7 +72,7 @@ class Column(NamedTuple):
     size: int | None
 
 
-class _Layout(NamedTuple):
+class _WantedLayout(NamedTuple):
     """Columns of which some are decoded: name, size, and the function for those that are wanted."""
 
     sizes: struct.Struct
@@ -263,7 +244,7 @@ def fixed_size(encoding: str) -> int | None:
     return _coder(encoding)[1]
 
 
-def columns_of_file(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  may come from a file
+def columns_of_file(given: Any) -> tuple[MDSColumn, ...]:  # noqa: ANN401  may come from a file
     """Return columns, which may come from a file.
 
     Raises:
@@ -271,7 +252,7 @@ def columns_of_file(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  may come
 
     """
     try:
-        found: Any = tuple(Column(*each) for each in given)
+        found: Any = tuple(MDSColumn(*each) for each in given)
         valid = all(
             isinstance(name, str) and isinstance(encoding, str) and (size is None or (type(size) is int and size > 0))
             for name, encoding, size in found
@@ -280,13 +261,13 @@ def columns_of_file(given: Any) -> tuple[Column, ...]:  # noqa: ANN401  may come
         valid = False
     if not valid:
         raise Unusable(f"columns must be triples of name, encoding and size, got {given!r:.200}")
-    return cast("tuple[Column, ...]", found)
+    return cast("tuple[MDSColumn, ...]", found)
 
 
 @lru_cache(maxsize=256)
-def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], coder: Decoder) -> _Layout:
+def _layout(columns: tuple[MDSColumn, ...], wanted: tuple[str, ...], coder: Decoder) -> _WantedLayout:
     names = {*wanted}
-    return _Layout(
+    return _WantedLayout(
         struct.Struct(f"<{sum(each.size is None for each in columns)}I"),
         tuple(
             (
@@ -299,14 +280,14 @@ def _layout(columns: tuple[Column, ...], wanted: tuple[str, ...], coder: Decoder
     )
 
 
-def _damaged(column: Column, error: Exception) -> Exception:
+def _make_column_error(column: MDSColumn, error: Exception) -> Exception:
     if isinstance(error, Unsupported):
         return error
     why = error.message if isinstance(error, Damaged) else repr(error)
     return Damaged(f"the column {column.name!r} ({column.encoding}) is damaged: {why}")
 
 
-def value_of(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
+def value_of(column: MDSColumn, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
     """Return the value that the bytes of a column stand for; bytes are a view of ``data``.
 
     Raises:
@@ -316,11 +297,11 @@ def value_of(column: Column, data: memoryview) -> Any:  # noqa: ANN401  as the c
     try:
         return _coder(column.encoding)[0](data)
     except _ERRORS as error:
-        raise _damaged(column, error) from error
+        raise _make_column_error(column, error) from error
 
 
-def decoded(
-    data: memoryview, columns: tuple[Column, ...], wanted: tuple[str, ...], coder: Decoder = decoder
+def decode_columns(
+    data: memoryview, columns: tuple[MDSColumn, ...], wanted: tuple[str, ...], coder: Decoder = decoder
 ) -> dict[str, Any]:
     """Return the values of the wanted columns of a sample, in their order; none wanted: of all columns.
 
@@ -346,7 +327,7 @@ def decoded(
                     break
                 values[name] = decode(data[start:at])
     except _ERRORS as error:
-        raise _damaged(next(each for each in columns if each.name == name), error) from error
+        raise _make_column_error(next(each for each in columns if each.name == name), error) from error
     if at > end:
         raise Damaged(f"the column {name!r} ends at byte {at} of a sample of {end}")
     if at != end:

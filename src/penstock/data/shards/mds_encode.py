@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data.shards.mds_columns import SCALARS, TYPES, Column, decoded, fixed_size
-from penstock.errors import Damaged, Unsupported, Unusable, articled, kind_of
-
-__all__ = ["MDS_BYTES", "MOST_BYTES", "columns_from", "encoded_row", "encoding_of", "header", "index_json"]
+from penstock.data.shards.mds_columns import SCALARS, TYPES, MDSColumn, decode_columns, fixed_size
+from penstock.errors import Damaged, Unsupported, Unusable, add_article, kind_of
 
 MDS_BYTES = 64 << 20  # MDSWriter's limit of a shard
 MOST_BYTES = (1 << 32) - 1  # offsets have 32 bits
@@ -32,7 +30,7 @@ _WRITTEN = {*_RAW, *_LISTS, *_TEXTS, *_NUMBERS, "json"}
 _Bytes = (bytes, bytearray, memoryview)
 
 
-def columns_from(given: object) -> tuple[Column, ...]:
+def columns_from(given: object) -> tuple[MDSColumn, ...]:
     """Return the columns that a mapping from names to encodings describes, sorted by name as ``MDSWriter`` does.
 
     Raises:
@@ -54,7 +52,7 @@ def columns_from(given: object) -> tuple[Column, ...]:
                 f"cannot write the column {name!r} as {encoding!r}: encodings are {', '.join(sorted(_WRITTEN))}, "
                 "ndarray, ndarray:float32 and ndarray:float32:3,224"
             )
-        found.append(Column(name, encoding, size))
+        found.append(MDSColumn(name, encoding, size))
     return tuple(found)
 
 
@@ -67,7 +65,7 @@ def encoding_of(name: str, value: object, known: str = "") -> str:
     """
     if known in _WRITTEN or known.startswith("ndarray"):
         return known
-    found = _kind(name, value)
+    found = _infer_encoding(name, value)
     if not found:
         raise Unusable(
             f"the column {name!r} is {kind_of(value)}, which no encoding of MDS holds: leave it out "
@@ -76,7 +74,7 @@ def encoding_of(name: str, value: object, known: str = "") -> str:
     return found
 
 
-def _kind(name: str, value: object) -> str:
+def _infer_encoding(name: str, value: object) -> str:
     if isinstance(value, _Bytes):
         return _IMAGES.get(name.lower(), "bytes")
     if isinstance(value, (np.ndarray, np.generic)):
@@ -95,7 +93,7 @@ def _kind(name: str, value: object) -> str:
     return ""
 
 
-def encoded_row(values: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+def encoded_row(values: Mapping[str, Any], columns: Sequence[MDSColumn]) -> bytes:
     """Return the bytes of a sample.
 
     Raises:
@@ -111,7 +109,7 @@ def encoded_row(values: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
             )
         value = values[name]
         try:
-            data = _encoded(value, encoding)
+            data = _encode_value(value, encoding)
         except (TypeError, ValueError, ArithmeticError, Damaged) as error:
             raise Unusable(
                 f"cannot write {value!r:.60} as {encoding!r}, which is the encoding of the column {name!r} ({error}): "
@@ -125,7 +123,7 @@ def encoded_row(values: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     return b"".join((struct.pack(f"<{len(sizes)}I", *sizes), *parts))
 
 
-def _encoded(value: Any, encoding: str) -> bytes:  # noqa: ANN401  any value
+def _encode_value(value: Any, encoding: str) -> bytes:  # noqa: ANN401  any value
     if isinstance(value, _Bytes):
         return bytes(value) if encoding in _RAW else _from_text(bytes(value), encoding)
     if encoding in _RAW:
@@ -135,14 +133,14 @@ def _encoded(value: Any, encoding: str) -> bytes:  # noqa: ANN401  any value
     if encoding in _TEXTS:
         kind = _TEXTS[encoding]
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise TypeError(f"{articled(kind.__name__)} is needed")
+            raise TypeError(f"{add_article(kind.__name__)} is needed")
         return str(value).encode()
     if encoding in _LISTS:
-        return _list(value, _LISTS[encoding])
-    return _number(value, encoding) if encoding in _NUMBERS else _array(value, encoding)
+        return _encode_list(value, _LISTS[encoding])
+    return _encode_number(value, encoding) if encoding in _NUMBERS else _array(value, encoding)
 
 
-def _list(value: Sequence[Any], reserved: int) -> bytes:
+def _encode_list(value: Sequence[Any], reserved: int) -> bytes:
     if not all(isinstance(each, _Bytes) for each in value):
         raise TypeError("a list of bytes is needed")
     parts = [*map(bytes, value)]
@@ -153,15 +151,15 @@ def _from_text(data: bytes, encoding: str) -> bytes:
     """Return the bytes of a column of another kind, given its text, as objects have it."""
     if encoding in _NUMBERS:
         text = data.decode()
-        return _number(float(text) if encoding.startswith("float") else int(text), encoding)
+        return _encode_number(float(text) if encoding.startswith("float") else int(text), encoding)
     if encoding in _LISTS or encoding.startswith("ndarray"):
         raise TypeError("bytes have no type and no shape")
     # Whatever a reader would make of it must be possible.
-    decoded(memoryview(struct.pack("<I", len(data)) + data), (Column("value", encoding, None),), ())
+    decode_columns(memoryview(struct.pack("<I", len(data)) + data), (MDSColumn("value", encoding, None),), ())
     return data
 
 
-def _number(value: object, encoding: str) -> bytes:
+def _encode_number(value: object, encoding: str) -> bytes:
     kind = np.dtype("int64" if encoding == "int" else encoding)
     if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
         raise TypeError("a number is needed")
@@ -192,7 +190,7 @@ def _array(value: object, encoding: str) -> bytes:
     return head + value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _config(columns: Sequence[Column], size_limit: int | None) -> dict[str, Any]:
+def _config(columns: Sequence[MDSColumn], size_limit: int | None) -> dict[str, Any]:
     return {
         "column_encodings": [each.encoding for each in columns],
         "column_names": [each.name for each in columns],
@@ -205,7 +203,7 @@ def _config(columns: Sequence[Column], size_limit: int | None) -> dict[str, Any]
     }
 
 
-def header(columns: Sequence[Column], sizes: Sequence[int], size_limit: int | None) -> bytes:
+def header(columns: Sequence[MDSColumn], sizes: Sequence[int], size_limit: int | None) -> bytes:
     """Return the bytes of a shard before its samples, whose bytes have these sizes.
 
     Raises:
@@ -219,7 +217,9 @@ def header(columns: Sequence[Column], sizes: Sequence[int], size_limit: int | No
     return len(sizes).to_bytes(4, "little") + offsets.astype("<u4").tobytes() + text
 
 
-def index_json(columns: Sequence[Column], shards: Sequence[tuple[str, int, int, str]], size_limit: int | None) -> bytes:
+def index_json(
+    columns: Sequence[MDSColumn], shards: Sequence[tuple[str, int, int, str]], size_limit: int | None
+) -> bytes:
     """Return the index.json of shards: the name, the number of samples, the bytes and the SHA-256 of each."""
     described = [
         _config(columns, size_limit)

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from penstock.data.shards.mds_columns import Column, fixed_size, refusal
+from penstock.data.shards.mds_columns import MDSColumn, fixed_size, refusal
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported
 from penstock.schema import COUNT, check_json, read_json
-
-__all__ = ["Stated", "StatedFile", "check_hashes", "columns_of", "stated_shards"]
 
 _VERSION = 2
 _INFLATED = ("zstd", "gz")
@@ -48,7 +46,7 @@ class Stated(NamedTuple):
     raw: StatedFile
     packed: StatedFile | None
     samples: int
-    columns: tuple[Column, ...]
+    columns: tuple[MDSColumn, ...]
 
 
 def stated_shards(data: bytes) -> list[Stated]:
@@ -94,7 +92,7 @@ def _file(given: dict[str, Any]) -> StatedFile:
     return StatedFile(name, given["bytes"], given["hashes"] or {})
 
 
-def columns_of(given: dict[str, Any], what: str) -> tuple[Column, ...]:
+def columns_of(given: dict[str, Any], what: str) -> tuple[MDSColumn, ...]:
     """Return the columns that ``what`` describes: a shard's header, or its entry in index.json.
 
     Raises:
@@ -113,7 +111,7 @@ def columns_of(given: dict[str, Any], what: str) -> tuple[Column, ...]:
     if len({*map(len, every)}) > 1:
         raise Damaged(f"cannot read {what}: {', '.join(_COLUMNS)} have different lengths")
     # A size of 0 stands for none.
-    columns = tuple(Column(name, encoding, size or None) for name, encoding, size in zip(*every, strict=True))
+    columns = tuple(MDSColumn(name, encoding, size or None) for name, encoding, size in zip(*every, strict=True))
     for name, encoding, size in columns:
         if not refusal(encoding) and size != fixed_size(encoding):
             raise Damaged(

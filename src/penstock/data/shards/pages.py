@@ -17,9 +17,7 @@ from penstock.data.parquet import libraries, read_varint
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.data.parquet import Page
-
-__all__ = ["byte_views"]
+    from penstock.data.parquet import ColumnPage
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # types of pages
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8  # encodings
@@ -28,7 +26,7 @@ _MOST_BITS = 32
 
 
 def byte_views(
-    chunk: memoryview, pages: Iterable[Page], codec: int, levels: int, values: int
+    chunk: memoryview, pages: Iterable[ColumnPage], codec: int, levels: int, values: int
 ) -> list[memoryview] | None:
     """Return the values of a column of byte arrays; None if pyarrow has to decode, or to refuse, the column.
 
@@ -50,7 +48,7 @@ def byte_views(
             if len(body) < page.stop - page.start or not _intact(body, page):
                 return None
             if page.header.get(1) == _DICTIONARY:
-                dictionary = _plain(_unpacked(body, page.unpacked, codec), page.header[7][1])
+                dictionary = _decode_byte_arrays(_unpack_page(body, page.unpacked, codec), page.header[7][1])
             else:
                 found += _values(body, page, codec, levels, dictionary)
     except Exception:  # noqa: BLE001  of the bytes, or of pyarrow's codecs: pyarrow says what is wrong
@@ -58,12 +56,14 @@ def byte_views(
     return found if len(found) == values else None
 
 
-def _intact(body: memoryview, page: Page) -> bool:
+def _intact(body: memoryview, page: ColumnPage) -> bool:
     crc = page.header.get(4)
     return crc is None or zlib.crc32(body) == crc & 0xFFFFFFFF
 
 
-def _values(body: memoryview, page: Page, codec: int, levels: int, dictionary: list[memoryview]) -> list[memoryview]:
+def _values(
+    body: memoryview, page: ColumnPage, codec: int, levels: int, dictionary: list[memoryview]
+) -> list[memoryview]:
     """Return the values of a page of data.
 
     Raises:
@@ -72,7 +72,7 @@ def _values(body: memoryview, page: Page, codec: int, levels: int, dictionary: l
     """
     kind, header = page.header.get(1), page.header
     if kind == _DATA:
-        about, body = header[5], _unpacked(body, page.unpacked, codec)
+        about, body = header[5], _unpack_page(body, page.unpacked, codec)
         encoding, bits = about[2], body[:0]
         if levels:
             size = int.from_bytes(body[:4], "little")
@@ -85,20 +85,20 @@ def _values(body: memoryview, page: Page, codec: int, levels: int, dictionary: l
         if about[2] or about[6] or not 0 <= size <= len(body):
             raise ValueError("nulls, or lists")
         bits, body = body[:size], body[size:]
-        body = _unpacked(body, page.unpacked - size, _NONE if about.get(7) is False else codec)
+        body = _unpack_page(body, page.unpacked - size, _NONE if about.get(7) is False else codec)
     else:
         raise ValueError("a page of another kind")
     if levels and any(each != levels for each in _hybrid(bits, levels.bit_length(), page.values)):
         raise ValueError("nulls")
     if encoding == _PLAIN:
-        return _plain(body, page.values)
+        return _decode_byte_arrays(body, page.values)
     if encoding not in (_PLAIN_DICTIONARY, _RLE_DICTIONARY):
         raise ValueError("another encoding")
     numbers = _hybrid(body[1:], body[0], page.values)
     return [dictionary[number] for number in numbers]
 
 
-def _unpacked(body: memoryview, size: int, codec: int) -> memoryview:
+def _unpack_page(body: memoryview, size: int, codec: int) -> memoryview:
     """Return the bytes of a page, of the stated size.
 
     Raises:
@@ -122,7 +122,7 @@ def _unpacked(body: memoryview, size: int, codec: int) -> memoryview:
     return memoryview(pa.decompress(body, decompressed_size=size, codec=name, memory_pool=pool)).cast("B")
 
 
-def _plain(body: memoryview, count: int) -> list[memoryview]:
+def _decode_byte_arrays(body: memoryview, count: int) -> list[memoryview]:
     """Return byte arrays, each of which has its length before it."""
     body = body.toreadonly()
     found: list[memoryview] = []

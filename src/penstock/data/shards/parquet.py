@@ -25,13 +25,11 @@ from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from penstock.data.parquet import Page, RowGroup
+    from penstock.data.parquet import ColumnPage, RowGroup
     from penstock.data.shards.extensions import Extension
-    from penstock.data.shards.format import Piece, Walk
+    from penstock.data.shards.format import UnitPiece, Walk
 
     Get = Callable[[int], Any]
-
-__all__ = ["ParquetFormat"]
 
 _TAIL_BYTES = 64 << 10  # of the first request, which has most footers as a whole
 _MOST_FOOTER_BYTES = 64 << 20
@@ -53,7 +51,7 @@ _ELEMENT = re.compile(r"list<\w+: ")
 _IMAGE = {"bytes", "path"}  # fields of a struct that Hugging Face writes for images and audio
 
 
-class _Group(NamedTuple):
+class _RowGroup(NamedTuple):
     """A row group with rows: its first row, its rows, the ranges of the wanted columns, and what they unpack to."""
 
     first: int
@@ -153,17 +151,17 @@ class ParquetFormat(UnitFormat):
                 )
         return self
 
-    def decode(self, pieces: list[Piece], first: int) -> Any:  # noqa: ANN401  see ``row``
+    def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401  see ``row``
         """Return the rows of the row group whose first row is ``first``: see ``UnitFormat.decode``."""
         *chunks, footer = pieces
         if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
             raise Damaged("the footer is not where it was")
-        parsed = _parsed(bytes(footer.data))
+        parsed = _parse_footer(bytes(footer.data))
         number = parsed.firsts.get(first)
         if number is None:
             raise Damaged(f"no row group begins with row {first}")
         try:
-            return _read(parsed, number, first, [name for name, _ in self.columns], chunks, footer)
+            return _decode_group(parsed, number, first, [name for name, _ in self.columns], chunks, footer)
         except PenstockError:
             raise
         except Exception as error:
@@ -209,7 +207,7 @@ class ParquetFormat(UnitFormat):
             Unsupported: It is an extension type whose values cannot be made, and ``fields`` does not name the column.
 
         """
-        extension, stored = extension_of(field), _named(plain_type(field.type))
+        extension, stored = extension_of(field), _name_type(plain_type(field.type))
         if extension is None:
             return stored
         if not extension.known and field.name not in self.wanted:
@@ -227,10 +225,10 @@ def _single(field: Any) -> bool:  # noqa: ANN401  pyarrow's
     if extension is not None and extension_value(extension, None, "") is not None:
         return False
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return _named(kind) == "string" or _is_bytes(kind) or _is_image(kind)
+    return _name_type(kind) == "string" or _is_bytes(kind) or _is_image(kind)
 
 
-def _named(kind: Any) -> str:  # noqa: ANN401  pyarrow's
+def _name_type(kind: Any) -> str:  # noqa: ANN401  pyarrow's
     """Return the name of a type without the width of its offsets, and without the names that writers give to elements.
 
     Views, which Polars writes, have the plain name.
@@ -240,7 +238,7 @@ def _named(kind: Any) -> str:  # noqa: ANN401  pyarrow's
 
 def _is_bytes(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
     pa, _ = libraries("the file")
-    return _named(kind) == "binary" or pa.types.is_fixed_size_binary(kind)
+    return _name_type(kind) == "binary" or pa.types.is_fixed_size_binary(kind)
 
 
 def _is_image(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
@@ -276,7 +274,7 @@ def _metadata(footer: memoryview) -> Any:  # noqa: ANN401  pyarrow's
         raise Damaged(f"cannot read the footer of the Parquet file ({error})") from error
 
 
-def _groups(footer: memoryview, names: Collection[str], start: int) -> Iterator[_Group]:
+def _groups(footer: memoryview, names: Collection[str], start: int) -> Iterator[_RowGroup]:
     """Yield the row groups with rows, given the footer, which begins at byte ``start`` of the file.
 
     Raises:
@@ -301,7 +299,7 @@ def _groups(footer: memoryview, names: Collection[str], start: int) -> Iterator[
         if any(later < stop for (_, stop), (later, _) in pairwise(ranges)):
             raise Damaged(f"the columns of row group {number} lie over each other")
         unpacked = sum(max(chunk.unpacked, 0) for chunk in chunks)
-        yield _Group(first, group.rows, ranges, min(unpacked, _most_held(sum(stop - at for at, stop in ranges))))
+        yield _RowGroup(first, group.rows, ranges, min(unpacked, _most_held(sum(stop - at for at, stop in ranges))))
         first += group.rows
 
 
@@ -310,7 +308,7 @@ def _most_held(packed: int) -> int:
     return max(most_unpacked(), _FETCHED * packed)
 
 
-def _extents(groups: Sequence[_Group], footer: int, size: int) -> Extents:
+def _extents(groups: Sequence[_RowGroup], footer: int, size: int) -> Extents:
     ranges = [(*group.ranges, (footer, size)) for group in groups]
     flat = np.array([each for found in ranges for each in found], dtype=np.int64).reshape(-1, 2)
     rows = np.array([group.rows for group in groups], dtype=np.int64)
@@ -353,7 +351,7 @@ class _Footer(NamedTuple):
     extensions: dict[str, Extension]
 
 
-def _parsed(footer: bytes) -> _Footer:
+def _parse_footer(footer: bytes) -> _Footer:
     """Return a footer as parsed, once for all row groups of a file that are decoded soon after each other."""
     if len(footer) > _KEPT_LONG_BYTES:
         return _parse(footer)
@@ -393,7 +391,7 @@ _kept_short, _kept_long = lru_cache(_KEPT_FOOTERS)(_parse), lru_cache(_KEPT_LONG
 class _Sparse:
     """A file of which only some ranges are there, as pyarrow reads files."""
 
-    def __init__(self, chunks: Sequence[Piece], footer: Piece) -> None:
+    def __init__(self, chunks: Sequence[UnitPiece], footer: UnitPiece) -> None:
         self._chunks = {each.start: each.data for each in chunks}
         self._stop = footer.start + len(footer.data)
         self._at = 0
@@ -424,7 +422,7 @@ class _Sparse:
         self.closed = True
 
 
-class _Rows:
+class _GroupRows:
     """The rows of a row group: columns as views of its bytes, and others in batches as pyarrow has decoded them."""
 
     def __init__(
@@ -475,9 +473,9 @@ class _Rows:
         return {name: get(index) for name, get in zip(self._names, self._batches[at], strict=True)}
 
 
-def _read(
-    parsed: _Footer, number: int, first: int, names: Sequence[str], chunks: Sequence[Piece], footer: Piece
-) -> _Rows:
+def _decode_group(
+    parsed: _Footer, number: int, first: int, names: Sequence[str], chunks: Sequence[UnitPiece], footer: UnitPiece
+) -> _GroupRows:
     """Decode the columns of a row group, whose pages are counted before, and whose values meanwhile.
 
     A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches,
@@ -500,7 +498,11 @@ def _read(
         cut = byte_views(data[chunk.start], found, chunk.codec, leaf.levels, count)
         if cut is not None:
             views[name] = cut
-    rows, held, others = _Rows(first, names, views, parsed.extensions), 0, [name for name in names if name not in views]
+    rows, held, others = (
+        _GroupRows(first, names, views, parsed.extensions),
+        0,
+        [name for name in names if name not in views],
+    )
     if others:
         each, lists, coded = _decoded_bytes(parsed, number, others, pages)
         check_unpacked(lists, what, most)
@@ -523,14 +525,14 @@ def _read(
     return rows
 
 
-def _pages(chunks: Sequence[Piece], most: int, what: str) -> dict[int, list[Page]]:
+def _pages(chunks: Sequence[UnitPiece], most: int, what: str) -> dict[int, list[ColumnPage]]:
     """Return the pages of each column, by its first byte.
 
     Raises:
         Damaged: They would take more than ``most`` bytes once unpacked.
 
     """
-    pages: dict[int, list[Page]] = {}
+    pages: dict[int, list[ColumnPage]] = {}
     held = 0
     for each in chunks:
         found = pages[each.start] = []
@@ -542,7 +544,7 @@ def _pages(chunks: Sequence[Piece], most: int, what: str) -> dict[int, list[Page
 
 
 def _decoded_bytes(
-    parsed: _Footer, number: int, names: Collection[str], pages: dict[int, list[Page]]
+    parsed: _Footer, number: int, names: Collection[str], pages: dict[int, list[ColumnPage]]
 ) -> tuple[int, int, list[str]]:
     """Return the bytes that a row takes at most once decoded, without its lists; those of all lists; and paths.
 
@@ -570,7 +572,7 @@ def _decoded_bytes(
     return row, lists, coded
 
 
-def _encoding(page: Page) -> int:
+def _encoding(page: ColumnPage) -> int:
     """Return the number of the encoding of a page of values, or of a dictionary."""
     about: Any = next((page.header[each] for each in (5, 7, 8) if isinstance(page.header.get(each), dict)), {})
     found = about.get(4 if 8 in page.header else 2)  # noqa: PLR2004  data pages of the second kind
@@ -591,10 +593,10 @@ def _getter(array: Any, name: str, first: int) -> Get:  # noqa: ANN401  pyarrow'
         letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
         dtype = np.dtype(f"{letter}{kind.bit_width // 8}")
         return np.frombuffer(array.buffers()[1] or b"", dtype, array.offset + len(array))[array.offset :].item
-    return lambda row: _plain(array[row])
+    return lambda row: _convert_scalar(array[row])
 
 
-def _plain(scalar: Any) -> Any:  # noqa: ANN401  pyarrow's, and Python's
+def _convert_scalar(scalar: Any) -> Any:  # noqa: ANN401  pyarrow's, and Python's
     """Return a value as Python has it: a list of numbers as an array, bytes as a view."""
     import pyarrow as pa
 

@@ -15,8 +15,6 @@ from penstock.errors import Unsupported, Unusable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["FORMATS", "TABLES", "TABLE_ADVICE", "format_by", "format_of", "is_shard", "settled", "suffixes"]
-
 # Module and class of each format: a module is imported when its format is first used.
 FORMATS = {
     "tar": "tar:TarFormat",
@@ -86,7 +84,7 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
         Unsupported: The key has the end of a file that is compressed in a way that ``form``, or no format, reads.
 
     """
-    lower = _unnumbered(key)
+    lower = _strip_shard_number(key)
     for name, (ends, advice) in _REFUSED.items():
         if (form is None or form.name in (name, f"{name}.gz")) and lower.endswith(ends):
             raise Unsupported(f"cannot read the samples of {key!r}: {advice}")
@@ -102,7 +100,7 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
     return lower.endswith((*form.suffixes, *others))
 
 
-def _unnumbered(key: str) -> str:
+def _strip_shard_number(key: str) -> str:
     """Return a key in lower case, without the number of a shard behind its end."""
     return _NUMBER.sub("", key.lower())
 
@@ -126,14 +124,14 @@ def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: M
             name = next(iter(passed))
             raise Unusable(f"pass {name} to the format itself: {type(given).__name__}({name}=…)")
         return given
-    kind = _class(_named(keys) if given is None else given)
+    kind = _class(_infer_format(keys) if given is None else given)
     takes = {each.name for each in fields(kind)}
     if strange := [name for name in passed if name not in takes]:
         raise Unusable(f"{kind.name} shards take no {strange[0]}=")
     return kind(**passed)
 
 
-def settled(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
+def settle_format(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
     """Return the format of the shards ``keys`` that ``form`` stands for: the compressed one, if they are compressed.
 
     Raises:
@@ -143,7 +141,7 @@ def settled(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
     if form.name not in _COMPRESSED:
         return form
     kind = _class(_COMPRESSED[form.name])
-    packed = [key for key in keys if _unnumbered(key).endswith(kind.suffixes)]
+    packed = [key for key in keys if _strip_shard_number(key).endswith(kind.suffixes)]
     if not packed:
         return form
     if len(packed) < len(keys):
@@ -154,13 +152,13 @@ def settled(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
     return kind(**{each.name: getattr(form, each.name) for each in fields(form)})
 
 
-def _named(keys: Iterable[str]) -> str:
-    """Return the name of the only format that the ends of ``keys`` stand for; of compressed ones see ``settled``."""
+def _infer_format(keys: Iterable[str]) -> str:
+    """Return the only format that the ends of ``keys`` stand for; of compressed ones see ``settle_format``."""
     plain = {packed: name for name, packed in _COMPRESSED.items()}
     known = {suffix: plain.get(name, name) for suffix, name in suffixes().items()}
     found = dict[str, str]()
     for key in keys:
-        lower = _unnumbered(key)
+        lower = _strip_shard_number(key)
         name = next((known[suffix] for suffix in known if lower.endswith(suffix)), "")
         found.setdefault(name, key)
         if len(found) > 1:

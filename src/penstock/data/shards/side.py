@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import ShardFormat, Walk
 
-__all__ = ["SIDES", "Listed", "check_counted", "check_side", "side_key", "side_walk", "wids_shards"]
-
 SIDES = ("energon", "wds2idx")
 _BLOCK = 512
 _TAIL_BYTES = 1 << 20  # behind the last sample that are not read, as tar fills up a record
@@ -124,7 +122,7 @@ def _energon(form: TarFormat, data: bytes, size: int) -> Walk:
     starts = places.astype(np.int64)
     count = len(starts) - 1
     key, before = "", -2
-    for number in _probed(count):
+    for number in _choose_probes(count):
         head = yield from _head(int(starts[number]), int(starts[number + 1]))
         found = form.split(head.name, int(starts[number]))
         if found is not None and number == before + 1 and found[0] == key:
@@ -134,13 +132,13 @@ def _energon(form: TarFormat, data: bytes, size: int) -> Walk:
     return Extents(starts[:-1], np.diff(starts))
 
 
-def _probed(count: int) -> list[int]:
+def _choose_probes(count: int) -> list[int]:
     """Return the numbers of neighbours at both ends and in the middle."""
     return sorted({at for first in (0, count // 2, count - 2) for at in (first, first + 1) if 0 <= at < count})
 
 
 def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
-    members = _listed(data)
+    members = _parse_wds_index(data)
     grouping, start = Grouping(form), 0
     starts = []
     for name, offset, length in members:
@@ -150,7 +148,7 @@ def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
         grouping.add(name, start, stop)
         starts.append(start)
         start = stop + -stop % _BLOCK
-    for number in _probed(len(members)):
+    for number in _choose_probes(len(members)):
         name, offset, length = members[number]
         at = starts[number]
         head = yield from _head(at, offset)
@@ -164,7 +162,7 @@ def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
     return grouping.extents()
 
 
-def _listed(data: bytes) -> list[tuple[str, int, int]]:
+def _parse_wds_index(data: bytes) -> list[tuple[str, int, int]]:
     """Return name, offset and size of the members that an index of wds2idx lists."""
     try:
         first, *lines = data.decode().splitlines()

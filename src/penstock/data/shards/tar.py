@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Fields, Walk
 
-__all__ = ["TarFormat", "check_tail", "read_member"]
-
 _BLOCK = 512
 # Name, size, sum, type, magic and prefix.
 _HEADER = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x")
@@ -57,7 +55,7 @@ _TAIL_BYTES = 8 << 20  # of one Ask for the zeros after the end of the archive
 _MOST_EXTENSIONS = 16  # before one member
 
 
-class _Member(NamedTuple):
+class _TarMember(NamedTuple):
     """A member: where its headers begin, where its bytes are, its name and its type."""
 
     start: int
@@ -158,7 +156,7 @@ class TarFormat(ArchiveFormat):
             # Old programs write a twelfth digit of the size in place of a zero or a space.
             if ending == _ENDING and kind == b"0" and not prefix and not last & ~0x20:
                 try:
-                    if adler32(data[at:start]) & 0xFFFF == _expected(total):
+                    if adler32(data[at:start]) & 0xFFFF == _expect_adler(total):
                         stop = start + int(length, 8)
                 except ValueError:
                     pass
@@ -198,15 +196,15 @@ class TarFormat(ArchiveFormat):
 
 # A thousand sums or so are all that there are; to compute each anew takes 0.1 µs more.
 @lru_cache(1 << 12)
-def _expected(total: bytes) -> int:
-    """Return the low half of Adler-32 of a plain header whose sum has the digits ``total``: see ``_summed``."""
+def _expect_adler(total: bytes) -> int:
+    """Return the low half of Adler-32 of a plain header with the sum ``total``: see ``_verify_header_sum``."""
     return (int(total, 8) + sum(total) - 223) % 65521
 
 
 def _other(form: TarFormat, data: memoryview, at: int) -> tuple[str, int, int, bytes]:
     """Return name, first byte, end and type of the member at ``data[at]``, whatever its headers are."""
     found = _member(data, at, at, len(data))
-    if not isinstance(found, _Member):
+    if not isinstance(found, _TarMember):
         raise Damaged("the bytes of a sample are not those of tar members")
     # A walk has done so; a side index has not.
     _check_kind(form, found)
@@ -222,7 +220,7 @@ def _check_first(data: memoryview) -> None:
         )
 
 
-def _check_kind(form: TarFormat, found: _Member) -> None:
+def _check_kind(form: TarFormat, found: _TarMember) -> None:
     """Refuse what is neither a file nor a folder, unless it is left out by name; sparse files always."""
     if found.kind in _REGULAR + _FOLDER:
         return
@@ -256,7 +254,7 @@ def check_tail(end: int, view: memoryview, rest: tuple[int, int]) -> Generator[A
             )
 
 
-def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int | None:
+def _member(view: memoryview, at: int, offset: int, size: int) -> _TarMember | int | None:
     """Return the member whose headers begin at ``view[at]``, which is byte ``offset`` of a file of ``size`` bytes.
 
     Returns:
@@ -268,19 +266,23 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int 
         if at + _BLOCK > len(view):
             return _within(shift + at + _BLOCK, size, "a header")
         name, length, total, kind, magic, prefix = _HEADER.unpack_from(view, at)
-        found = _summed(view[at : at + _BLOCK], total, shift + at)
+        found = _verify_header_sum(view[at : at + _BLOCK], total, shift + at)
         if not found:
             if at + shift != start:
                 raise Damaged(f"no member follows the extension at byte {start}")
             return None
-        number = _number(length)
+        number = _decode_header_number(length)
         if number < 0:
             raise Damaged(f"the tar header at byte {shift + at} has no valid size")
         at += _BLOCK
         if kind not in _EXTENSIONS:
             # GNU's magic has a space here, and other values in place of the prefix.
-            title = _text(prefix) + "/" + _text(name) if prefix[0] and magic == _USTAR else _text(name)
-            return _described(given, title, kind, (start, shift + at, number))
+            title = (
+                _decode_field(prefix) + "/" + _decode_field(name)
+                if prefix[0] and magic == _USTAR
+                else _decode_field(name)
+            )
+            return _build_member(given, title, kind, (start, shift + at, number))
         count += 1
         if count > _MOST_EXTENSIONS:
             raise Damaged(f"more than {_MOST_EXTENSIONS} extensions follow each other from byte {start} on")
@@ -294,7 +296,7 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _Member | int 
         at = stop
 
 
-def read_member(view: memoryview, offset: int, size: int) -> _Member | int | None:
+def read_member(view: memoryview, offset: int, size: int) -> _TarMember | int | None:
     """Return the member whose headers are the beginning of ``view``, at byte ``offset`` of a file: see ``_member``."""
     return _member(view, 0, offset, size)
 
@@ -316,7 +318,7 @@ class _Extended:
     def add(self, kind: bytes, data: bytes, start: int) -> None:
         """Take the values of one extension of the member at byte ``start``."""
         if kind == b"L":
-            self._rename(_text(data), start)
+            self._rename(_decode_field(data), start)
         if kind not in (_PAX, _PAX_ALL):
             return
         found = _records(data, start)
@@ -324,7 +326,7 @@ class _Extended:
             raise Unsupported(f"the global pax header at byte {start} sets a name or a size for all members")
         self.sparse = self.sparse or any(each.startswith(b"GNU.sparse.") for each in found)
         if b"path" in found:
-            self._rename(_text(found[b"path"]), start)
+            self._rename(_decode_field(found[b"path"]), start)
         if b"size" in found:
             length = _decimal(found[b"size"], start)
             if self.length not in (-1, length):
@@ -337,7 +339,7 @@ class _Extended:
         self.name = name
 
 
-def _described(given: _Extended | None, name: str, kind: bytes, place: tuple[int, int, int]) -> _Member:
+def _build_member(given: _Extended | None, name: str, kind: bytes, place: tuple[int, int, int]) -> _TarMember:
     """Return the member of a header; ``place``: where its headers and its bytes begin, and the size in the header."""
     start, data, length = place
     if given is not None:
@@ -353,17 +355,17 @@ def _described(given: _Extended | None, name: str, kind: bytes, place: tuple[int
     if kind == b"\0" and name.endswith("/"):
         kind = _FOLDER
     # Links and folders have no bytes, whatever their headers say.
-    return _Member(start, data, data if kind in b"123456" else data + length, name, kind)
+    return _TarMember(start, data, data if kind in b"123456" else data + length, name, kind)
 
 
-def _summed(block: memoryview, total: bytes, offset: int) -> bool:
+def _verify_header_sum(block: memoryview, total: bytes, offset: int) -> bool:
     """Return whether a header is there; False for a block of zeros, at the end of the archive.
 
     Raises:
         Damaged: The sum of the header does not match.
 
     """
-    given = _number(total)
+    given = _decode_header_number(total)
     # The low half of Adler-32 is the sum of the bytes modulo 65,521, plus 1; the sum counts its own field as spaces.
     if given >= 0 and not ((adler32(block) & 0xFFFF) - 1 - sum(total) + 256 - given) % 65521:
         return True
@@ -376,7 +378,7 @@ def _summed(block: memoryview, total: bytes, offset: int) -> bool:
     return True
 
 
-def _number(data: bytes) -> int:
+def _decode_header_number(data: bytes) -> int:
     """Return a number in octal digits, or in base 256 if the first bit is set; -1 if it is neither."""
     if data[0] & 0x80:
         return int.from_bytes(bytes([data[0] & 0x7F]) + data[1:], "big")
@@ -387,7 +389,7 @@ def _number(data: bytes) -> int:
         return -1
 
 
-def _text(data: bytes) -> str:
+def _decode_field(data: bytes) -> str:
     end = data.find(b"\0")
     return (data if end < 0 else data[:end]).decode("utf-8", "surrogateescape")
 

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from penstock.data.shards.format import Ask, Extents, ShardFormat
-from penstock.errors import ChecksumMismatch, Damaged, Unsupported, needing
+from penstock.errors import ChecksumMismatch, Damaged, Unsupported, require_extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.data.shards.format import Walk
-
-__all__ = ["TFRecordFormat"]
 
 _HEADER = Struct("<QI")  # length of the payload, and its masked CRC-32C
 _SUM_BYTES = 4
@@ -70,7 +68,7 @@ class TFRecordFormat(ShardFormat):
             length, given = _HEADER.unpack_from(view, near)
             crc = checksum(view[near : near + 8])
             if ((crc >> 15 | crc << 17) + _MASK) & _WORD != given:
-                raise _refused(bytes(view[near : near + 2]), at)
+                raise _explain_header(bytes(view[near : near + 2]), at)
             at += length + _FRAME
             if at > size:
                 raise Damaged(f"the TFRecord file ends within the record that reaches to byte {at}")
@@ -91,7 +89,7 @@ class TFRecordFormat(ShardFormat):
         return payload
 
 
-def _refused(data: bytes, at: int) -> Unsupported | Damaged:
+def _explain_header(data: bytes, at: int) -> Unsupported | Damaged:
     """Return the error for a header at byte ``at`` that begins with ``data`` and has a wrong checksum."""
     if not at:
         # TensorFlow's options GZIP and ZLIB compress the whole file.
@@ -118,7 +116,7 @@ def _library() -> Callable[[memoryview], int]:
         MissingExtra: fastcrc is not installed.
 
     """
-    with needing("TFRecord files need fastcrc for their checksums", fastcrc="tfrecord"):
+    with require_extras("TFRecord files need fastcrc for their checksums", fastcrc="tfrecord"):
         from fastcrc.crc32 import iscsi
 
     compute: Callable[[memoryview], int] = iscsi

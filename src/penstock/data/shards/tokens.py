@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Walk
 
-__all__ = ["KINDS", "DatatroveIndex", "MegatronIndex", "TokenFile", "Units", "token_dtype"]
-
 Units = Literal["tokens", "sequences", "documents"]
 
 KINDS = ("megatron", "raw", "llmc", "npy")  # for format=

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.format import Extents, Fields, Walk
 
-__all__ = ["ZipFormat"]
-
 # Signature; flags, method, CRC-32, packed size, size; lengths of name and extra.
 _LOCAL = Struct("<4s 2x H H 4x I I I H H")
 # Signature; flags, method; CRC-32, packed size, size; lengths of name, extra and comment; disk, offset of the local
@@ -129,7 +127,7 @@ class ZipFormat(ArchiveFormat):
                 known = _next_described(data, found)
                 if known is None:
                     stated = _descriptors(data) if stated is None else stated
-                    known = _described(data, found, stated.get(found.start, []))
+                    known = _apply_descriptor(data, found, stated.get(found.start, []))
                 found = known
             if found.stop > size:
                 raise Damaged(f"the member {found.name!r} at byte {at} of the sample reaches beyond it")
@@ -150,7 +148,7 @@ class ZipFormat(ArchiveFormat):
         return self.made(key, values)
 
 
-class _Place(NamedTuple):
+class _DirectoryPlace(NamedTuple):
     """Where the directory is, and what the end of the file says of it.
 
     Attributes:
@@ -232,7 +230,7 @@ class _Stated(NamedTuple):
     length: int
 
 
-def _directory(tail: bytes, base: int) -> _Place:
+def _directory(tail: bytes, base: int) -> _DirectoryPlace:
     """Return where the directory is, from ``tail``, the bytes of the file from ``base`` on."""
     at = tail.rfind(b"PK\5\6")
     while at >= 0 and (at + _END.size > len(tail) or at + _END.size + _END.unpack_from(tail, at)[7] != len(tail)):
@@ -258,7 +256,7 @@ def _directory(tail: bytes, base: int) -> _Place:
         raise Damaged(f"the zip file has {members} members, it says, and {length} bytes of directory, too few for them")
     if length > _MOST_BYTES:
         raise Unsupported(f"the zip directory has {length} bytes, more than {_MOST_BYTES}: write several zip files")
-    return _Place(start, base + stop, start - offset, members, exact)
+    return _DirectoryPlace(start, base + stop, start - offset, members, exact)
 
 
 def _wide_end(tail: bytes, at: int, base: int) -> int:
@@ -275,7 +273,7 @@ def _wide_end(tail: bytes, at: int, base: int) -> int:
     raise Damaged(f"no zip64 record is before byte {base + at}, where its locator is")
 
 
-def _members(directory: bytes, place: _Place) -> _Members:
+def _members(directory: bytes, place: _DirectoryPlace) -> _Members:
     """Return the members in the order of their bytes."""
     names, values = list[str](), array("q")
     at = before = 0
@@ -291,7 +289,7 @@ def _members(directory: bytes, place: _Place) -> _Members:
         if at > len(directory):
             raise Damaged(f"the zip directory ends within the entry of {name!r}")
         if _MOST32 in (length, packed, offset) or disk == _MOST16:
-            length, packed, offset, disk = _widened(extra, (length, packed, offset, disk), name)
+            length, packed, offset, disk = _widen_values(extra, (length, packed, offset, disk), name)
         if disk:
             raise Unsupported(f"the member {name!r} is on disk {disk} of several: join them, and {_REWRITE}")
         start = place.shift + offset
@@ -311,7 +309,7 @@ def _members(directory: bytes, place: _Place) -> _Members:
     return _Members(names, table)
 
 
-def _check_count(directory: bytes, at: int, count: int, place: _Place) -> None:
+def _check_count(directory: bytes, at: int, count: int, place: _DirectoryPlace) -> None:
     """Check that the entries up to ``at`` are the whole directory, but for a signature, and as many as stated."""
     if at != len(directory) and directory[at : at + 4] != b"PK\5\5":
         raise Damaged(f"no entry of a zip directory is at byte {place.start + at}")
@@ -446,7 +444,7 @@ def _local(data: memoryview, at: int) -> _Local:
     name = _name(bytes(data[at + _LOCAL.size : middle]), flags, extra, at)
     wide = _MOST32 in (packed, length)
     if wide:
-        length, packed = _widened(extra, (length, packed), name)
+        length, packed = _widen_values(extra, (length, packed), name)
     return _Local(name, flags, method, start, start + packed, start + packed, crc, length, wide)
 
 
@@ -497,7 +495,7 @@ def _descriptors(data: memoryview) -> dict[int, list[_Stated]]:
     return found
 
 
-def _described(data: memoryview, found: _Local, stated: list[_Stated]) -> _Local:
+def _apply_descriptor(data: memoryview, found: _Local, stated: list[_Stated]) -> _Local:
     """Return a member with the sizes of its data descriptor, which a program wrote that did not know them before."""
     fitting = [
         each for each in stated if _fits(each.end - found.start, each.length, found.method) and _ends(data, each.stop)
@@ -541,7 +539,7 @@ def _content(data: memoryview, found: _Local) -> memoryview:
         raise _unreadable(found.name, found.flags, found.method)
     content = data[found.start : found.end]
     if found.method == _DEFLATED:
-        content = _inflated(content, found.length, found.name)
+        content = _inflate_member(content, found.length, found.name)
     if len(content) != found.length:
         raise Damaged(f"the member {found.name!r} has {len(content)} bytes, and not {found.length}, as it says")
     if _library().crc32(content) != found.crc:
@@ -549,7 +547,7 @@ def _content(data: memoryview, found: _Local) -> memoryview:
     return content
 
 
-def _inflated(packed: memoryview, length: int, name: str) -> memoryview:
+def _inflate_member(packed: memoryview, length: int, name: str) -> memoryview:
     """Return the bytes that deflate packed: ``length``, and not more, whatever they could be."""
     if length > len(packed) * _RATIO:
         raise Damaged(f"the member {name!r} has {length} bytes, it says, of only {len(packed)}")
@@ -603,7 +601,7 @@ def _field(extra: bytes, wanted: int) -> bytes:
     return b""
 
 
-def _widened(extra: bytes, values: tuple[int, ...], name: str) -> list[int]:
+def _widen_values(extra: bytes, values: tuple[int, ...], name: str) -> list[int]:
     """Return sizes (8 bytes), offset (8) and disk (4) with those from zip64's extra field that are too large here."""
     field, found, at = _field(extra, _ZIP64), list[int](), 0
     for value, most, width in zip(values, (_MOST32, _MOST32, _MOST32, _MOST16), (8, 8, 8, 4), strict=False):

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["ConcatTokens", "Stacked", "TokenDataset"]
-
 Format = Literal["megatron", "raw", "llmc", "npy"]
 
 _MOST_TOKENS = 1 << 48  # of a window or stride: bytes of them fit 64 bits
@@ -101,7 +99,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """Check the arguments; read nothing."""
         if not isinstance(windows, Windows):
             raise Unusable(f"a TokenDataset is made by TokenDataset.from_shards(urls, length=…), got {windows!r}")
-        _check(transform, output)
+        _check_arguments(transform, output)
         self.windows = windows
         self.transform = getattr(self, "transform", None) if transform is None else transform
         self._numpy = output == "numpy"
@@ -189,7 +187,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         step = size if stride is None else whole(stride, "stride", 1)
         if max(size, step) > _MOST_TOKENS:
             raise Unusable(f"length and stride must be at most 2^48 tokens, got {size} and {step}")
-        _check(transform, output)
+        _check_arguments(transform, output)
         manner = Manner.checked(format, dtype, units)
         files = open_files(urls, manner, store)
         windows = Windows(files, Shape(size, step, "stream" if across else units))
@@ -477,7 +475,7 @@ def _why_none(windows: Windows, files: TokenFiles) -> str:
     return f"{found}: the longest {kind} has {longest}; {instead}, or a smaller length="
 
 
-def _check(transform: object, output: object) -> None:
+def _check_arguments(transform: object, output: object) -> None:
     if transform is not None and not callable(transform):
         raise Unusable(f"transform must be a function of a sample, got {transform!r}")
     check_choice(output, ("torch", "numpy"), "output")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Manner", "open_files"]
-
 _BIN, _IDX = ".bin", ".idx"
 _DS, _INDEX = ".ds", ".index"  # datatrove's: a.ds and a.ds.index
 _PACKED = (".gz", ".zst", ".xz", ".bz2", ".npz")
@@ -87,7 +85,7 @@ def open_files(
         raise Unusable(message, url=shards.source.url(beside[0]))
     if not manner.format:
         _check_names(shards)
-    files, pairs = _paired(shards, manner, prefix=_is_prefix(given, plain))
+    files, pairs = _pair_indexes(shards, manner, prefix=_is_prefix(given, plain))
     found: list[Extents] = [None] * len(files)  # type: ignore[list-item]  # filled below
     rest = [number for number in range(len(files)) if number not in pairs]
     for number, extents in walked(shards._replace(found=files, format=plain), rest):
@@ -129,7 +127,7 @@ def _is_prefix(urls: object, form: ShardFormat) -> bool:
     return not any(each in text for each in "*?[{") and not text.lower().endswith(form.suffixes)
 
 
-def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard], dict[int, Shard]]:
+def _pair_indexes(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard], dict[int, Shard]]:
     """Return the files of tokens, and by their number the indexes of those that have one."""
     source = shards.source
     known = {each.key: each for each in shards.found}
@@ -166,12 +164,14 @@ def _paired(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard
                 url=source.url(key),
             )
         elif manner.format == "megatron" or manner.units != "tokens" or stem in stems:
-            raise NotFound(f"there is no Megatron index (.idx) beside this file{_needing(manner)}", url=source.url(key))
+            raise NotFound(
+                f"there is no Megatron index (.idx) beside this file{_explain_index_need(manner)}", url=source.url(key)
+            )
         files.append(known[key])
     return files, pairs
 
 
-def _needing(manner: Manner) -> str:
+def _explain_index_need(manner: Manner) -> str:
     """Return what needs a Megatron index, and what to do without one."""
     if manner.units == "documents":
         return ": documents=True needs it; leave that out for windows that cross documents"

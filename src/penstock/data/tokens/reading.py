@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from penstock.data.datasets.iteration import Iterations
     from penstock.data.order.schedule import Turn
     from penstock.data.tokens.runs import TokenRuns
-    from penstock.data.tokens.windows import Piece
+    from penstock.data.tokens.windows import TokenPiece
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
 
     Made = Callable[[int, NDArray[Any]], Any]
     Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-
-__all__ = ["TokenReading"]
 
 
 class TokenReading(ChunkReading["NDArray[Any]"]):
@@ -59,7 +57,7 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
         self._places: deque[Places] = deque()  # of scheduled samples: run, first token in it, end
         self._next = 0  # of the first of these
         self._tokens: dict[int, memoryview] = {}  # of the runs that are held
-        self._known: dict[int, Piece] = {}  # of the runs that are held or come next
+        self._known: dict[int, TokenPiece] = {}  # of the runs that are held or come next
         world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
         super().__init__(runs.windows.source, batches, workers, runs.limits(world, lanes))
 
@@ -72,7 +70,7 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
         self._places.append((numbers, (starts - firsts) // item, (stops - firsts) // item))
         return numbers[:, np.newaxis]
 
-    def _piece(self, run: int) -> Piece:
+    def _piece(self, run: int) -> TokenPiece:
         piece = self._known.get(run)
         if piece is None:
             piece = self._known[run] = self._runs.piece(run)

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.order.protocol import Order
-    from penstock.data.tokens.windows import Piece, Windows
+    from penstock.data.tokens.windows import TokenPiece, Windows
     from penstock.values import Span
-
-__all__ = ["TokenRuns", "block_sizes", "fitted_order", "runs_of"]
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -78,7 +76,7 @@ def runs_of(windows: Windows, order: Order) -> TokenRuns:
         given = np.asarray(sizes, dtype=np.int64)
         borders = np.cumsum(given) - given
     if windows.shape.length:
-        borders = _divided(borders, len(windows), most)
+        borders = _divide_runs(borders, len(windows), most)
     else:
         borders = np.concatenate((borders, _cuts(windows, _MOST_BYTES)))
     return TokenRuns(windows, np.unique(borders[borders < len(windows)]), 0, blocks * mean, lanes)
@@ -98,7 +96,7 @@ def _cuts(windows: Windows, block_bytes: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate(found))
 
 
-def _divided(borders: NDArray[np.int64], total: int, most: int) -> NDArray[np.int64]:
+def _divide_runs(borders: NDArray[np.int64], total: int, most: int) -> NDArray[np.int64]:
     """Return the borders, and further ones ``most`` samples apart from a border on."""
     counts = -(-np.diff(borders, append=total) // most)
     steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -137,7 +135,7 @@ class TokenRuns:
         stretches = np.searchsorted(self.windows.stretches.values, samples, side="right") - 1
         return self._cells(samples) + stretches
 
-    def piece(self, run: int) -> Piece:
+    def piece(self, run: int) -> TokenPiece:
         """Return the bytes of a run."""
         first, stop = self.bounds(run)
         return self.windows.piece(first, stop - 1)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.column import Numbers
     from penstock.source import Source
 
-__all__ = ["Piece", "Shape", "TokenFiles", "Windows"]
-
 # Bytes between two samples that are read and thrown away, at most, and as a multiple of a window's.
 _GAP_BYTES, _GAP_WINDOWS = 64 << 10, 4
 
@@ -49,7 +47,7 @@ class Shape(NamedTuple):
     units: str
 
 
-class Piece(NamedTuple):
+class TokenPiece(NamedTuple):
     """Neighbouring samples, or one, as they are read.
 
     Attributes:
@@ -211,13 +209,13 @@ class Windows:
         starts = begins[units] + (samples - firsts[units]) * self._step
         return starts, starts + self._width
 
-    def piece(self, first: int, last: int) -> Piece:
+    def piece(self, first: int, last: int) -> TokenPiece:
         """Return the bytes from sample ``first`` to the end of sample ``last``, which is in the same file or stream."""
         unit, start, _ = self._place(first)
         stop = self._place(last)[2]
         if self._joints is None:
             file = self._file(unit, start)
-            return Piece(start, [Span(self.keys[file], start, stop, self._etags[file])] if start < stop else [])
+            return TokenPiece(start, [Span(self.keys[file], start, stop, self._etags[file])] if start < stop else [])
         borders, heads = (each.view for each in self._joints)
         spans, at = list[Span](), start
         while at < stop:
@@ -225,7 +223,7 @@ class Windows:
             begin, shift = at, heads[file] - borders[file]
             at = min(stop, borders[file + 1])
             spans.append(Span(self.keys[file], begin + shift, at + shift, self._etags[file]))
-        return Piece(start, spans)
+        return TokenPiece(start, spans)
 
     def key_of(self, sample: int) -> str:
         """Return the key of the file in which a sample begins."""

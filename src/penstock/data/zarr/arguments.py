@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.arrays.stored import StoredArray
 
-__all__ = [
-    "check_along",
-    "check_switches",
-    "check_values",
-    "check_words",
-    "names_of",
-    "refuse_unknown",
-    "shape_of",
-    "with_chosen",
-]
-
 _OF_LOADER = {
     *("batch_size", "num_workers", "collate_fn", "tail", "drop_last", "pin_memory", "device", "decode_threads"),
     *("prefetch", "prefetch_factor", "persistent_workers", "on_error"),
@@ -203,7 +192,7 @@ def shape_of(
         patch=patch,
         halo=halo,
         scale=_by_patch("scale", patches[2], patch, 1),
-        select=_selected(select),
+        select=_parse_select(select),
     )
 
 
@@ -252,31 +241,31 @@ def _by_patch(name: str, value: object, patch: Mapping[str, int], least: int) ->
     return dict.fromkeys(patch, whole(value, name, least)) if _is_number(value) else _numbers(name, value, least)
 
 
-def _listed(name: str, value: Sequence[object] | np.ndarray[Any, Any]) -> list[int]:
+def _parse_selection(name: str, value: Sequence[object] | np.ndarray[Any, Any]) -> list[int]:
     if len(value) and all(isinstance(each, bool | np.bool_) for each in value):
         raise Unusable(f"select of {name!r} is a mask, and takes numbers of elements: np.flatnonzero(mask)")
     return [whole(each, f"select of {name!r}") for each in value]
 
 
-def _sliced(name: str, value: slice) -> slice:
-    bounds = [None if each is None else whole(each, f"select of {name!r}") for each in _bounds(value)]
+def _parse_slice(name: str, value: slice) -> slice:
+    bounds = [None if each is None else whole(each, f"select of {name!r}") for each in _unpack_slice(value)]
     if bounds[2] == 0:
         raise Unusable(f"select of {name!r} must have a step other than 0, got {value!r}")
     return slice(*bounds)
 
 
-def _bounds(value: slice) -> tuple[Any, Any, Any]:
+def _unpack_slice(value: slice) -> tuple[Any, Any, Any]:
     return value.start, value.stop, value.step
 
 
 def _counts_no_elements(value: object) -> bool:
     """Return whether a selection is by time or coordinate, or by a range of these, not by element number."""
     if isinstance(value, slice):
-        return any(each is not None and not hasattr(each, "__index__") for each in _bounds(value))
+        return any(each is not None and not hasattr(each, "__index__") for each in _unpack_slice(value))
     return isinstance(value, str | float | np.datetime64) or hasattr(value, "isoformat")
 
 
-def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
+def _parse_select(select: object) -> dict[str, int | slice | Sequence[int]]:
     if select is None:
         return {}
     if not isinstance(select, Mapping):
@@ -294,7 +283,9 @@ def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
         elif isinstance(value, slice) or (
             isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
         ):
-            found[str(name)] = _sliced(str(name), value) if isinstance(value, slice) else _listed(str(name), value)
+            found[str(name)] = (
+                _parse_slice(str(name), value) if isinstance(value, slice) else _parse_selection(str(name), value)
+            )
         else:
             raise Unusable(f"select of {name!r} must be a number of an element, a slice or a list, got {value!r}")
     return found

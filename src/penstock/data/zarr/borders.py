@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from penstock.data.catalog.rows import rounded, shares
-from penstock.data.order.splits import apart, drawn
+from penstock.data.catalog.rows import round_counts, shares
+from penstock.data.order.splits import apart, draw_parts
 from penstock.data.zarr.coordinates import dates_along
 from penstock.data.zarr.samples.alignment import shown
 from penstock.errors import Unusable
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Border: TypeAlias = "int | str | dt.date | np.datetime64"
     Gap: TypeAlias = "int | dt.timedelta | np.timedelta64"
-
-__all__ = ["Along", "Border", "Gap", "along_of", "divided", "elements_in", "sides", "subset_of"]
 
 _DATES = (str, dt.date, np.datetime64)
 
@@ -95,7 +93,7 @@ def along_of(
     return Along(name, inside, arrays, chosen, memory_bytes)
 
 
-def divided(length: int, parts: Sequence[float], *, block: int | None, seed: int) -> NDArray[np.int64]:
+def divide_elements(length: int, parts: Sequence[float], *, block: int | None, seed: int) -> NDArray[np.int64]:
     """Return the number of the part of each of ``length`` elements: runs in order, or blocks that are drawn at random.
 
     Args:
@@ -113,8 +111,12 @@ def divided(length: int, parts: Sequence[float], *, block: int | None, seed: int
     fractions, counts = shares(parts, count, things)
     if count < len(fractions):
         raise Unusable(f"cannot divide {length:,} elements: {count} {things} are fewer than {len(fractions)} parts")
-    counts = counts or rounded(count, fractions)
-    return np.repeat(np.arange(len(counts)), counts) if block is None else drawn(length, counts, block=size, seed=seed)
+    counts = counts or round_counts(count, fractions)
+    return (
+        np.repeat(np.arange(len(counts)), counts)
+        if block is None
+        else draw_parts(length, counts, block=size, seed=seed)
+    )
 
 
 def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[Any]]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, joined, numbered
+from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, join_stores, numbered
 from penstock.data.zarr.chunks.contents import Chunks, whole_arrays
 from penstock.data.zarr.format.cf import dates_of, times_in, times_of
 from penstock.data.zarr.samples.alignment import (
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Shape
-
-__all__ = ["check_places", "compared", "dates_along"]
 
 _MOST = 1 << 27  # elements of a coordinate: 1 GiB
 # Limit for times that are read although no argument asks for them.
@@ -71,15 +69,15 @@ class _Stored(NamedTuple):
     @property
     def kind(self) -> str:
         """Kind of the values: ``times``, ``durations`` or ``numbers``."""
-        return _kind(self.units, self.values.dtype)
+        return _classify_units(self.units, self.values.dtype)
 
 
-def _kind(units: object, dtype: np.dtype[Any]) -> str:
+def _classify_units(units: object, dtype: np.dtype[Any]) -> str:
     is_time = _SINCE in str(units) or dtype.kind == "M"
     return "times" if is_time else "durations" if dtype.kind == "m" else "numbers"
 
 
-def compared(
+def compare_coordinates(
     arrays: Sequence[StoredArray], dims: Sequence[str], memory_bytes: int, *, equal: bool, steps: bool
 ) -> Alignment:
     """Return the elements of arrays that belong together along ``dims``.
@@ -111,11 +109,11 @@ def compared(
         if array.stored:
             coordinates.check(array, gaps=equal)
     if equal:
-        return _aligned(arrays, dims, coordinates)
+        return _align_arrays(arrays, dims, coordinates)
     return Alignment({}, tuple({} for _ in arrays), (), _times(arrays, dims, coordinates, steps=steps))
 
 
-def _aligned(arrays: Sequence[StoredArray], dims: Sequence[str], coordinates: _Coordinates) -> Alignment:
+def _align_arrays(arrays: Sequence[StoredArray], dims: Sequence[str], coordinates: _Coordinates) -> Alignment:
     found: list[dict[str, Coordinate]] = [{} for _ in arrays]
     for name in dims:
         stored: dict[int, _Stored] = {}
@@ -161,7 +159,7 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
 
     """
     coordinates, layouts, scale = _Coordinates(memory_bytes), [array.layout for array in arrays], shape.scale
-    several: dict[str, dict[Hashable, tuple[_Place, Layout]]] = {}
+    several: dict[str, dict[Hashable, tuple[_CoordinatePlace, Layout]]] = {}
     for name in dict.fromkeys(name for layout in layouts for name in dims_of(layout) if name not in shape.dims):
         places = {place.which: (place, layouts[number]) for number, place in _beside(arrays, name).items()}
         lengths = {dict(zip(dims_of(layout), layout.shape, strict=True))[name] for _, layout in places.values()}
@@ -193,7 +191,7 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
                 check_direction(name, first, other)
 
 
-class _Place(NamedTuple):
+class _CoordinatePlace(NamedTuple):
     """Coordinate of an array along one dimension, not yet opened.
 
     Attributes:
@@ -208,7 +206,7 @@ class _Place(NamedTuple):
     which: Hashable
 
     @classmethod
-    def of(cls, name: str, parts: tuple[StoredArray, ...]) -> _Place:
+    def of(cls, name: str, parts: tuple[StoredArray, ...]) -> _CoordinatePlace:
         """Return the coordinate beside some arrays."""
         # Several documents of references may lie in one store, each with separate coordinates.
         own = (isinstance(each.objects, OwnObjects) for each in parts)
@@ -220,14 +218,14 @@ class _Place(NamedTuple):
         return cls(name, parts, which)
 
 
-def _beside(arrays: Sequence[StoredArray], name: str) -> dict[int, _Place]:
+def _beside(arrays: Sequence[StoredArray], name: str) -> dict[int, _CoordinatePlace]:
     """Return the coordinate of each array along a dimension, by number; a dimension that stores add has none."""
-    found: dict[int, _Place] = {}
+    found: dict[int, _CoordinatePlace] = {}
     for number, array in enumerate(arrays):
         dims = dims_of(array.layout)
         continues = bool(array.stored) and dims[array.along] == name
         if name in dims and not (continues and array.stacked):
-            found[number] = _Place.of(name, array.stored if continues else array.parts[:1])
+            found[number] = _CoordinatePlace.of(name, array.stored if continues else array.parts[:1])
     return found
 
 
@@ -249,17 +247,17 @@ class _Coordinates:
         self._left_bytes = memory_bytes
         self.found: dict[Hashable, _Stored] = {}
 
-    def read(self, place: _Place) -> _Stored:
+    def read(self, place: _CoordinatePlace) -> _Stored:
         """Return a coordinate; raise if it does not exist or needs too much memory."""
         if place.which not in self.found:
-            self._take([(place, _opened(place))])
+            self._take([(place, _open_coordinate(place))])
         return self.found[place.which]
 
-    def look(self, places: Sequence[_Place], wanted: Callable[[str], bool]) -> None:
+    def look(self, places: Sequence[_CoordinatePlace], wanted: Callable[[str], bool]) -> None:
         """Read those of some coordinates that exist, are small, and are of a wanted kind; all at once."""
         new = {each.which: each for each in places if each.which not in self.found}
         some = []
-        for place, opened in zip(new.values(), _attempted([*new.values()]), strict=True):
+        for place, opened in zip(new.values(), _open_coordinates([*new.values()]), strict=True):
             if opened and wanted(_kind_of(opened[0])) and _is_small(opened, self._left_bytes):
                 some.append((place, opened))
         self._take(some)
@@ -271,8 +269,8 @@ class _Coordinates:
         """
         dims = dims_of(array.layout)
         along = dims[array.along]
-        grids = {name: [_Place.of(name, (part,)) for part in array.stored] for name in dims if name != along}
-        chain = [] if array.stacked else [_Place.of(along, array.stored)]
+        grids = {name: [_CoordinatePlace.of(name, (part,)) for part in array.stored] for name in dims if name != along}
+        chain = [] if array.stacked else [_CoordinatePlace.of(along, array.stored)]
         self.look([*chain, *(place for some in grids.values() for place in some)], lambda _: True)
         for place in chain:
             if place.which in self.found:
@@ -281,22 +279,22 @@ class _Coordinates:
             stored = [self.found[place.which] for place in some if place.which in self.found]
             check_equal(name, _comparable(name, stored) if stored else [])
 
-    def _take(self, opened: Sequence[tuple[_Place, list[StoredArray]]]) -> None:
+    def _take(self, opened: Sequence[tuple[_CoordinatePlace, list[StoredArray]]]) -> None:
         """Read coordinates, all at once."""
         flat = [each for _, some in opened for each in some]
-        stored = iter(_read(flat, self._left_bytes) if flat else [])
+        stored = iter(_read_coordinates(flat, self._left_bytes) if flat else [])
         for place, some in opened:
-            found = _chained(place.name, [*islice(stored, len(some))])
+            found = _concatenate_coordinates(place.name, [*islice(stored, len(some))])
             self.found[place.which] = found
             self._left_bytes -= _TIMES * found.values.nbytes
 
 
-def _opened(place: _Place) -> list[StoredArray]:
+def _open_coordinate(place: _CoordinatePlace) -> list[StoredArray]:
     """Return the arrays of a coordinate; raise if one does not exist."""
     return [_coordinate(part, place.name) for part in place.parts]
 
 
-def _attempted(places: Sequence[_Place]) -> list[list[StoredArray]]:
+def _open_coordinates(places: Sequence[_CoordinatePlace]) -> list[list[StoredArray]]:
     """Return the arrays of each coordinate, opened in parallel; none if one of a coordinate does not exist."""
 
     def open_one(part: StoredArray, name: str) -> list[StoredArray]:
@@ -328,7 +326,7 @@ def _is_small(coordinates: Sequence[StoredArray], memory_bytes: int) -> bool:
 
 
 def _kind_of(coordinate: StoredArray) -> str:
-    return _kind(coordinate.layout.attributes.get("units"), coordinate.layout.dtype)
+    return _classify_units(coordinate.layout.attributes.get("units"), coordinate.layout.dtype)
 
 
 def _coordinate(array: StoredArray, name: str) -> StoredArray:
@@ -345,7 +343,7 @@ def _coordinate(array: StoredArray, name: str) -> StoredArray:
     return coordinate
 
 
-def _read(coordinates: Sequence[StoredArray], most_bytes: int) -> list[_Stored]:
+def _read_coordinates(coordinates: Sequence[StoredArray], most_bytes: int) -> list[_Stored]:
     """Return the values of coordinates; raise if a comparison would need more than ``most_bytes``."""
     count = sum(each.layout.shape[0] for each in coordinates)
     needed = sum(_TIMES * each.layout.shape[0] * each.layout.dtype.itemsize for each in coordinates)
@@ -355,16 +353,16 @@ def _read(coordinates: Sequence[StoredArray], most_bytes: int) -> list[_Stored]:
     found, stores = numbered(coordinates)
     parts = -(-found[0].source.options.read.ahead_bytes // max(1, most_bytes // 4))
     numbers = range(len(found))
-    values = whole_arrays(Chunks(found, "fill"), numbers, joined(stores), parts)
-    return [_stored(each, of) for each, of in zip(found, values, strict=True)]
+    values = whole_arrays(Chunks(found, "fill"), numbers, join_stores(stores), parts)
+    return [_attach_units(each, of) for each, of in zip(found, values, strict=True)]
 
 
-def _stored(coordinate: StoredArray, values: NDArray[Any]) -> _Stored:
+def _attach_units(coordinate: StoredArray, values: NDArray[Any]) -> _Stored:
     units, calendar = (str(coordinate.layout.attributes.get(each, "")) for each in ("units", "calendar"))
     return _Stored(values, units, _CALENDARS.get(calendar.lower(), calendar.lower()), coordinate.url)
 
 
-def _chained(name: str, parts: Sequence[_Stored]) -> _Stored:
+def _concatenate_coordinates(name: str, parts: Sequence[_Stored]) -> _Stored:
     """Return the coordinates of stores that continue each other as one; of times in several units, as comparable."""
     first, *others = parts
     if not others:
@@ -426,7 +424,7 @@ def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> 
 
     """
     for number, place in _beside(arrays, name).items():
-        [opened] = _attempted([place])
+        [opened] = _open_coordinates([place])
         if opened and _kind_of(opened[0]) == "times":
             stored = _Coordinates(memory_bytes).read(place)
             if stored.values.dtype.kind == "M":

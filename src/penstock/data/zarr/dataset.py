@@ -34,17 +34,17 @@ from penstock.data.zarr.arguments import (
 )
 from penstock.data.zarr.arrays.opening import opened
 from penstock.data.zarr.arrays.stored import alike
-from penstock.data.zarr.borders import along_of, divided, sides, subset_of
+from penstock.data.zarr.borders import along_of, divide_elements, sides, subset_of
 from penstock.data.zarr.chunks.contents import ZarrContents
 from penstock.data.zarr.chunks.map import ZarrMap
 from penstock.data.zarr.chunks.pool import MemoryPool, limits_of, with_blocks
 from penstock.data.zarr.chunks.reading import ZarrReading, chunk_spans
-from penstock.data.zarr.coordinates import check_places, compared
+from penstock.data.zarr.coordinates import check_places, compare_coordinates
 from penstock.data.zarr.measure import plan_of
-from penstock.data.zarr.plan import Setting
+from penstock.data.zarr.plan import TrainingSetting
 from penstock.data.zarr.samples.arrangement import arrange, default_dims, dims_of
 from penstock.data.zarr.samples.weights import sample_weights
-from penstock.data.zarr.statistics.gathering import Sides, check_normals, gathered
+from penstock.data.zarr.statistics.gathering import Sides, check_normals, gather_moments
 from penstock.data.zarr.statistics.record import ZarrStatistics
 from penstock.data.zarr.values import Stacking, Values, float_type
 from penstock.errors import Unusable
@@ -66,12 +66,10 @@ if TYPE_CHECKING:
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.plan import ZarrPlan
     from penstock.data.zarr.samples.arrangement import Arrangement, Shape
-    from penstock.data.zarr.samples.extraction import Part
+    from penstock.data.zarr.samples.extraction import ChunkPart
     from penstock.options import StoreOptions
     from penstock.source import Source as Store
     from penstock.values import Place, Span
-
-__all__ = ["ZarrDataset"]
 
 _MIB = 1 << 20
 
@@ -233,11 +231,11 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         common, steps = None, shape.has_steps(targets=bool(outputs))
         if align != "index":
             check_places(arrays, shape, memory_bytes)
-            common = compared(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
+            common = compare_coordinates(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
         # Calls of partial: a part of this dataset is arranged anew.
         self._arranged = partial(arrange, targets=len(outputs), aligned=common, window_bytes=window_bytes)
         self._contained = partial(ZarrContents, names=[*inputs, *outputs], missing=missing)
-        self._sequence = partial(_ordered, order, window_bytes=window_bytes, lanes=lanes)
+        self._sequence = partial(_resolve_order, order, window_bytes=window_bytes, lanes=lanes)
         self._patch, self._place, self._lanes, self._memory_bytes = shape.patch, place, lanes, memory_bytes
         self._arrange(self._arrangement(shape), shape)
 
@@ -355,7 +353,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             (3, 1)
 
         """
-        return self._parts(dim, lambda along: divided(along.length, parts, block=block, seed=seed), gap)
+        return self._parts(dim, lambda along: divide_elements(along.length, parts, block=block, seed=seed), gap)
 
     def split_at(self, *borders: Border, dim: str | None = None, gap: Gap = 0) -> tuple[ZarrDataset, ...]:
         """Return parts of this dataset before, between and from some borders on: see ``split``.
@@ -515,7 +513,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         if wrong := [name for name in names if name not in known]:
             raise Unusable(f"by names {wrong[0]!r}, and the dimensions are {', '.join(map(repr, sorted(known)))}")
         sides = Sides(self._values.inputs, self._values.targets or ())
-        return gathered(contents, sides, names, self._limits, part, (threads, progress, save))
+        return gather_moments(contents, sides, names, self._limits, part, (threads, progress, save))
 
     def normalized(self, statistics: ZarrStatistics | str | os.PathLike[str]) -> ZarrDataset:
         """Return this dataset with normalised values: see ``normalize``.
@@ -578,7 +576,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             PenstockError: A chunk cannot be read.
 
         """
-        setting = Setting(batch_size, ranks, workers, latency_s, bandwidth, threads)
+        setting = TrainingSetting(batch_size, ranks, workers, latency_s, bandwidth, threads)
         sampling = self._plan(batch_size)
         return plan_of(self._contents, sampling, self._limited(sampling.batch), setting)
 
@@ -652,7 +650,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         iterator.begin()
         return iterator
 
-    def _made(self, index: int, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
+    def _made(self, index: int, parts: Sequence[Sequence[ChunkPart]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
         """Return the value to yield for a sample."""
         found = self._contents.assembled(parts, values, own=self._own)
         sample = self._values.sample(found, views=not self._own)
@@ -672,7 +670,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
-def _ordered(order: Order, *, arrangement: Arrangement, window_bytes: int, lanes: int | None) -> tuple[Order, int]:
+def _resolve_order(
+    order: Order, *, arrangement: Arrangement, window_bytes: int, lanes: int | None
+) -> tuple[Order, int]:
     """Return the order of samples that ``shuffle=`` stands for, and the number of blocks it mixes per lane."""
     shuffles = isinstance(order, FullShuffle)
     if not shuffles and not isinstance(order, CatalogOrder):

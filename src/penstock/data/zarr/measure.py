@@ -12,7 +12,7 @@ from penstock.data.order.indices import batch_indices
 from penstock.data.order.sampling import Cursor
 from penstock.data.zarr.chunks.contents import ShardIndexes
 from penstock.data.zarr.format.shard_index import index_span
-from penstock.data.zarr.plan import Figures, picture, planned, simulated
+from penstock.data.zarr.plan import Figures, make_plan, picture, simulate_reads
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Forbidden, NotFound
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.chunks.contents import ZarrContents
     from penstock.data.zarr.chunks.pool import Limits
-    from penstock.data.zarr.plan import Picture, Setting, Simulated, ZarrPlan
-
-__all__ = ["plan_of"]
+    from penstock.data.zarr.plan import Picture, Simulated, TrainingSetting, ZarrPlan
 
 _PROCESSES = 16  # simulated processes, spread over all
 _SAMPLES = 1 << 18  # simulated samples in all; the rest is extrapolated
@@ -38,16 +36,16 @@ class _Sampled(NamedTuple):
     decode_s: float
 
 
-def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: Setting) -> ZarrPlan:
+def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: TrainingSetting) -> ZarrPlan:
     """Return the estimated cost of an epoch; reads and decodes eight chunks, and the indexes of their shards."""
     runs = _runs(contents, sampling, limits, setting)
     reads = [chunk for run in runs for chunk in run.chunks]
     touched = sorted(set(reads))
-    measured = _measured(contents, touched)
+    measured = _measure_chunks(contents, touched)
     kept = [
         chunk for number, keeps in enumerate(contents.arrangement.kept) if keeps for chunk in _all(contents, number)
     ]
-    again = _measured(contents, kept)
+    again = _measure_chunks(contents, kept)
     sharded = {shard for shard, _ in contents.chunks.shards([*touched, *kept])}
     source = contents.arrays[0].source
     options, most_bytes = source.options, max(array.layout.most_bytes for array in contents.arrays)
@@ -69,15 +67,15 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
         kept_bytes=arrangement.kept_bytes,
         in_flight=in_flight,
         url=contents.arrays[0].url,
-        joined=(*dict.fromkeys(_joined(array) for array in contents.arrays if array.stored),),
+        joined=(*dict.fromkeys(_describe_stores(array) for array in contents.arrays if array.stored),),
         aligned=arrangement.aligned.words if arrangement.aligned else (),
         normalized=tuple(array.normal.words for array in contents.arrays if array.normal is not None),
         wish=_wish(contents),
     )
-    return planned(setting, figures, runs, _pictures(contents, runs), sharded=bool(sharded))
+    return make_plan(setting, figures, runs, _pictures(contents, runs), sharded=bool(sharded))
 
 
-def _joined(array: StoredArray) -> str:
+def _describe_stores(array: StoredArray) -> str:
     """Return the stores of an array in words."""
     along = array.along
     lengths = [1 if array.stacked else each.layout.shape[along] for each in array.stored]
@@ -90,7 +88,7 @@ def _all(contents: ZarrContents, number: int) -> range:
     return range(first, first + prod(contents.arrays[number].layout.grid))
 
 
-def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: Setting) -> list[Simulated]:
+def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: TrainingSetting) -> list[Simulated]:
     """Return simulations of the training processes, or of a subset spread evenly over all."""
     workers = max(setting.workers, 1)
     processes = range(setting.ranks * workers)
@@ -100,7 +98,7 @@ def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, settin
     for process in chosen:
         place = Place(process // workers, setting.ranks, process % workers, workers)
         found.append(
-            simulated(
+            simulate_reads(
                 batch_indices(sampling, Cursor(), place),
                 lambda samples: contents.uses(space.positions(samples)),
                 contents.chunks.size_of,
@@ -111,7 +109,7 @@ def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, settin
     return found
 
 
-def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
+def _measure_chunks(contents: ZarrContents, touched: list[int]) -> _Sampled:
     """Read and decode a few of the needed chunks, spread evenly; return mean stored size and thread seconds of one."""
     some = touched[:: -(-len(touched) // _SAMPLED) or 1]
     source = contents.source

@@ -1,6 +1,7 @@
 """``ZarrPlan``: the estimated cost of an epoch of a dataset of arrays, by formulas and a simulation. Pure.
 
-``simulated`` replays the chunk reads of one training process without reading; ``picture`` draws the chunks of a batch.
+``simulate_reads`` replays the chunk reads of one training process without reading; ``picture`` draws the chunks of a
+batch.
 """
 
 from __future__ import annotations
@@ -24,20 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-__all__ = [
-    "Figures",
-    "Picture",
-    "Setting",
-    "Simulated",
-    "ZarrPlan",
-    "picture",
-    "planned",
-    "simulated",
-    "svg",
-    "text",
-]
-
 Limit = Literal["bandwidth", "latency", "decoding"]
 # Thresholds of advice: decoded bytes per delivered byte, and reads per chunk.
 _WASTE, _AMPLIFIED = 1.5, 1.05
@@ -46,7 +33,7 @@ _SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingSetting:
     """Assumptions about a training run.
 
     Attributes:
@@ -171,14 +158,14 @@ class ZarrPlan:
     normalized: tuple[str, ...]
     advice: tuple[str, ...]
     pictures: tuple[Picture, ...]
-    setting: Setting
+    setting: TrainingSetting
 
     def __repr__(self) -> str:
         """Return the figures, the advice and the pictures, for a terminal."""
         width = max(len(name) for name, _ in self._rows())
         lines = [f"{name:<{width}}  {value}" for name, value in self._rows()]
         lines += [f"advice: {each}" for each in self.advice]
-        return "\n".join([*lines, "", "chunks of the first batch:", *map(text, self.pictures)])
+        return "\n".join([*lines, "", "chunks of the first batch:", *map(render_picture, self.pictures)])
 
     def as_record(self) -> dict[str, object]:
         """Return the figures as JSON-compatible values, without pictures."""
@@ -219,8 +206,8 @@ class ZarrPlan:
         ]
 
 
-def planned(
-    setting: Setting, figures: Figures, runs: Sequence[Simulated], pictures: Sequence[Picture], *, sharded: bool
+def make_plan(
+    setting: TrainingSetting, figures: Figures, runs: Sequence[Simulated], pictures: Sequence[Picture], *, sharded: bool
 ) -> ZarrPlan:
     """Return the plan; ``runs`` simulate some of the processes and are extrapolated to all."""
     processes = setting.ranks * max(setting.workers, 1)
@@ -271,7 +258,7 @@ def planned(
     )
 
 
-def _advice(setting: Setting, figures: Figures, amplification: float, waste: float, limit: Limit) -> list[str]:
+def _advice(setting: TrainingSetting, figures: Figures, amplification: float, waste: float, limit: Limit) -> list[str]:
     found = []
     if amplification > _AMPLIFIED and setting.workers:
         found.append(
@@ -327,7 +314,7 @@ class Simulated(NamedTuple):
     held_bytes: int
 
 
-def simulated(
+def simulate_reads(
     batches: Iterable[list[int]],
     uses: Callable[[NDArray[np.int64]], NDArray[np.int64]],
     size_of: Callable[[int], int],
@@ -425,7 +412,7 @@ def picture(name: str, dims: Sequence[str], grid: Sequence[int], chunks: Iterabl
     return Picture(f"{title}: {dims[down]} down, {dims[across]} across", cells, shares)
 
 
-def text(drawn: Picture) -> str:
+def render_picture(drawn: Picture) -> str:
     """Return a picture as lines of blocks, with its title."""
     marks = {-1: " ", 0: "·", 1: "█"}
     return "\n".join([_title(drawn), *("".join(marks[int(cell)] for cell in row) for row in drawn.cells)])

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
 
-__all__ = ["Stacking", "Values", "float_type"]
-
 _FLOATS = {
     str(each).removeprefix("torch."): each for each in (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 }
@@ -88,13 +86,13 @@ class Values:
         """Return a sample of these arrays; with ``views``, they are left as they are, for ``Stacking``."""
         made: Sequence[Any] = arrays if views else [self._converted(each) for each in arrays]
         split = len(self.inputs)
-        sample = _named(self.inputs, made[:split])
-        return sample if self.targets is None else (sample, _named(self.targets, made[split:]))
+        sample = _key_by_name(self.inputs, made[:split])
+        return sample if self.targets is None else (sample, _key_by_name(self.targets, made[split:]))
 
     def _converted(self, array: NDArray[Any]) -> NDArray[Any] | torch.Tensor:
         if self.dtype is not None and array.dtype.kind == "f":
             tensor = torch.empty(array.shape, dtype=self.dtype)
-            _copied(array, tensor)
+            _copy_to_tensor(array, tensor)
             return tensor.numpy() if self.numpy else tensor
         return array if self.numpy else torch.from_numpy(array)
 
@@ -109,12 +107,12 @@ class Values:
         )
 
 
-def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
+def _key_by_name(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
     return arrays[0] if [*names] == [""] else dict(zip(names, arrays, strict=True))
 
 
 def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
-    return columns[0] if [*names] == [""] else [_named(names, row) for row in zip(*columns, strict=True)]
+    return columns[0] if [*names] == [""] else [_key_by_name(names, row) for row in zip(*columns, strict=True)]
 
 
 class Stacking:
@@ -148,11 +146,11 @@ class Stacking:
         memory = self._pool.empty((*shape, self._dtype.itemsize), np.dtype(np.uint8))
         tensor = torch.from_numpy(memory).view(self._dtype)[..., 0]
         for array, row in zip(arrays, tensor, strict=True):
-            _copied(array, row)
+            _copy_to_tensor(array, row)
         return tensor.numpy() if self._numpy else tensor
 
 
-def _copied(array: NDArray[Any], out: torch.Tensor) -> None:
+def _copy_to_tensor(array: NDArray[Any], out: torch.Tensor) -> None:
     """Copy values into a tensor of another floating-point type.
 
     Raises:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.cache import files
 from penstock.engine.cache.entry import About, footer
-from penstock.engine.cache.evict import chosen, rank, ranked, soon, stale_after
-from penstock.engine.cache.ledger import WRITERS, Folder, Ledger, charge, grown
+from penstock.engine.cache.evict import choose_victims, rank, rank_candidates, soon, stale_after
+from penstock.engine.cache.ledger import WRITERS, Folder, Ledger, bound_disk_use, charge
 from penstock.engine.waiting import Turn
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.engine.cache.evict import Candidate
-
-__all__ = ["Disk"]
 
 # Largest entry: Linux reads and writes at most 2 GiB in one call.
 _LONGEST = 1 << 30
@@ -129,7 +127,7 @@ class Disk:
 
     def _store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool) -> bool:
         tail = footer(name, data, what, time())
-        need = grown(len(data) + len(tail))
+        need = bound_disk_use(len(data) + len(tail))
         ledger = self.ledger()
         order = self._order(name, ledger)
         full = ledger.used + need > self._room
@@ -190,10 +188,10 @@ class Disk:
         """Evict entries for a newcomer of rank ``order``, within the lock; return whether ``need`` bytes then fit."""
         ledger.sweep()
         short = ledger.used + need - self._room
-        if self._left <= 0 or not chosen(self._ranking, order, short):
+        if self._left <= 0 or not choose_victims(self._ranking, order, short):
             self._look(ledger, short)
         while (short := ledger.used + need - self._room) > 0:
-            gone = chosen(self._ranking, order, short)
+            gone = choose_victims(self._ranking, order, short)
             if not gone:
                 return False
             del self._ranking[: len(gone)]
@@ -218,7 +216,7 @@ class Disk:
         if not shards and len(sample) < ledger.entries:
             ledger.count()  # fewer entries than were recorded
         now_s = time()
-        self._ranking = ranked(sample, now_s, stale_after(ledger.reuse(now_s)))
+        self._ranking = rank_candidates(sample, now_s, stale_after(ledger.reuse(now_s)))
         self._left = max(1, len(sample) // _USED)
 
     def _remove(self, ledger: Ledger, path: str, size_bytes: int) -> None:

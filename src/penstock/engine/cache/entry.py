@@ -12,23 +12,6 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-__all__ = [
-    "FOOTER_BYTES",
-    "NAME_BYTES",
-    "PAGE_BYTES",
-    "About",
-    "Footer",
-    "Namer",
-    "Part",
-    "about",
-    "begins",
-    "footer",
-    "intact",
-    "parse",
-    "parts",
-]
-
 # Each page has its own checksum, so that a small part of a block can be verified alone.
 PAGE_BYTES = 256 << 10
 _MAGIC = b"PNSTCK01"
@@ -134,7 +117,7 @@ def intact(text: bytes, first_page: int, data: bytes | memoryview) -> bool:
 NAME_BYTES = 16
 
 
-class Part(NamedTuple):
+class CachedPart(NamedTuple):
     """A part of an object, as an entry holds it.
 
     Attributes:
@@ -159,7 +142,7 @@ class Namer:
         """Name entries of ``store``, whose ``repr`` must identify it in every process and contain no secret."""
         self._hash = blake2b(repr(store).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES, person=b"store")
 
-    def name(self, key: str, etag: str, part: Part) -> bytes:
+    def name(self, key: str, etag: str, part: CachedPart) -> bytes:
         """Return the name of a part of one version of an object."""
         made = blake2b(self._hash.digest(), digest_size=NAME_BYTES)
         text = f"{part.kind}{part.start}:{part.stop}:{len(etag)}:{etag}{key}"
@@ -167,9 +150,9 @@ class Namer:
         return made.digest()
 
 
-def parts(start: int, stop: int, block_bytes: int) -> Iterator[Part]:
+def parts(start: int, stop: int, block_bytes: int) -> Iterator[CachedPart]:
     """Yield the parts of ``[start, stop)`` of an object, cut at multiples of ``block_bytes``."""
     while start < stop:
         end = min(stop, (start // block_bytes + 1) * block_bytes)
-        yield Part("r", start, end) if start % block_bytes else Part("b", start, None)
+        yield CachedPart("r", start, end) if start % block_bytes else CachedPart("b", start, None)
         start = end

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Candidate", "chosen", "rank", "ranked", "reuse_now", "share_after", "soon", "stale_after"]
-
 _RANK_DIGITS, _RANKS = 8, 1 << 32
 # Share of entries without a hit below which entries with a hit yield too, as in S3-FIFO (Yang et al., SOSP 2023).
 _NEW = 0.1
@@ -54,7 +52,7 @@ def rank(digits: str) -> float:
     return int(digits[-_RANK_DIGITS:], 16) / _RANKS
 
 
-def ranked(candidates: Sequence[Candidate], now_s: float, stale_s: float) -> list[tuple[float, Candidate]]:
+def rank_candidates(candidates: Sequence[Candidate], now_s: float, stale_s: float) -> list[tuple[float, Candidate]]:
     """Return candidates, first to be evicted first, each with the rank below which a newcomer may replace it.
 
     Unused (stale) candidates have 2.0, so they yield to any newcomer. Candidates that yield to no newcomer are left
@@ -69,7 +67,7 @@ def ranked(candidates: Sequence[Candidate], now_s: float, stale_s: float) -> lis
     return found + [(each.rank, each) for each in sorted(new, key=lambda each: -each.rank)]
 
 
-def chosen(ranking: Sequence[tuple[float, Candidate]], newcomer: float, need_bytes: int) -> list[Candidate]:
+def choose_victims(ranking: Sequence[tuple[float, Candidate]], newcomer: float, need_bytes: int) -> list[Candidate]:
     """Return the first candidates that free ``need_bytes`` for a newcomer of that rank; empty if they cannot."""
     found = []
     for bar, each in ranking:

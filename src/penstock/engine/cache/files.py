@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.cache.ledger import Folder
 
-__all__ = [
-    "EVERY",
-    "SHARDS",
-    "WHOLE",
-    "Hit",
-    "candidates",
-    "folder_bytes",
-    "footer_of",
-    "path_of",
-    "paths",
-    "read",
-    "read_all",
-    "write",
-]
-
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 # Instead of a stop: the whole object, if the entry has it.
 WHOLE = -1
@@ -75,7 +60,7 @@ def path_of(name: bytes) -> str:
     return f"{text[:2]}/{text[2:]}"
 
 
-def read(folder: Folder, name: bytes, low: int, high: int, into: memoryview | None = None) -> Hit:
+def read_entry(folder: Folder, name: bytes, low: int, high: int, into: memoryview | None = None) -> Hit:
     """Return bytes ``[low, high)`` of an entry, verified by checksums, or write them to ``into``.
 
     ``high`` may be ``WHOLE`` or ``EVERY``. Makes five system calls.
@@ -97,13 +82,13 @@ def read(folder: Folder, name: bytes, low: int, high: int, into: memoryview | No
         if high > found.size_bytes:
             return Hit(None, found, filled=False)
         data = _bytes(descriptor, text, (low, high, found.size_bytes), into)
-        return Hit(data, found, filled=True, waited_s=_used(descriptor, disk), text=text)
+        return Hit(data, found, filled=True, waited_s=_mark_used(descriptor, disk), text=text)
     finally:
         os.close(descriptor)
 
 
 def read_all(folder: Folder, path: str, name: bytes) -> bytes:
-    """Return all bytes of an entry, verified by checksums; raises as ``read`` does."""
+    """Return all bytes of an entry, verified by checksums; raises as ``read_entry`` does."""
     descriptor = os.open(path, _READ, dir_fd=folder.descriptor)
     try:
         text, found, _ = _footer(descriptor, name)
@@ -112,7 +97,7 @@ def read_all(folder: Folder, path: str, name: bytes) -> bytes:
         os.close(descriptor)
 
 
-def _used(descriptor: int, disk: os.stat_result) -> float:
+def _mark_used(descriptor: int, disk: os.stat_result) -> float:
     """Mark an entry as used, at most once in 30 s; return the seconds since its previous use, or 0."""
     waited_s = time() - disk.st_mtime
     with suppress(OSError):  # read-only disk
@@ -125,7 +110,7 @@ def _used(descriptor: int, disk: os.stat_result) -> float:
 
 
 def footer_of(folder: Folder, path: str, name: bytes) -> tuple[bytes, Footer, os.stat_result]:
-    """Return an entry's footer, as text and parsed, and its file's ``stat`` result; raises as ``read`` does."""
+    """Return an entry's footer, as text and parsed, and its file's ``stat`` result; raises as ``read_entry`` does."""
     descriptor = os.open(path, _READ, dir_fd=folder.descriptor)
     try:
         return _footer(descriptor, name)
@@ -186,7 +171,7 @@ def write(folder: Folder, path: str, pieces: Sequence[bytes | memoryview]) -> os
 
 def candidates(folder: Folder, shard: str) -> Iterator[Candidate]:
     """Yield the entries of a shard as candidates for eviction."""
-    for name, disk in _listed(folder, shard):
+    for name, disk in _scan_shard(folder, shard):
         try:
             order = rank(name)
         except ValueError:  # not an entry
@@ -194,7 +179,7 @@ def candidates(folder: Folder, shard: str) -> Iterator[Candidate]:
         yield Candidate(disk.st_mtime, bool(disk.st_mode & _PROVEN), order, charge(disk), f"{shard}/{name}")
 
 
-def _listed(folder: Folder, shard: str) -> Iterator[tuple[str, os.stat_result]]:
+def _scan_shard(folder: Folder, shard: str) -> Iterator[tuple[str, os.stat_result]]:
     with suppress(FileNotFoundError):
         descriptor = os.open(shard, _READ | os.O_DIRECTORY, dir_fd=folder.descriptor)
         try:
@@ -217,7 +202,7 @@ def folder_bytes(folder: Folder, shard: str) -> int:
 def paths(folder: Folder) -> Iterator[tuple[str, bytes]]:
     """Yield path and name of each entry; the name is empty for files that are not entries."""
     for shard in SHARDS:
-        for each in [name for name, _ in _listed(folder, shard)]:
+        for each in [name for name, _ in _scan_shard(folder, shard)]:
             try:
                 name = bytes.fromhex(shard + each)
             except ValueError:

@@ -11,7 +11,7 @@ from time import time
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.engine.buffer import Buffer
-from penstock.engine.cache.entry import About, Namer, Part, parts
+from penstock.engine.cache.entry import About, CachedPart, Namer, parts
 from penstock.engine.cache.files import EVERY, WHOLE
 from penstock.engine.cache.tiers import cache_of
 from penstock.errors import Cancelled, Changed, public_url
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     Wanted = tuple[Span, Buffer | None]
     Stat = Callable[[Sequence[str]], list[ObjectMeta | None]]
 
-__all__ = ["ALL", "CacheLayer", "CachedObjects", "CachedRead", "FetchedRead", "Flight", "Missing", "Place", "cached"]
 
-
-def cached(
+def add_cache(
     options: CacheOptions | None,
     fetching: Fetching,
     address: tuple[Hashable, ...],
@@ -48,7 +46,9 @@ def cached(
     *store, base = address
     if options is None or store[0] == "memory":
         return fetching
-    return CacheLayer(fetching, cache_of(options), Place(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat))
+    return CacheLayer(
+        fetching, cache_of(options), StorePlace(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat)
+    )
 
 
 class CacheLayer:
@@ -63,7 +63,7 @@ class CacheLayer:
 
     """
 
-    def __init__(self, fetching: Fetching, cache: Cache, place: Place) -> None:
+    def __init__(self, fetching: Fetching, cache: Cache, place: StorePlace) -> None:
         """Keep in ``cache`` what ``fetching`` reads."""
         self.cache = cache
         self._below = fetching
@@ -159,7 +159,9 @@ class CacheLayer:
         """Map spans without a version to spans of the current version; costs a HEAD for each object."""
         keys = list(dict.fromkeys(span.key for span in spans if not span.etag))
         metas = dict(zip(keys, self._stat(keys), strict=True)) if keys else {}
-        return {span: _pinned(span, meta) for span in spans if (meta := metas.get(span.key)) is not None and meta.etag}
+        return {
+            span: _pin_span(span, meta) for span in spans if (meta := metas.get(span.key)) is not None and meta.etag
+        }
 
     def _read(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead | None:
         """Return a read of a span; None if the cache does not handle it."""
@@ -174,7 +176,7 @@ class CacheLayer:
     def _unsized(self, span: Span, owner: Owner) -> CachedRead | FetchedRead:
         """Return a read of a whole object, or of its last bytes, of unknown size."""
         key, start, _, etag, _, _, _ = span
-        part = Part("e", start, None) if start else ALL
+        part = CachedPart("e", start, None) if start else ALL
         hit, size = self._objects.unsized(key, etag, part)
         if hit is not None:
             return self._held(span, hit.data, None)
@@ -199,7 +201,9 @@ class CacheLayer:
             return self._held(span, hit.data, buffer, hit.version)
         if pin and not _is_whole(span):
             return self._read(span._replace(etag=pin), buffer, owner)
-        return self._fetch(span, buffer, owner, [Missing(span, (Part("u", span.start, span.stop),), "", UNKNOWN_SIZE)])
+        return self._fetch(
+            span, buffer, owner, [Missing(span, (CachedPart("u", span.start, span.stop),), "", UNKNOWN_SIZE)]
+        )
 
     def _known(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead:
         """Return a read of bytes whose range and version are known."""
@@ -214,7 +218,7 @@ class CacheLayer:
                 return self._held(span, hit.data, buffer)
             return self._fetch(span, buffer, owner, [Missing(span, tuple(wanted), etag, object_bytes)])
         target = Buffer.allocate(size) if buffer is None else buffer
-        view, missing = target.view(), list[tuple[int, int, Part]]()
+        view, missing = target.view(), list[tuple[int, int, CachedPart]]()
         for number, part in enumerate(wanted):
             low = part.start
             high = wanted[number + 1].start if number + 1 < len(wanted) else start + size
@@ -290,7 +294,7 @@ def _of_other_size(hit: Hit, object_bytes: int) -> bool:
     return object_bytes >= 0 and hit.found.object_bytes not in (UNKNOWN_SIZE, object_bytes)
 
 
-def _pinned(span: Span, meta: ObjectMeta) -> Span:
+def _pin_span(span: Span, meta: ObjectMeta) -> Span:
     """Return a span as a span of the version that ``meta`` describes."""
     key, start, stop, _, whole, _, _ = span
     if stop is None:
@@ -299,9 +303,9 @@ def _pinned(span: Span, meta: ObjectMeta) -> Span:
     return Span(key, start, stop, meta.etag, whole=whole)
 
 
-def _runs(missing: Iterable[tuple[int, int, Part]]) -> list[tuple[int, int, list[Part]]]:
+def _runs(missing: Iterable[tuple[int, int, CachedPart]]) -> list[tuple[int, int, list[CachedPart]]]:
     """Join adjacent parts into runs of one request each."""
-    runs: list[tuple[int, int, list[Part]]] = []
+    runs: list[tuple[int, int, list[CachedPart]]] = []
     for low, high, part in missing:
         if runs and runs[-1][1] == low:
             runs[-1] = (runs[-1][0], high, [*runs[-1][2], part])
@@ -342,10 +346,10 @@ class _ServedVersions:
 # Objects whose version in the mode ttl is known: 20 MiB or so.
 _MOST_SERVED = 100_000
 # All of an object of up to one block, or the beginning of a longer one.
-ALL = Part("b", 0, None)
+ALL = CachedPart("b", 0, None)
 
 
-class Place(NamedTuple):
+class StorePlace(NamedTuple):
     """The location of a store's objects.
 
     Attributes:
@@ -365,18 +369,18 @@ class Place(NamedTuple):
 class CachedObjects:
     """Entries of one store's objects, by key, version and part."""
 
-    def __init__(self, cache: Cache, place: Place) -> None:
+    def __init__(self, cache: Cache, place: StorePlace) -> None:
         """Use ``cache`` for the objects at ``place``; nothing is read yet."""
         self._cache, self._place = cache, place
         self._namer = Namer(place.store)
         self._block_bytes = cache.options.block_bytes
         self._ttl_s = cache.options.ttl_s if cache.options.mode == "ttl" else 0.0
 
-    def parts(self, start: int, stop: int) -> list[Part]:
+    def parts(self, start: int, stop: int) -> list[CachedPart]:
         """Return the parts that hold bytes ``[start, stop)`` of an object; of an empty object ``ALL``."""
         return [*parts(start, stop, self._block_bytes)] or [ALL]
 
-    def part(self, key: str, etag: str, part: Part, size: int, into: memoryview | None) -> Hit | None:
+    def part(self, key: str, etag: str, part: CachedPart, size: int, into: memoryview | None) -> Hit | None:
         """Return the first ``size`` bytes of a part, or fill ``into``; None if the cache does not have them."""
         hit = self._cache.read(self._name(key, etag, part), 0, size, into)
         if (hit is None or not hit.filled) and part.kind == "r":
@@ -384,7 +388,7 @@ class CachedObjects:
             hit = self._cache.read(self._name(key, etag, block), low, low + size, into)
         return hit if hit is not None and hit.filled else None
 
-    def unsized(self, key: str, etag: str, part: Part) -> tuple[Hit | None, int]:
+    def unsized(self, key: str, etag: str, part: CachedPart) -> tuple[Hit | None, int]:
         """Return a whole object, or its last bytes, of unknown size; or None, and its size if known."""
         ends = part.kind == "e"
         hit = self._cache.read(self._name(key, etag, part), 0, EVERY if ends else WHOLE)
@@ -397,7 +401,7 @@ class CachedObjects:
     def lately(self, span: Span, into: memoryview | None, since_s: float) -> Hit | None:
         """Return the bytes of a span of unknown version that were kept within ``ttl_s``, and not before ``since_s``."""
         key, start, stop, _, _, _, _ = span
-        name, now_s = self._name(key, "", Part("u", start, stop)), time()
+        name, now_s = self._name(key, "", CachedPart("u", start, stop)), time()
         since_s = max(since_s, now_s - self._ttl_s)
         hit = self._cache.read(name, 0, EVERY if stop is None else stop - start, into, since_s=since_s)
         # An entry from the future shows that the clock was wrong.
@@ -413,9 +417,9 @@ class CachedObjects:
         key, start, stop, etag, _, _, _ = span
         look = self._cache.look
         if not etag:
-            found = look(self._name(key, "", Part("u", start, stop))) if self._ttl_s else None
+            found = look(self._name(key, "", CachedPart("u", start, stop))) if self._ttl_s else None
             return found is not None and 0 <= time() - found.kept_s <= self._ttl_s
-        if stop is None and start < 0 and look(self._name(key, etag, Part("e", start, None))) is not None:
+        if stop is None and start < 0 and look(self._name(key, etag, CachedPart("e", start, None))) is not None:
             return True
         if stop is None:
             size = self.size(key, etag)
@@ -426,7 +430,7 @@ class CachedObjects:
         ends = [*(part.start for part in wanted[1:]), stop]
         return all(self._has(key, etag, part, end - part.start) for part, end in zip(wanted, ends, strict=True))
 
-    def _has(self, key: str, etag: str, part: Part, size: int) -> bool:
+    def _has(self, key: str, etag: str, part: CachedPart, size: int) -> bool:
         found, low = self._cache.look(self._name(key, etag, part)), 0
         if (found is None or found.size_bytes < size) and part.kind == "r":
             low, block = self._block(part)
@@ -453,12 +457,12 @@ class CachedObjects:
         """Return an object's public URL."""
         return public_url(f"{self._place.root}{self._place.base}{key}")
 
-    def _block(self, part: Part) -> tuple[int, Part]:
+    def _block(self, part: CachedPart) -> tuple[int, CachedPart]:
         """Return a part's offset in its block, and the block."""
         low = part.start % self._block_bytes
-        return low, Part("b", part.start - low, None)
+        return low, CachedPart("b", part.start - low, None)
 
-    def _name(self, key: str, etag: str, part: Part) -> bytes:
+    def _name(self, key: str, etag: str, part: CachedPart) -> bytes:
         return self._namer.name(self._place.base + key, etag, part)
 
 
@@ -515,7 +519,7 @@ class Missing(NamedTuple):
     """
 
     span: Span
-    parts: tuple[Part, ...]
+    parts: tuple[CachedPart, ...]
     etag: str
     object_bytes: int
 

@@ -22,7 +22,6 @@ from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-__all__ = ["Folder", "Ledger", "charge", "grown"]
 
 _STATE, _LOCK, WRITERS = "state", "lock", "writers"
 _MAGIC = b"PNSTCKL1"
@@ -48,7 +47,7 @@ def charge(found: os.stat_result) -> int:
     return max(found.st_blocks * 512, -(-found.st_size // _PAGE) * _PAGE)
 
 
-def grown(size_bytes: int) -> int:
+def bound_disk_use(size_bytes: int) -> int:
     """Return the most disk space that a new file of that size can take, including growth of its directory."""
     return (-(-size_bytes // _PAGE) + 3) * _PAGE
 
@@ -108,7 +107,7 @@ class Ledger:
         # By descriptor: daemons close all descriptors, and their numbers are reused.
         self._identities = {self._lock: _identity(self._lock)}
         try:
-            self._state = _State(at)
+            self._state = _LedgerFile(at)
             self._take()
             try:
                 self._state.fill()
@@ -275,9 +274,9 @@ class Ledger:
                 try:
                     flock(descriptor, LOCK_EX | LOCK_NB)
                 except BlockingIOError:
-                    owed += _owed(descriptor) + _PAGE
+                    owed += _read_owed(descriptor) + _PAGE
                     continue
-                if _owed(descriptor):
+                if _read_owed(descriptor):
                     died += 1
                     if only_look:
                         continue
@@ -328,7 +327,7 @@ class Ledger:
         return found is not None and found == self._identities.get(descriptor)
 
 
-class _State:
+class _LedgerFile:
     """Values at fixed offsets in a file, accessed by system calls: truncating a mapped file would kill processes.
 
     The file is closed with the last reference to this object, so no thread writes to a file that another has closed.
@@ -390,7 +389,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
     return None
 
 
-def _owed(descriptor: int) -> int:
+def _read_owed(descriptor: int) -> int:
     text = os.pread(descriptor, _OWED.size, 0)
     return int(_OWED.unpack(text)[0]) if len(text) == _OWED.size else 0
 

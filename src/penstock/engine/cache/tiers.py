@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.cache.files import Hit
 
-
-__all__ = ["Cache", "Memory", "cache_of", "open_cache"]
-
 _LOG = logging.getLogger("penstock")
 # Subdirectory of the configured directory that belongs to the cache alone.
 _OWN = "penstock-cache-1"
@@ -118,12 +115,12 @@ class Cache:
             if memory is not None and held.data is not None and low == 0 and len(held.data) == held.found.size_bytes:
                 memory.put(name, held, self._disk.draw())
         elif held.data is not None:
-            held = _cut(held, held.data, (low, high), into)
+            held = _slice_hit(held, held.data, (low, high), into)
         return held if held.found.kept_s >= since_s else None
 
     def _from_disk(self, name: bytes, low: int, high: int, into: memoryview | None) -> files.Hit | None:
         try:
-            hit = files.read(self._disk.folder(), name, low, high, into)
+            hit = files.read_entry(self._disk.folder(), name, low, high, into)
         except Damaged:
             self.counts.damaged += 1
             path = files.path_of(name)
@@ -223,7 +220,7 @@ class Cache:
             self._pause(error)
             return 0
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[CacheEntry]:
         """Yield the entries without damaged ones, in no order; ``ConfigError`` if the path cannot be a directory."""
         self._disk.check_place()
         for folder, path, name in self._paths():
@@ -232,7 +229,7 @@ class Cache:
             except (OSError, Damaged):
                 continue
             what = about(text, found)
-            yield Entry(*what[:3], found.size_bytes, what.object_bytes, charge(disk), disk.st_mtime, found.kept_s)
+            yield CacheEntry(*what[:3], found.size_bytes, what.object_bytes, charge(disk), disk.st_mtime, found.kept_s)
 
     def _paths(self) -> Iterator[tuple[Folder, str, bytes]]:
         with suppress(FileNotFoundError):  # no directory yet
@@ -323,7 +320,7 @@ class Cache:
         self._disk.close()
 
 
-def _cut(held: files.Hit, data: bytes, where: tuple[int, int], into: memoryview | None) -> files.Hit:
+def _slice_hit(held: files.Hit, data: bytes, where: tuple[int, int], into: memoryview | None) -> files.Hit:
     """Return a part of an entry that is held in memory as a whole."""
     (low, high), found = where, held.found
     if high == files.WHOLE:
@@ -416,7 +413,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """An object in the cache, or a part of one.
 
     Attributes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-__all__ = ["BearerToken", "CredentialSource", "Credentials", "Identity", "Renewable"]
-
 
 class Renewable(Protocol):
     """Any credentials: keys, a bearer token, a signed query. Fields that the repr hides are secrets."""

@@ -18,39 +18,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.values import Checksum, ObjectMeta, Page, Presigned, Span, Uploads
 
-
-__all__ = [
-    "MOVED",
-    "RANGE_IGNORED",
-    "STAGED",
-    "UNFINISHED",
-    "UNKNOWN_BYTES",
-    "Abilities",
-    "Attributes",
-    "Beginning",
-    "ConditionForm",
-    "Conditions",
-    "Copy",
-    "Delete",
-    "Digest",
-    "Driver",
-    "Ending",
-    "Head",
-    "Limits",
-    "List",
-    "Move",
-    "Multipart",
-    "Part",
-    "PartCopy",
-    "Payload",
-    "Presign",
-    "Put",
-    "PutMany",
-    "Read",
-    "Suffix",
-    "Summed",
-]
-
 # Largest read of an object of unknown size, unless another bound is given.
 UNKNOWN_BYTES = 2 << 30
 # Key prefix of objects that are uploaded and wait to be moved to their final keys.
@@ -207,7 +174,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UploadPart:
     """A part of an upload: its number, from 1, and its offset in the object."""
 
     number: int
@@ -305,7 +272,7 @@ class Multipart(Protocol):
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Open an upload; return its id. Its condition counts when it is completed."""
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         """Send one part; return its ETag. Sending a part again replaces it."""
 
     def complete(
@@ -346,7 +313,7 @@ class Move(Protocol):
 class PartCopy(Protocol):
     """The verb that copies spans of objects as parts of an upload, server side."""
 
-    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         """Copy a span of another object as one part of an upload; return the part's ETag.
 
         A version different from ``span.etag`` raises ``Changed``, if the store checks it: check the version again

@@ -11,22 +11,6 @@ if TYPE_CHECKING:
     from penstock.engine.buffer import Buffer
     from penstock.errors import PenstockError
 
-__all__ = [
-    "TEXT_BYTES",
-    "Exchange",
-    "Gate",
-    "Gated",
-    "Operation",
-    "Request",
-    "Response",
-    "Traffic",
-    "Transport",
-    "UnderWay",
-    "Watch",
-    "Watchable",
-    "Work",
-]
-
 T = TypeVar("T")
 
 # Most bytes kept of an error's text, or of an answer whose request sets no other bound.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.values import Span
 
-__all__ = ["CachedFetching", "Fetching", "Owner", "ReadCounts", "ReadOperation"]
-
 
 class ReadOperation(Protocol):
     """A read in progress.

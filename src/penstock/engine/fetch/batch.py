@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.engine.contracts.driver import Copy, Delete, Put, PutMany
-from penstock.engine.fetch.operation import VerbOperation, summed
+from penstock.engine.fetch.operation import VerbOperation, head_with_sums
 from penstock.engine.fetch.policy import again, bug
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Inbox
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.engine.waiting import Awaited
     from penstock.values import ObjectMeta, Span
-
-
-__all__ = ["Batch", "JoinedPut", "JoinedPuts", "each_key", "unless_missing"]
 
 _MOST = 16  # puts of a batch; with files, as many are open
 _MOST_BYTES = 8 << 20
@@ -231,7 +228,7 @@ class Batch:
 
     def head_summed(self, key: str) -> VerbOperation[ObjectMeta]:
         """Prepare a look-up of an object's metadata, with its checksum if the store provides one."""
-        return self._kept(summed(self._fetcher().driver, key))
+        return self._kept(head_with_sums(self._fetcher().driver, key))
 
     def put(self, key: str, data: bytes, attributes: Attributes) -> VerbOperation[str] | JoinedPut:
         """Prepare a write in one request, or in a batch with others if the store can; the result is the ETag.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import Limits
 from penstock.engine.contracts.exchange import Gated, Watchable
-from penstock.engine.fetch.operation import VerbOperation, summed
+from penstock.engine.fetch.operation import VerbOperation, head_with_sums
 from penstock.engine.fetch.policy import RetryPolicy
 from penstock.engine.node.member import member
 from penstock.engine.node.rate import Turns
-from penstock.engine.node.table import Counted
+from penstock.engine.node.table import GroupCounts
 from penstock.engine.read.hedging import Hedging
-from penstock.engine.read.openread import OpenRead, SuffixRead, ending
+from penstock.engine.read.openread import OpenRead, SuffixRead, resolve_suffix
 from penstock.engine.read.spanread import RangeProbe, SpanRead, SplitRead
 from penstock.engine.read.unranged import WholeObjects
 from penstock.engine.waiting import Inbox, may_wait
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import Owner, ReadOperation
     from penstock.events import Timings
     from penstock.options import NodeOptions, ReadOptions, RetryOptions
-
-__all__ = ["Fetcher", "Pace"]
 
 T = TypeVar("T")
 
@@ -259,7 +257,7 @@ class Fetcher:
         if -span.start <= self.options.split_bytes:
             return SuffixRead(self._policy, span, owner)
         try:
-            known = ending(span, self.run(partial(self.driver.head, span.key)), self.driver.url(span.key))
+            known = resolve_suffix(span, self.run(partial(self.driver.head, span.key)), self.driver.url(span.key))
         except PenstockError as error:
             return self._failed(span, owner, error)
         return self._read(known, None, owner)
@@ -345,7 +343,7 @@ class Fetcher:
         """Return a span for several requests with the version to pin them to; costs one HEAD if none is known."""
         if span.etag or span.stop is None:
             return span
-        found = self.run(summed(self.driver, span.key) if span.whole else partial(self.driver.head, span.key))
+        found = self.run(head_with_sums(self.driver, span.key) if span.whole else partial(self.driver.head, span.key))
         if span.whole and found.size != span.stop:
             message = f"the object has {found.size} bytes and was listed with {span.stop}"
             raise Changed(message, url=self.driver.url(span.key))
@@ -385,12 +383,12 @@ class Pace:
     def __init__(self, store: str, url: Callable[[str], str], timings: Timings) -> None:
         """Limit nothing yet; count the time that requests wait in ``timings``."""
         self.closed = False
-        self.store = _digest(store)
+        self.store = _hash_text(store)
         self._name = store
         self._url = url
         self._timings = timings
         self._turns: dict[int, Turns] = {}
-        self._counted: dict[int, Counted] = {}
+        self._counted: dict[int, GroupCounts] = {}
         self._outages: set[int] = set()
         self._groups: dict[tuple[str, str], int] = {}  # identifiers of the groups seen so far
 
@@ -416,7 +414,7 @@ class Pace:
         error = getattr(operation, "error", None)
         if not isinstance(error, Throttled):
             return delay_s
-        kind, prefix = _named(operation)
+        kind, prefix = _classify_operation(operation)
         group = self._group(operation)
         if group not in self._turns and len(self._turns) >= _PREFIXES:
             prefix, group = "", self._id(kind, "")
@@ -433,7 +431,7 @@ class Pace:
         self._timings.sooner(delay_s - sooner_s)
         return sooner_s
 
-    def counted(self) -> dict[int, Counted]:
+    def counted(self) -> dict[int, GroupCounts]:
         """Return the counts since the last call, by group."""
         for group, turns in self._turns.items():
             if gone := [operation for operation in turns.waiting() if getattr(operation, "complete", False)]:
@@ -456,12 +454,12 @@ class Pace:
             self._turns.setdefault(group, Turns(rate, now)).rate = rate
         self.closed = bool(self._turns)
 
-    def _count(self, group: int) -> Counted:
-        return self._counted.setdefault(group, Counted(self.store, ""))
+    def _count(self, group: int) -> GroupCounts:
+        return self._counted.setdefault(group, GroupCounts(self.store, ""))
 
     def _group(self, operation: Operation) -> int:
         """Return the group of an operation: that of its prefix, or the shared group of all other prefixes."""
-        kind, prefix = _named(operation)
+        kind, prefix = _classify_operation(operation)
         group = self._id(kind, prefix)
         return group if group in self._turns else self._id(kind, "") if len(self._turns) >= _PREFIXES else group
 
@@ -470,11 +468,11 @@ class Pace:
         if found is None:
             if len(self._groups) >= _NAMES:
                 self._groups.clear()
-            found = self._groups[kind, prefix] = _digest(f"{self._name}\0{kind}\0{prefix}")
+            found = self._groups[kind, prefix] = _hash_text(f"{self._name}\0{kind}\0{prefix}")
         return found
 
 
-def _named(operation: Operation) -> tuple[str, str]:
+def _classify_operation(operation: Operation) -> tuple[str, str]:
     """Return the kind of request that an operation makes, and the first part of its key."""
     if isinstance(operation, SpanRead):
         kind, key = "read", operation.span.key
@@ -485,5 +483,5 @@ def _named(operation: Operation) -> tuple[str, str]:
     return kind, key.partition("/")[0] if "/" in key else ""
 
 
-def _digest(text: str) -> int:
+def _hash_text(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") or 1

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.engine.waiting import Inbox
     from penstock.values import ObjectMeta
 
-__all__ = ["VerbOperation", "summed"]
-
 T = TypeVar("T")
 
 # Largest response that is parsed on the transport's thread, in passing: some milliseconds.
@@ -28,7 +26,7 @@ _SMALL_BYTES = 256 << 10
 _CHANGING = frozenset(("put", "complete", "copy", "move", "delete"))
 
 
-def summed(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
+def head_with_sums(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
     """Return the verb that describes an object, with its checksum if the store provides one."""
     return partial(cast("Summed", driver).head, key, sums=True) if driver.abilities.sums else partial(driver.head, key)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from penstock.engine.contracts.driver import List, Multipart
-from penstock.engine.listing.keyspace import NoStartError, ordered
+from penstock.engine.listing.keyspace import NoStartError, order_pages
 from penstock.engine.listing.listing import UploadListing, columns
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     # Returns a key's URL as the caller names it; below a profile the driver's URL differs.
     Address = Callable[[str], str]
 
-__all__ = ["Pager", "next_page", "pages", "uploads"]
-
 
 def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
     """List the next page in one request.
@@ -43,7 +41,7 @@ def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
     start_after = "" if listing.token else listing.start_after
     verb = require(fetcher.driver, List, prefix).list
     page = fetcher.run(partial(verb, prefix, token=listing.token, start_after=start_after, delimiter=delimiter))
-    with _named(url(prefix)):
+    with _add_url(url(prefix)):
         page = listing.take(page)
     if listening():
         emit(Listed(url(prefix), len(page.entries)))
@@ -54,7 +52,7 @@ def pages(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Gen
     """Yield the remaining pages of a listing, verified as in ``next_page``.
 
     ``fetcher`` returns the engine of the calling process: a listing may be continued after a fork. If a listing can
-    begin after any key as cheaply as at a page, pages are requested ahead (``ordered``) from the fourth on.
+    begin after any key as cheaply as at a page, pages are requested ahead (``order_pages``) from the fourth on.
     """
     while not listing.over:
         engine = fetcher()
@@ -69,8 +67,8 @@ def _ahead(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Ge
     last = ""
     with _Pagers(fetcher, url) as pager:
         try:
-            with _named(url(listing.prefix)):
-                for page in ordered(pager, listing.prefix):
+            with _add_url(url(listing.prefix)):
+                for page in order_pages(pager, listing.prefix):
                     if page.entries:
                         last = columns(page.entries)[0][-1]
                     yield page
@@ -118,13 +116,13 @@ def uploads(fetcher: Callable[[], Fetcher], prefix: str, url: Address) -> Genera
     while not listing.over:
         engine = fetcher()
         page = engine.run(partial(require(engine.driver, Multipart, prefix).uploads, prefix, token=listing.token))
-        with _named(url(prefix)):
+        with _add_url(url(prefix)):
             page = listing.take(page)
         yield from page.entries
 
 
 @contextmanager
-def _named(url: str) -> Iterator[None]:
+def _add_url(url: str) -> Iterator[None]:
     """Add the URL of the listing to a ``Damaged`` error."""
     try:
         yield

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver
     from penstock.options import RetryOptions
 
-
-__all__ = ["Failure", "Hedges", "RetryPolicy", "Scratch", "Sizes", "Tokens", "again", "bug", "delay"]
-
 _REFUND = 0.1  # tokens a success gives back
 
 
@@ -194,7 +191,7 @@ class RetryPolicy:
         once = copy(self)
         once.hedges, once.tokens = Hedges(), Tokens(1, 1)
         once._retry = replace(self._retry, attempts=1)  # noqa: SLF001  of this class
-        once.unranged = _unranged
+        once.unranged = _refuse_unranged
         once.tells = False
         return once
 
@@ -258,7 +255,7 @@ class RetryPolicy:
         return error
 
 
-def _unranged(read: Any) -> None:  # noqa: ANN401  a SpanRead, whose module imports this one
+def _refuse_unranged(read: Any) -> None:  # noqa: ANN401  a SpanRead, whose module imports this one
     read.end(Unusable("this server ignores Range"))
 
 

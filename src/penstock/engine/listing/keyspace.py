@@ -1,8 +1,8 @@
 """Division of a listing by keys: a model of how keys are spread, parts of a listing, and pages in order from parts.
 
-``Keyspace`` learns from a listing where bounds divide the rest of it evenly. ``Part`` is the keys between two bounds,
-taken page by page, and divided while it lasts. ``ordered`` yields entries in key order, with requests for later pages
-in flight.
+``Keyspace`` learns from a listing where bounds divide the rest of it evenly. ``KeySpan`` is the keys between two
+bounds, taken page by page, and divided while it lasts. ``order_pages`` yields entries in key order, with requests for
+later pages in flight.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 
     from penstock.values import Page
-
-
-__all__ = ["Keyspace", "NoStartError", "Pages", "Part", "Seen", "ordered"]
 
 _DEPTH = 96  # characters after the prefix that are considered
 # Characters of a bound beyond the common start of a page's first and last key.
@@ -182,7 +179,7 @@ def _octets(key: str) -> bytes:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class KeySpan:
     """Keys below ``prefix`` in ``(after, until]``, in UTF-8 byte order (all bounds are UTF-8 bytes).
 
     Any string may serve as a bound between two parts: together they always hold every key exactly once.
@@ -294,14 +291,14 @@ class Pages(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Part(Part):
+class _ListedRange(KeySpan):
     """A part, its pages that wait for those of earlier parts, and the error that comes after its pages."""
 
     pages: deque[Page] = field(default_factory=deque)
     error: PenstockError | None = None
 
 
-def ordered(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
+def order_pages(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
     """Yield the pages below ``prefix`` in order; each but the last has a token, which cannot continue a listing.
 
     At most as many pages are requested ahead as were yielded, and at most 64. ``pager`` returns the ``Pages`` of the
@@ -324,8 +321,8 @@ class _Ordered:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._keyspace = Keyspace(prefix)
-        self._parts = deque([_Part(prefix.encode("utf-8", "surrogateescape"))])
-        self._flying: dict[Hashable, _Part] = {}
+        self._parts = deque([_ListedRange(prefix.encode("utf-8", "surrogateescape"))])
+        self._flying: dict[Hashable, _ListedRange] = {}
         self._pages: Pages | None = None
         self._ready = 0  # pages that were taken and not yielded yet
         self._yielded = self._sent = self._seen = 0  # pages; requests; keys
@@ -381,7 +378,7 @@ class _Ordered:
             except PenstockError as error:
                 part.error, self._failed = error, True
 
-    def _accept(self, part: _Part, page: Page) -> None:
+    def _accept(self, part: _ListedRange, page: Page) -> None:
         before = part.seen
         try:
             count = part.accept(page)
@@ -439,7 +436,7 @@ class _Ordered:
                     self._parts.insert(at + 1, later)
                 return
 
-    def _views(self, part: _Part) -> Iterator[Seen]:
+    def _views(self, part: _ListedRange) -> Iterator[Seen]:
         """Yield what was seen of a part: on its latest page, in total and, for the last part, with all parts before it.
 
         The view with the least dense keys predicts best: a page shows a single folder, and not the gap that follows it,
@@ -451,7 +448,7 @@ class _Ordered:
         if part is self._parts[-1]:
             yield latest._replace(first=self._first, keys=self._seen)
 
-    def _send(self, part: _Part) -> None:
+    def _send(self, part: _ListedRange) -> None:
         if self._pages is not None:
             self._sent += 1
             request = self._pages.start(self._prefix, token=part.token, start_after=part.start_after())

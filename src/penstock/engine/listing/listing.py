@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from penstock.values import Page, Uploads
 
-__all__ = ["Entries", "Listing", "UploadListing", "columns"]
-
 # Stores may send empty pages while they skip deleted keys; with a store that sends only those, no listing would end.
 _EMPTY_PAGES = 1000
 _MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in every server
@@ -86,7 +84,7 @@ def columns(entries: Sequence[ObjectMeta]) -> tuple[list[str], list[int], list[s
     return [each.key for each in entries], [each.size for each in entries], [each.etag for each in entries]
 
 
-class _Pages:
+class _EndingPages:
     """Guarantee that a listing ends: no token comes twice, and not all pages are empty.
 
     Attributes:
@@ -115,7 +113,7 @@ class _Pages:
         self.token, self.over = token, not token
 
 
-class Listing(_Pages):
+class Listing(_EndingPages):
     """Objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order.
 
     Attributes:
@@ -198,7 +196,7 @@ class Listing(_Pages):
                 raise Damaged(f"the listing went astray: {group!r} is not a common prefix up to the delimiter {mark!r}")
 
 
-class UploadListing(_Pages):
+class UploadListing(_EndingPages):
     """Unfinished uploads to keys below ``prefix``, page by page, in any order: Ceph sorts ``a-b`` before ``a``."""
 
     __slots__ = ("_found",)

@@ -16,8 +16,6 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Leftovers", "fixed_part", "globs", "leftover", "selector", "split_of", "splits_of"]
-
 _MEMBER = re.compile(r"(.)(?:-(.))?", re.DOTALL)  # of a set: a character, or a range
 
 
@@ -114,10 +112,10 @@ def _piece(token: re.Match[str]) -> str:
         return {"deep": "(?:.*/)?", "any": ".*", "run": "[^/]*", "one": "[^/]"}[token.lastgroup or ""]
     negated = "^" if members.startswith("!") else ""
     # "-" keeps its meaning; everything else in a set stands for itself.
-    return f"(?!/)[{negated}{_MEMBER.sub(_escaped, members.removeprefix('!'))}]"
+    return f"(?!/)[{negated}{_MEMBER.sub(_escape_range, members.removeprefix('!'))}]"
 
 
-def _escaped(member: re.Match[str]) -> str:
+def _escape_range(member: re.Match[str]) -> str:
     first, last = member.groups()
     return re.escape(first) + (f"-{re.escape(last)}" if last else "")
 

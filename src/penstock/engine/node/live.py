@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Description", "Live", "ask", "running"]
-
 _EVERY_S: Final = 0.5
 # Seconds for which a watcher's mark counts.
 _ASKED_S: Final = 5.0
@@ -155,7 +153,7 @@ def running(where: Path) -> list[Description]:
             process, number = (int(each) for each in path.stem.removeprefix(_PREFIX).split("-"))
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                if _ended(descriptor):
+                if _is_unlocked(descriptor):
                     path.unlink(missing_ok=True)
                     continue
                 # Shorter while it is being written: the next look finds it whole.
@@ -166,7 +164,7 @@ def running(where: Path) -> list[Description]:
     return sorted(found, key=lambda each: (each.process, each.number))
 
 
-def _ended(descriptor: int) -> bool:
+def _is_unlocked(descriptor: int) -> bool:
     """Return whether no process holds the lock of a file."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

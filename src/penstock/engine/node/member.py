@@ -27,12 +27,12 @@ from penstock.engine.node.table import (
     HEADER,
     MEMBERS,
     SIZE,
-    Counted,
-    Group,
-    Row,
-    Table,
+    GroupCounts,
+    NodeTable,
+    ProcessRow,
+    RequestGroup,
     member_at,
-    merged,
+    merge_counts,
     rate_at,
 )
 from penstock.errors import ConfigError
@@ -42,23 +42,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.budget import Budget
     from penstock.options import NodeOptions
-
-
-__all__ = [
-    "FILE",
-    "Member",
-    "NodeRate",
-    "NodeStatus",
-    "Shared",
-    "directory",
-    "member",
-    "memory_bytes",
-    "node_status",
-    "open_directory",
-    "open_file",
-    "processors",
-    "share",
-]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -87,7 +70,7 @@ class Paced(Protocol):
 
     store: int
 
-    def counted(self) -> dict[int, Counted]:
+    def counted(self) -> dict[int, GroupCounts]:
         """Return the counts since the last call, by group."""
 
     def bound(self, rates: dict[int, float]) -> None:
@@ -132,7 +115,7 @@ class NodeStatus:
     rates: tuple[NodeRate, ...] = ()
 
 
-class Member:
+class NodeMember:
     """This process, as a member of its node. One thread calls ``tick``; any thread may call ``enter`` and ``hold``."""
 
     def __init__(self) -> None:
@@ -151,8 +134,8 @@ class Member:
         self._keys = count()
         self._paces: dict[int, tuple[ref[Paced], NodeOptions]] = {}
         self._budgets: dict[int, tuple[ref[Budget], int]] = {}
-        self._pending: dict[int, Counted] = {}
-        self._groups: dict[int, Group] = {}  # while this process does not share
+        self._pending: dict[int, GroupCounts] = {}
+        self._groups: dict[int, RequestGroup] = {}  # while this process does not share
         self._busy = 0.0
         self._told_at = 0.0
         self._open_at = 0.0
@@ -181,8 +164,8 @@ class Member:
         """
         began_s = thread_time()
         self._busy = inf if full else max(float(busy), self._busy / 2 if self._busy < inf else 0.0)
-        paces = _living(self._paces)
-        budgets = _living(self._budgets)
+        paces = _list_alive(self._paces)
+        budgets = _list_alive(self._budgets)
         if not paces:
             self._rest(budgets)
             return inf, now + _TICK_S
@@ -211,12 +194,12 @@ class Member:
                     before.sent, before.refused = before.sent + new.sent, before.refused + new.refused
                     before.waits, before.label = new.waits, before.label or new.label
 
-    def _row(self, options: list[NodeOptions], size_bytes: int, now: float) -> Row:
+    def _row(self, options: list[NodeOptions], size_bytes: int, now: float) -> ProcessRow:
         most_bytes = [each.ahead_bytes or memory_bytes() // _MEMORY_PARTS for each in options]
         passed_s = max(_TICK_S, now - self._told_at)
         rates = [(group, inf if new.waits else _ROOM * new.sent / passed_s + 1) for group, new in self._pending.items()]
         most_connections = min(each.connections for each in options)
-        return Row(
+        return ProcessRow(
             seen_at=now,
             connections=_ROOM * self._busy + 1,
             most_connections=most_connections,
@@ -225,7 +208,7 @@ class Member:
             rates=tuple(sorted(rates, key=lambda each: -each[1])[:GROUPS]),
         )
 
-    def _exchange(self, row: Row, now: float) -> tuple[list[Row], list[Group]] | None:
+    def _exchange(self, row: ProcessRow, now: float) -> tuple[list[ProcessRow], list[RequestGroup]] | None:
         """Publish this process's row and return the others' and the rates; None if that is not possible now."""
         try:
             shared = self._join(now)
@@ -257,12 +240,12 @@ class Member:
             self._shared.close()
         self._shared, self._reason, self._open_at = None, reason, now + _AGAIN_S
 
-    def _alone(self, now: float) -> tuple[list[Row], list[Group]]:
-        self._groups |= merged(self._groups, self._pending, now)
+    def _alone(self, now: float) -> tuple[list[ProcessRow], list[RequestGroup]]:
+        self._groups |= merge_counts(self._groups, self._pending, now)
         self._groups = {place: group for place, group in self._groups.items() if group.id}
         return [], list(self._groups.values())
 
-    def _meet(self, shared: Shared, row: Row, now: float) -> tuple[list[Row], list[Group]] | None:
+    def _meet(self, shared: Shared, row: ProcessRow, now: float) -> tuple[list[ProcessRow], list[RequestGroup]] | None:
         with shared.locked() as within:
             if not within:
                 return None
@@ -270,15 +253,15 @@ class Member:
             others = shared.living(table, now)
             if not shared.write(row, others):
                 raise ConfigError(f"{shared.where} has no place for another process")
-            changed = merged(table.groups, self._pending, now)
+            changed = merge_counts(table.groups, self._pending, now)
             shared.keep(changed)
         return list(others.values()), [group for group in (table.groups | changed).values() if group.id]
 
     def _apply(
         self,
-        row: Row,
-        others: list[Row],
-        groups: list[Group],
+        row: ProcessRow,
+        others: list[ProcessRow],
+        groups: list[RequestGroup],
         *,
         paces: list[Paced],
         budgets: list[tuple[Budget, int]],
@@ -304,7 +287,7 @@ class Member:
             budget.bytes_limit = max(1, int(own * self.status.ahead_share))
 
 
-def _living(held: dict[int, tuple[ref[T], V]]) -> list[tuple[T, V]]:
+def _list_alive(held: dict[int, tuple[ref[T], V]]) -> list[tuple[T, V]]:
     """Return the objects that still exist, and forget the others."""
     found: list[tuple[T, V]] = []
     for key, (weak, with_it) in list(held.items()):
@@ -316,14 +299,14 @@ def _living(held: dict[int, tuple[ref[T], V]]) -> list[tuple[T, V]]:
     return found
 
 
-def _rate(group: Group, rows: list[Row], now: float) -> float:
+def _rate(group: RequestGroup, rows: list[ProcessRow], now: float) -> float:
     """Return the share of a group's rate that the first of ``rows`` gets."""
     total = group.rate.present(now)
     wanted = [dict(row.rates).get(group.id, 0.0) for row in rows]
     return max(_LEAST_RATE, share(total, wanted, 0)) if total < inf else inf
 
 
-member = Member()
+member = NodeMember()
 os.register_at_fork(after_in_child=member.forget)
 
 
@@ -440,7 +423,7 @@ class Shared:
         finally:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _EVERYONE)
 
-    def read(self) -> Table:
+    def read(self) -> NodeTable:
         """Return the file's table, initializing an empty file; only while ``locked``."""
         data = os.pread(self._descriptor, SIZE, 0)
         if len(data) < SIZE and data[: len(HEADER)] == HEADER[: len(data)]:  # empty, or its writer was killed
@@ -450,23 +433,23 @@ class Shared:
                 raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.where / FILE))
         if len(data) != SIZE or not data.startswith(HEADER):
             raise ConfigError(f"{self.where / FILE} was not written by Penstock, or is damaged: remove it")
-        return Table.unpack(data)
+        return NodeTable.unpack(data)
 
-    def living(self, table: Table, now: float) -> dict[int, Row]:
+    def living(self, table: NodeTable, now: float) -> dict[int, ProcessRow]:
         """Return the rows of other live processes, and clear those of dead ones; only while ``locked``."""
         rows = {}
         for place, row in table.rows.items():
             if place == self._place and row.nonce == self._nonce:
                 continue
             if not 0 <= now - row.seen_at <= _FRESH_S and self._try(1 + place):
-                os.pwrite(self._descriptor, Row().pack(), member_at(place))
+                os.pwrite(self._descriptor, ProcessRow().pack(), member_at(place))
                 if place != self._place:
                     fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, 1 + place)
                 continue
             rows[place] = row
         return rows
 
-    def write(self, row: Row, rows: dict[int, Row]) -> bool:
+    def write(self, row: ProcessRow, rows: dict[int, ProcessRow]) -> bool:
         """Publish this process's demand; return False if all places are taken. Only while ``locked``.
 
         ``rows`` are those of the other live processes.
@@ -480,7 +463,7 @@ class Shared:
         os.pwrite(self._descriptor, named.pack(), member_at(self._place))
         return True
 
-    def keep(self, groups: dict[int, Group]) -> None:
+    def keep(self, groups: dict[int, RequestGroup]) -> None:
         """Write groups to their places; only while ``locked``."""
         for place, group in groups.items():
             os.pwrite(self._descriptor, group.pack(), rate_at(place))
@@ -540,7 +523,7 @@ def open_file(where: Path) -> int:
     finally:
         os.close(folder)
     try:
-        _check(descriptor, where)
+        _check_table_file(descriptor, where)
     except BaseException:
         os.close(descriptor)
         raise
@@ -559,7 +542,7 @@ def open_directory(where: Path) -> int:
     return folder
 
 
-def _check(descriptor: int, where: Path) -> None:
+def _check_table_file(descriptor: int, where: Path) -> None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         raise ConfigError(f"{where / FILE} is not a plain file: nothing is shared through it")

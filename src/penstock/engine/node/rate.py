@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-__all__ = ["NONE", "Rate", "Turns"]
-
 _WINDOW_S = 1.0  # length of a counting window
 _STALE_S = 5.0  # without a count: a new window begins
 # Fewer refusals, or a smaller share of them, are left to each request's own backoff.

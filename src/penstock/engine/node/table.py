@@ -9,8 +9,19 @@ from typing import Final
 
 from penstock.engine.node.rate import NONE, Rate
 
-__all__ = ["HEADER", "MEMBERS", "RATES", "SIZE", "Counted", "Group", "Row", "Table", "member_at", "merged", "rate_at"]
-__all__ += ["GROUPS"]
+__all__ = [
+    "HEADER",
+    "MEMBERS",
+    "RATES",
+    "SIZE",
+    "GroupCounts",
+    "NodeTable",
+    "ProcessRow",
+    "RequestGroup",
+    "member_at",
+    "merge_counts",
+    "rate_at",
+]
 
 MEMBERS: Final = 256
 RATES: Final = 64
@@ -27,7 +38,7 @@ SIZE: Final = _RATE_AT + RATES * _RATE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProcessRow:
     """The demand of one process.
 
     Attributes:
@@ -61,7 +72,7 @@ class Row:
         )
 
     @classmethod
-    def unpack(cls, data: bytes | memoryview) -> Row:
+    def unpack(cls, data: bytes | memoryview) -> ProcessRow:
         """Parse a row; invalid numbers give an empty row."""
         nonce, process, seen_at, connections, most_connections, size_bytes, most_bytes, *pairs = _ROW.unpack_from(data)
         numbers, demands = (connections, most_connections, size_bytes, most_bytes), pairs[1::2]
@@ -72,7 +83,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RequestGroup:
     """The requests of one kind to the keys of one prefix.
 
     Attributes:
@@ -96,7 +107,7 @@ class Group:
         return _RATE.pack(self.id, self.store, rate.base, rate.since, *counted, label)
 
     @classmethod
-    def unpack(cls, data: bytes | memoryview) -> Group:
+    def unpack(cls, data: bytes | memoryview) -> RequestGroup:
         """Parse a group; invalid numbers give an empty group."""
         id_, store, *numbers, label = _RATE.unpack_from(data)
         if not all(isfinite(each) and each >= 0 for each in numbers):
@@ -105,7 +116,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class NodeTable:
     """The contents of the file.
 
     Attributes:
@@ -114,19 +125,19 @@ class Table:
 
     """
 
-    rows: dict[int, Row]
-    groups: dict[int, Group]
+    rows: dict[int, ProcessRow]
+    groups: dict[int, RequestGroup]
 
     @classmethod
-    def unpack(cls, data: bytes) -> Table:
+    def unpack(cls, data: bytes) -> NodeTable:
         """Parse a whole file."""
         # The first word of each place identifies its owner.
         view, words = memoryview(data), memoryview(data).cast("Q")
         rows_at, rates_at = _ROW_AT // 8, _RATE_AT // 8
         used = enumerate(words[rows_at : rates_at : _ROW_BYTES // 8])
-        rows = {place: Row.unpack(view[member_at(place) :]) for place, nonce in used if nonce}
+        rows = {place: ProcessRow.unpack(view[member_at(place) :]) for place, nonce in used if nonce}
         used = enumerate(words[rates_at :: _RATE_BYTES // 8])
-        groups = {place: Group.unpack(view[rate_at(place) :]) for place, id_ in used if id_}
+        groups = {place: RequestGroup.unpack(view[rate_at(place) :]) for place, id_ in used if id_}
         return cls(rows, groups)
 
 
@@ -141,12 +152,12 @@ def rate_at(place: int) -> int:
 
 
 @dataclass(slots=True)
-class Counted:
+class GroupCounts:
     """Counts of a group that one process has not published yet.
 
     Attributes:
         store: Identity of its store.
-        label: See ``Group``.
+        label: See ``RequestGroup``.
         sent: Requests sent.
         refused: Requests that the store refused for their rate.
         waits: Whether some wait for their turn.
@@ -160,14 +171,16 @@ class Counted:
     waits: bool = False
 
 
-def merged(groups: dict[int, Group], counted: dict[int, Counted], now: float) -> dict[int, Group]:
+def merge_counts(
+    groups: dict[int, RequestGroup], counted: dict[int, GroupCounts], now: float
+) -> dict[int, RequestGroup]:
     """Return the groups that change, by place, when one process's counts, by id, are added to ``groups``.
 
     A group without a refusal for long is cleared. If no place is free, a new group replaces the one whose last refusal
     is oldest.
     """
     places = {group.id: place for place, group in groups.items()}
-    changed = {place: Group() for place, group in groups.items() if group.rate.over(now)}
+    changed = {place: RequestGroup() for place, group in groups.items() if group.rate.over(now)}
     left = {place: group for place, group in groups.items() if place not in changed}
     for id_, new in counted.items():
         place = places.get(id_)
@@ -176,7 +189,7 @@ def merged(groups: dict[int, Group], counted: dict[int, Counted], now: float) ->
                 continue
             free = [each for each in range(RATES) if each not in left]
             place = free[0] if free else min(left, key=lambda each: left[each].rate.touched)
-            left[place] = Group(id_, new.store, new.label)
+            left[place] = RequestGroup(id_, new.store, new.label)
         group = left[place]
         left[place] = changed[place] = replace(group, rate=group.rate.count(new.sent, new.refused, now))
     return changed

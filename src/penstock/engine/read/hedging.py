@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from penstock.engine.fetch.policy import Hedges, Tokens
     from penstock.events import HostTimings, Timings
 
-__all__ = ["SHARE", "Allowance", "Hedging", "Usual", "choose", "lateness"]
-
 SHARE: Final = 0.02  # second requests, of all requests
 _MOST: Final = 16.0  # most that quiet times save up
 _LATER: Final = 2.0  # times the 95th percentile

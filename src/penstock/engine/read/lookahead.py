@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import Fetching, ReadOperation
     from penstock.values import Span
 
-__all__ = ["Lookahead"]
-
 # Bytes that a read of unknown length counts for, until others have shown their sizes.
 _GUESS_BYTES = 1 << 20
 # Smallest window in items, if the budget has as many: a smaller window would be refilled in tiny steps.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import Owner
     from penstock.engine.fetch.policy import RetryPolicy
 
-__all__ = ["OpenRead", "SuffixRead", "ending"]
-
 
 class _UnsizedRead(SpanRead):
     """A read whose first answer says where it begins and ends; the rest is then read as a span of that version.
@@ -193,7 +191,7 @@ class OpenRead(_UnsizedRead):
         return super()._failed(error)
 
 
-def ending(span: Span, meta: ObjectMeta, url: str) -> Span:
+def resolve_suffix(span: Span, meta: ObjectMeta, url: str) -> Span:
     """Return the last bytes that ``span`` asks for as a span of the version that ``meta`` describes.
 
     Raises:
@@ -257,7 +255,7 @@ class SuffixRead(_UnsizedRead):
             self._looks = True
             return 0.0
         try:
-            self.span = ending(self.span, meta, self.policy.driver.url(self.span.key))
+            self.span = resolve_suffix(self.span, meta, self.policy.driver.url(self.span.key))
         except PenstockError as error:
             return self._failed(error)
         self._begins = self.span.start

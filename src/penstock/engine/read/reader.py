@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.values import Running
 
-
-__all__ = ["CHANGED", "Reader", "complete_reads", "read_into", "read_many", "scatter", "start_reads"]
-
 CHANGED = "the object was replaced between two reads of it: read it again"
 
 _BLOCK_BYTES = 4 << 20

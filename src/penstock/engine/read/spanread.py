@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from penstock.engine.waiting import Inbox
     from penstock.values import Checksum, ObjectMeta
 
-__all__ = ["RangeProbe", "SpanRead", "SplitRead", "split"]
-
-
 Again = Callable[[Span, Buffer], "SpanRead"]
 
 
@@ -395,7 +392,7 @@ class ChecksumRead(SpanRead):
         """Emit nothing: no bytes were read."""
 
 
-def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+def split_range(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
     """Cut ``[start, stop)`` into the fewest, nearly equal runs of at most ``most_bytes``; an empty run stays one."""
     size = stop - start
     pieces = max(1, -(-size // most_bytes))
@@ -425,7 +422,7 @@ class SplitRead(SpanRead):
             SpanRead(
                 policy, span._replace(start=low, stop=high, whole=False), self, whole.slice(low - start, high - start)
             )
-            for low, high in split(start, start + whole.size, most_bytes)
+            for low, high in split_range(start, start + whole.size, most_bytes)
         ]
         reads[0].front = start == 0 and len(reads) == 1
         self._again = again

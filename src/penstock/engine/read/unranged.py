@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.engine.fetch.operation import VerbOperation, summed
+from penstock.engine.fetch.operation import VerbOperation, head_with_sums
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.waiting import Inbox
 from penstock.errors import Bug, Cancelled, PenstockError, Unusable
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Request, Response, Transport, Work
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.engine.fetch.policy import RetryPolicy
-
-__all__ = ["WholeObjects"]
 
 # Time after the last use: a reader of an object in pieces asks for the next ones within it.
 _KEPT_S = 10.0
@@ -85,7 +83,7 @@ class _WholeObject:
         self._wholes = wholes
         self._waiting: dict[SpanRead, None] = {}  # to take a read out and to end it is one step: see drop
         self._policy = policy
-        self._look = VerbOperation(policy, summed(policy.driver, key), Inbox())
+        self._look = VerbOperation(policy, head_with_sums(policy.driver, key), Inbox())
         self._read: SpanRead | None = None
 
     def add(self, read: SpanRead) -> None:

@@ -17,9 +17,6 @@ from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, NoSpace, Pens
 if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Operation
 
-
-__all__ = ["KINDS", "WHERE", "crowded", "deliver", "fault", "ours"]
-
 # Default for stores that do not name the settings of their host.
 WHERE = "endpoint="
 _TLS_ADVICE = "; name the right CA with TransportOptions(ca_file=…) or SSL_CERT_FILE"
@@ -80,7 +77,7 @@ def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -
     nothing has ever come from there, so that a connection that ends may mean a different protocol.
     """
     endpoint = where.partition(", ")[0]
-    if code in _UNOPENED and (advice := crowded()):
+    if code in _UNOPENED and (advice := advise_on_open_files()):
         # Other files may be closed soon, so another attempt may succeed.
         return Unreachable(f"{words}: {advice}")
     if code == _SSL_CONNECT_ERROR and any(each in words.lower() for each in _NO_TLS_WORDS):
@@ -123,7 +120,7 @@ def deliver(operation: Operation, response: Response) -> float | None:
         return None
 
 
-def crowded() -> str:
+def advise_on_open_files() -> str:
     """Return advice if this process cannot open another file, else an empty string."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))

@@ -21,7 +21,7 @@ from penstock.engine.endpoint import is_public
 from penstock.engine.transport.libcurl import (
     OK,
     Header,
-    Line,
+    HeaderLine,
     easy_cleanup,
     easy_header,
     easy_init,
@@ -50,10 +50,8 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.exchange import Request
-    from penstock.engine.transport.libcurl import Pool
+    from penstock.engine.transport.libcurl import ConnectionPool
     from penstock.options import TransportOptions
-
-__all__ = ["CUT", "WRITE_ERROR", "Easy"]
 
 WRITE_ERROR: Final = 23
 _OUT_OF_MEMORY: Final = 27
@@ -97,13 +95,13 @@ _PYTHON = f"Python/{sys.version_info.major}.{sys.version_info.minor}"
 _AGENT = f"penstock/{VERSION} ({_PYTHON}; libcurl/{version().partition(' ')[0]})"
 
 
-def _set(handle: object, option: int, value: object) -> None:
+def _set_option(handle: object, option: int, value: object) -> None:
     code = setopt(handle, option, value)
     if code != OK:
-        _refused(option, code)
+        _raise_setopt_error(option, code)
 
 
-def _refused(option: int, code: int) -> NoReturn:
+def _raise_setopt_error(option: int, code: int) -> NoReturn:
     if code == _OUT_OF_MEMORY:
         raise MemoryError
     message = f"curl_easy_setopt({option}): {code}"
@@ -111,7 +109,7 @@ def _refused(option: int, code: int) -> NoReturn:
 
 
 @cache
-def _encoded(wants: tuple[str, ...]) -> tuple[bytes, ...]:
+def _encode_names(wants: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return header names as bytes for libcurl; drivers have few such tuples."""
     return tuple([name.encode() for name in wants])
 
@@ -120,7 +118,7 @@ _Names = tuple[tuple[str, bytes], ...]
 
 
 @cache
-def _sought(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], ...]:
+def _group_by_beginning(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], ...]:
     """Return the texts to search header lines for, by their common beginning: few responses have checksums.
 
     Each beginning comes with its names and the text that precedes the value of each.
@@ -132,12 +130,12 @@ def _sought(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], ...]:
     return tuple([(beginning, tuple(names)) for beginning, names in groups.items()])
 
 
-def _picked(lines: bytes, lower: bytes, wants: tuple[str, ...], headers: dict[str, str]) -> bool:
+def _pick_headers(lines: bytes, lower: bytes, wants: tuple[str, ...], headers: dict[str, str]) -> bool:
     """Add the wanted headers of a whole response to ``headers``; return False if a value continues on a second line.
 
     ``lower`` is ``lines`` in lower case. Of several headers with one name, the first counts, as in libcurl.
     """
-    for beginning, names in _sought(wants):
+    for beginning, names in _group_by_beginning(wants):
         # `in` would first try whether the text is a number, and drop the error.
         if lower.find(beginning) >= 0:
             for name, mark in names:
@@ -184,7 +182,7 @@ class HeaderLines(Growing):
         return lines
 
 
-def _check() -> None:
+def _check_memstream() -> None:
     """Raise Bug if the C library's ``open_memstream`` does not go back as expected; runs before its first use."""
     lines, took = HeaderLines(), []
     pieces = [b"x" * (_LINES_BYTES - 1), b"ab", b"c", b""]  # rewound after the second
@@ -198,7 +196,7 @@ def _check() -> None:
         raise Bug(message)
 
 
-_check()
+_check_memstream()
 
 
 class _Address(ctypes.Structure):
@@ -269,7 +267,7 @@ class Easy:
         ),
     )
 
-    def __init__(self, options: TransportOptions, pool: Pool | None = None) -> None:
+    def __init__(self, options: TransportOptions, pool: ConnectionPool | None = None) -> None:
         """Create the handle, which uses the connections of ``pool``. Raises MemoryError if libcurl cannot."""
         self.pointer: int = easy_init().value or 0
         if not self.pointer:
@@ -288,13 +286,13 @@ class Easy:
         # ``_inward``: whether it refused a socket.
         self.guarded, self._inward = False, ctypes.c_int()
         self._lines: tuple[str, ...] = ()  # content of the nodes
-        self._nodes: list[Line] = []
+        self._nodes: list[HeaderLine] = []
         self._kept: object = None
         self.request: Request | None = None
         # Method that the handle is set up for; empty if the handle must be reset first.
         self._method = ""
         if pool is not None:
-            _set(self.handle, _SHARE, pool.handle)
+            _set_option(self.handle, _SHARE, pool.handle)
         self._configure()
 
     def _configure(self) -> None:
@@ -317,15 +315,15 @@ class Easy:
             (_SSL_VERIFYPEER, int(options.verify)),
             (_SSL_VERIFYHOST, 2 if options.verify else 0),
         ):
-            _set(handle, option, _long(number))
-        _set(handle, _ERRORBUFFER, self._errors)
-        _set(handle, _HEADERDATA, self._received.stream)
-        _set(handle, _USERAGENT, ctypes.c_char_p(f"{_AGENT} {options.user_agent_extra}".strip().encode("ascii")))
-        _set(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
+            _set_option(handle, option, _long(number))
+        _set_option(handle, _ERRORBUFFER, self._errors)
+        _set_option(handle, _HEADERDATA, self._received.stream)
+        _set_option(handle, _USERAGENT, ctypes.c_char_p(f"{_AGENT} {options.user_agent_extra}".strip().encode("ascii")))
+        _set_option(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
         if options.ca_file is not None:
-            _set(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
+            _set_option(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
         if options.proxy is not None:
-            _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
+            _set_option(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
         self._lines, self._nodes = (), []
         self._takes = None
         self.guarded = False
@@ -355,7 +353,7 @@ class Easy:
         if not lines or lines != self._lines:
             self._head(lines)
         if (code := setopt(handle, _URL, request.url.encode("ascii"))) != OK:
-            _refused(_URL, code)
+            _raise_setopt_error(_URL, code)
         target = request.target
         # A HEAD has no body: it needs no separate stream, which takes longer to open.
         if method == "HEAD" or (target is not None and target.size <= _SMALL_BYTES):
@@ -373,7 +371,7 @@ class Easy:
         if stream is not self._takes:
             self._takes = None
             if (code := setopt(handle, _WRITEDATA, stream)) != OK:
-                _refused(_WRITEDATA, code)
+                _raise_setopt_error(_WRITEDATA, code)
             self._takes = stream
 
     def _head(self, lines: tuple[str, ...]) -> None:
@@ -402,10 +400,10 @@ class Easy:
         """Make new nodes for header lines."""
         if len(lines) > 1 and _ALONE.isdisjoint([line[:3].lower() for line in lines[1:]]):
             lines = lines[0], "\r\n".join(lines[1:])
-        nodes = [Line(line.encode("latin-1")) for line in lines]
+        nodes = [HeaderLine(line.encode("latin-1")) for line in lines]
         for node, following in pairwise(nodes):
             node.next = ctypes.addressof(following)
-        _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
+        _set_option(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
         self._nodes = nodes
 
     def _load_method(self, method: str, *, fresh: str | bool) -> None:
@@ -413,19 +411,19 @@ class Easy:
         handle, before, self._method = self.handle, self._method, ""
         if before == "HEAD":
             # The only option that a HEAD sets; this one unsets it.
-            _set(handle, _HTTPGET, _long(1))
+            _set_option(handle, _HTTPGET, _long(1))
         elif before != "GET":
             easy_reset(handle)
             self._configure()
         self._method = ""  # until it is all set
         if fresh:
-            _set(handle, _FRESH_CONNECT, _long(1))
+            _set_option(handle, _FRESH_CONNECT, _long(1))
         if isinstance(fresh, str):
             self._connect_to(fresh)
         if method == "HEAD":
-            _set(handle, _NOBODY, _long(1))
+            _set_option(handle, _NOBODY, _long(1))
         elif method != "GET":
-            _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(method.encode()))
+            _set_option(handle, _CUSTOMREQUEST, ctypes.c_char_p(method.encode()))
         if not fresh:
             self._method = method
 
@@ -435,8 +433,8 @@ class Easy:
         A name may resolve to any address, and to a different one each time.
         """
         self._inward.value = 0
-        _set(self.handle, _OPENSOCKETFUNCTION, _open_public if wanted else None)
-        _set(self.handle, _OPENSOCKETDATA, ctypes.byref(self._inward) if wanted else None)
+        _set_option(self.handle, _OPENSOCKETFUNCTION, _open_public if wanted else None)
+        _set_option(self.handle, _OPENSOCKETDATA, ctypes.byref(self._inward) if wanted else None)
         self.guarded = wanted
 
     def went_inward(self) -> bool:
@@ -450,18 +448,18 @@ class Easy:
         # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns out dead
         # under a request; a read function would need a seek function for that.
         address, self._kept = readable(body)
-        _set(self.handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
-        _set(self.handle, _POSTFIELDS, _void(address))
+        _set_option(self.handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
+        _set_option(self.handle, _POSTFIELDS, _void(address))
 
     def _connect_to(self, address: str) -> None:
         """Connect to ``address`` instead of those that the URL's host resolves to; TLS still verifies the host.
 
         The connection ends with the request: libcurl would not use it for requests without an address.
         """
-        self._elsewhere = line = Line()
+        self._elsewhere = line = HeaderLine()
         line.data = f"::{f'[{address}]' if ':' in address else address}:".encode("ascii")
-        _set(self.handle, _CONNECT_TO, ctypes.byref(line))
-        _set(self.handle, _FORBID_REUSE, _long(1))
+        _set_option(self.handle, _CONNECT_TO, ctypes.byref(line))
+        _set_option(self.handle, _FORBID_REUSE, _long(1))
 
     def excessive(self) -> bool:
         """Return whether more of a collected response has arrived than allowed."""
@@ -527,9 +525,11 @@ class Easy:
         headers = response.headers
         if wants is None or not whole:
             response.headers = self._all_headers()
-        elif not (plain and _picked(lines, lower, wants, headers)):
+        elif not (plain and _pick_headers(lines, lower, wants, headers)):
             found = self._found
-            codes = map(easy_header, self._handles, _encoded(wants), _NONES, _ORIGINS, _LAST_REQUESTS, self._found_at)
+            codes = map(
+                easy_header, self._handles, _encode_names(wants), _NONES, _ORIGINS, _LAST_REQUESTS, self._found_at
+            )
             # OK is 0. Copy each value at once: the next look-up may overwrite it.
             for name in compress(wants, map(not_, codes)):
                 headers[name] = found.contents.value.decode("latin-1")

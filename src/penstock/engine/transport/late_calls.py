@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Operation
     from penstock.engine.transport.session import Handles, Session, Transfer
 
-__all__ = ["Addresses", "Lookout"]
-
 _OFTEN_S: Final = 0.01
 _SELDOM_S: Final = 0.1
 _PART: Final = 4  # checks within the time after which an operation is late

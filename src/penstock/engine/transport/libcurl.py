@@ -22,36 +22,6 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-__all__ = [
-    "OK",
-    "Header",
-    "Line",
-    "Message",
-    "Pool",
-    "easy_cleanup",
-    "easy_header",
-    "easy_init",
-    "easy_nextheader",
-    "easy_reset",
-    "getinfo",
-    "multi_add",
-    "multi_info",
-    "multi_init",
-    "multi_perform",
-    "multi_poll",
-    "multi_remove",
-    "multi_remove_waiting",
-    "multi_setopt",
-    "multi_wakeup",
-    "setopt",
-    "share_cleanup",
-    "share_init",
-    "share_setopt",
-    "strerror",
-    "version",
-]
-
 OK: Final = 0
 _FEATURE_SSL, _FEATURE_ASYNCHDNS = 1 << 2, 1 << 7
 _OLDEST = (7, 87, 0)
@@ -59,7 +29,7 @@ _OLDEST = (7, 87, 0)
 _void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
 
 
-class Line(ctypes.Structure):
+class HeaderLine(ctypes.Structure):
     """A node of libcurl's list of header lines (``struct curl_slist``)."""
 
     _fields_ = (("data", ctypes.c_char_p), ("next", _void))
@@ -108,7 +78,7 @@ def _candidates() -> Iterator[str]:
     yield "libcurl.so.4" if sys.platform != "darwin" else "libcurl.4.dylib"
 
 
-def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
+def _load_libcurl() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
     """Load libcurl twice: one handle keeps the GIL during calls, the other releases it."""
     failures = []
     for path in _candidates():
@@ -120,7 +90,7 @@ def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
     raise ConfigError(message)
 
 
-_short, _waiting = _load()
+_short, _waiting = _load_libcurl()
 
 
 def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._FuncPointer:
@@ -173,7 +143,7 @@ def version() -> str:
     return f"{info.text.decode()} {(info.tls or b'no TLS').decode()}"
 
 
-def _check() -> None:
+def _check_libcurl() -> None:
     """Raise ConfigError, before the first use, if libcurl lacks TLS or a threaded resolver or is older than 7.87."""
     _global_init(3)  # CURL_GLOBAL_DEFAULT
     info = _version_info(0).contents
@@ -184,13 +154,13 @@ def _check() -> None:
         raise ConfigError(message)
 
 
-_check()
+_check_libcurl()
 
 
 _SHARE, _CONNECTIONS = 1, 5  # CURLSHOPT_SHARE and CURL_LOCK_DATA_CONNECT, from curl/curl.h
 
 
-class Pool:
+class ConnectionPool:
     """Connections kept for reuse. libcurl needs no locks for them, because only one thread uses them."""
 
     __slots__ = ("handle",)

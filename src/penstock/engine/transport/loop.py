@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.engine.contracts.exchange import Request, Response
 from penstock.engine.node.member import member
-from penstock.engine.transport.codes import WHERE, crowded, deliver, ours
+from penstock.engine.transport.codes import WHERE, advise_on_open_files, deliver, ours
 from penstock.engine.transport.easy import CUT
 from penstock.engine.transport.late_calls import Lookout
 from penstock.engine.transport.libcurl import (
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from penstock.engine.transport.session import Transfer
     from penstock.engine.transport.stream import Pointer
     from penstock.options import TransportOptions
-
-
-__all__ = ["Backlog", "MissingMulti", "Multi", "Token", "connect", "room"]
 
 _MAXCONNECTS, _RESOLVE_THREADS_MAX = 6, 20  # CURLMOPT_*, from curl/multi.h
 # A store starts with 64 requests (see session.Limit) of two queries each, and glibc waits 10 s for a silent server:
@@ -229,7 +226,7 @@ class _Loop:
                 token.close()
                 raise
         except (MemoryError, OSError) as error:
-            raise Unreachable(f"cannot make connections: {crowded() or error!r}") from error
+            raise Unreachable(f"cannot make connections: {advise_on_open_files() or error!r}") from error
         self._token, self._multi, self._broken = token, multi, False
 
     def _abandon(self) -> None:
@@ -537,7 +534,7 @@ def _close() -> None:
         _loop.close()
 
 
-def _forget() -> None:
+def _reset_loop() -> None:
     """Reset after a fork: the parent's thread does not run here, and its handles must be neither used nor freed."""
     global _loop, _lock  # noqa: PLW0603  see connect
     _lock = threading.Lock()
@@ -547,7 +544,7 @@ def _forget() -> None:
         _loop = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_loop)
 
 
 class Backlog:

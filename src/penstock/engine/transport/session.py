@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.transport.codes import WHERE, fault, ours
 from penstock.engine.transport.easy import CUT, WRITE_ERROR, Easy
-from penstock.engine.transport.libcurl import OK, Pool
+from penstock.engine.transport.libcurl import OK, ConnectionPool
 from penstock.errors import Bug, ConfigError
 from penstock.events import listening
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Gate, Operation, Watch
     from penstock.errors import PenstockError
     from penstock.options import TransportOptions
-
-__all__ = ["KEPT", "Connections", "Handles", "Limit", "Mailbox", "Sampling", "Session", "Transfer", "What"]
 
 What = Literal["submit", "cancel", "withdraw", "close"]
 
@@ -251,14 +249,14 @@ class Handles:
         self.idle_s = options.idle_s
         self.used_s = 0.0
         self._options = options
-        self._pool: Pool | None = None
+        self._pool: ConnectionPool | None = None
 
     def take(self) -> Transfer:
         """Return a free transfer, or create one. Raises MemoryError if libcurl cannot."""
         if self.free:
             return self.free.pop()
         if self._pool is None:
-            self._pool = Pool()
+            self._pool = ConnectionPool()
         return Transfer(Easy(self._options, self._pool))
 
     def count(self) -> int:

@@ -10,19 +10,6 @@ from typing import Final
 
 from penstock.errors import Bug
 
-__all__ = [
-    "Collected",
-    "Growing",
-    "Pointer",
-    "Reused",
-    "close_over",
-    "flush",
-    "fwrite",
-    "open_over",
-    "rewind",
-    "written",
-]
-
 _UNBUFFERED: Final = 2  # _IONBF, the same number on glibc, musl and macOS
 
 _void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
@@ -167,7 +154,7 @@ class Collected(Growing):
         return body
 
 
-def _check() -> None:
+def _check_fmemopen() -> None:
     """Raise Bug if the C library's ``fmemopen`` writes elsewhere than expected; runs before its first use."""
     probe = bytearray(b"..!")
     pin = (ctypes.c_char * 3).from_buffer(probe)
@@ -182,4 +169,4 @@ def _check() -> None:
         raise Bug(message)
 
 
-_check()
+_check_fmemopen()

@@ -12,15 +12,13 @@ from weakref import WeakSet
 
 from penstock.engine.contracts.exchange import Response, Work
 from penstock.engine.transport.codes import deliver, ours
-from penstock.engine.waiting import Wakeup, carrying, may_wait, serve
+from penstock.engine.waiting import Wakeup, may_wait, serve, set_current_work
 from penstock.errors import Bug, Cancelled, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from penstock.engine.contracts.exchange import Operation
-
-__all__ = ["Threads"]
 
 # For reads one after another: a waiting thread takes over in 20 µs, a new one in 80 µs.
 _LINGER_S: Final = 0.05
@@ -33,7 +31,7 @@ _MOST: Final = 4
 _all: WeakSet[Threads] = WeakSet()
 
 
-class _Job:
+class _FlightJob:
     """An operation in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
 
     __slots__ = ("cancelled", "off", "operation", "takes_effect")
@@ -76,11 +74,11 @@ class Threads:
 
     def forget(self) -> None:
         """Start empty, also in a forked child: the threads and their jobs belong to the parent."""
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._jobs: dict[int, _Job] = {}  # by the identity of the operation
+        self._queue: SimpleQueue[_FlightJob | None] = SimpleQueue()
+        self._jobs: dict[int, _FlightJob] = {}  # by the identity of the operation
         self._workers: set[object] = set()
         self._idle: set[object] = set()  # each worker adds and removes itself
-        self._waiting: set[_Job] = set()  # between two attempts, each on its own thread
+        self._waiting: set[_FlightJob] = set()  # between two attempts, each on its own thread
 
     def submit(self, operations: Iterable[Operation]) -> None:
         """Queue operations; return at once."""
@@ -88,7 +86,7 @@ class Threads:
             if self._closed:
                 deliver(operation, Response(fault=Unusable("this store was closed: open it again")))
                 continue
-            job = self._jobs[id(operation)] = _Job(operation)
+            job = self._jobs[id(operation)] = _FlightJob(operation)
             self._queue.put(job)
         self._hire()
 
@@ -144,7 +142,7 @@ class Threads:
                 # Two callers may come at once; then one of them checks again.
                 if len(self._workers) > self._most():
                     self._workers.discard(worker)
-                elif self._ending or not _started(self._serve, worker):
+                elif self._ending or not _start_thread(self._serve, worker):
                     self._work(worker)
             except BaseException:  # Ctrl-C
                 self._workers.discard(worker)
@@ -171,7 +169,7 @@ class Threads:
         # For jobs that were queued before this worker left the set.
         self._hire()
 
-    def _next(self, worker: object) -> _Job | None:
+    def _next(self, worker: object) -> _FlightJob | None:
         try:
             return self._queue.get_nowait()
         except Empty:
@@ -186,7 +184,7 @@ class Threads:
         finally:
             self._idle.discard(worker)
 
-    def _carry(self, job: _Job) -> None:
+    def _carry(self, job: _FlightJob) -> None:
         delay_s: float | None = 0.0
         while delay_s is not None:
             if delay_s and not self._ending:
@@ -200,7 +198,7 @@ class Threads:
             del self._jobs[id(job.operation)]
 
 
-def _started(work: Callable[[object], None], worker: object) -> bool:
+def _start_thread(work: Callable[[object], None], worker: object) -> bool:
     """Start a thread; return False if no more threads can be started."""
     try:
         start_new_thread(work, (worker,))
@@ -209,7 +207,7 @@ def _started(work: Callable[[object], None], worker: object) -> bool:
     return True
 
 
-def _called_off(job: _Job, delay_s: float) -> bool:
+def _called_off(job: _FlightJob, delay_s: float) -> bool:
     if not job.off.wait(delay_s):
         return False
     # Keep the flag set: the operation may ask for another attempt all the same.
@@ -217,8 +215,8 @@ def _called_off(job: _Job, delay_s: float) -> bool:
     return True
 
 
-def _attempt(job: _Job) -> Response:
-    carrying(job)
+def _attempt(job: _FlightJob) -> Response:
+    set_current_work(job)
     try:
         request = job.operation.request()
         if not isinstance(request, Work):
@@ -227,7 +225,7 @@ def _attempt(job: _Job) -> Response:
     except BaseException as error:  # noqa: BLE001  every error is reported to the caller
         return Response(fault=ours(error))
     finally:
-        carrying(None)
+        set_current_work(None)
 
 
 @atexit.register
@@ -236,9 +234,9 @@ def _end() -> None:
         each.end()
 
 
-def _forget() -> None:
+def _reset_work() -> None:
     for each in list(_all):
         each.forget()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_work)

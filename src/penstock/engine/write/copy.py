@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     _Way = Callable[[Fetcher, ObjectMeta, Writer], None]
 
-__all__ = ["copy"]
-
 _AT_ONCE = 8
 _PIECE_BYTES = 8 << 20
 
@@ -43,20 +41,20 @@ def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> 
         if meta.size <= fetcher.limits.copy_bytes:
             fetcher.run(partial(require(fetcher.driver, Copy, to).copy, meta.key, to, meta.etag))
         else:
-            _written(fetcher, meta, to, options, _in_parts)
+            _write_copy(fetcher, meta, to, options, _in_parts)
     except Unsupported:
         require(fetcher.driver, Copy, to)
-        _written(fetcher, meta, to, options, _through)
+        _write_copy(fetcher, meta, to, options, _through)
 
 
-def _written(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions, way: _Way) -> None:
+def _write_copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions, way: _Way) -> None:
     """Write the copy as a new object, which ``way`` fills."""
-    said = _unchanged(fetcher, meta)
+    said = _require_unchanged(fetcher, meta)
     attributes = Attributes(said.content_type or options.content_type, said.metadata)
     with Writer(fetcher, to, options, attributes) as writer:
         way(fetcher, meta, writer)
         # Not every store honours the version of a request; no store shows the parts before this check.
-        _unchanged(fetcher, meta)
+        _require_unchanged(fetcher, meta)
 
 
 def _spans(meta: ObjectMeta, most_bytes: int) -> Iterator[Span]:
@@ -82,7 +80,7 @@ def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
             writer.write(piece)
 
 
-def _unchanged(fetcher: Fetcher, meta: ObjectMeta) -> ObjectMeta:
+def _require_unchanged(fetcher: Fetcher, meta: ObjectMeta) -> ObjectMeta:
     found = fetcher.run(partial(fetcher.driver.head, meta.key))
     if (found.size, found.etag) != (meta.size, meta.etag):
         message = "the object has changed since it was listed or looked up"

@@ -14,13 +14,13 @@ from sys import maxsize
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.engine.budget import Budget
-from penstock.engine.contracts.driver import Multipart, Part, Payload
+from penstock.engine.contracts.driver import Multipart, Payload, UploadPart
 from penstock.engine.node.member import processors
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox, Wakeup, serve
 from penstock.engine.write.publish import (
     Publication,
-    digested,
+    digest_payload,
     needs_staging,
     publish_staged,
     staging_key,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from penstock.engine.fetch.operation import VerbOperation
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta
-
-__all__ = ["PartBuffer", "Parts", "cut", "part_bytes"]
 
 B = TypeVar("B")
 
@@ -121,7 +119,7 @@ def digested_ahead(views: Sequence[memoryview], begin: Callable[[], Digest] | No
         serve()
         for number in turns:
             try:
-                done[number] = digested(views[number], begin)
+                done[number] = digest_payload(views[number], begin)
             except BaseException:  # noqa: BLE001  the caller's thread tries again, and raises it
                 done[number] = None
             ready.set()
@@ -137,8 +135,8 @@ def digested_ahead(views: Sequence[memoryview], begin: Callable[[], Digest] | No
                 if turn is None:
                     ready.wait()
                 else:
-                    done[turn] = digested(views[turn], begin)
-            yield done.pop(number) or digested(view, begin)
+                    done[turn] = digest_payload(views[turn], begin)
+            yield done.pop(number) or digest_payload(view, begin)
     finally:
         # Later views are of no use to anybody then.
         deque(turns, 0)
@@ -182,7 +180,7 @@ def cut(size_bytes: int, first_bytes: int, limits: Limits) -> Iterator[int]:
 class _Sent:
     """A part in flight, and the buffer that it is sent from."""
 
-    part: Part
+    part: UploadPart
     buffer: bytearray | bytes
     size_bytes: int
     operation: VerbOperation[str]
@@ -246,12 +244,12 @@ class Parts:
         self,
         buffer: bytearray | bytes,
         piece: tuple[int, str],
-        verb: Callable[[str, str, Part, B], Exchange[str]],
+        verb: Callable[[str, str, UploadPart, B], Exchange[str]],
         body: B,
     ) -> None:
         """Send the next part: ``piece`` is its size and digest, ``buffer`` the memory that it occupies."""
         size_bytes, _ = piece
-        part = Part(len(self.etags) + 1, self._offset)
+        part = UploadPart(len(self.etags) + 1, self._offset)
         operation = self._fetcher.operation(partial(verb, self.key, self.upload, part, body), self._inbox)
         self._sent.append(_Sent(part, buffer, size_bytes, operation))
         self.pieces.append(piece)

@@ -39,20 +39,6 @@ if TYPE_CHECKING:
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.values import ObjectMeta
 
-__all__ = [
-    "Publication",
-    "check_metadata",
-    "digested",
-    "needs_staging",
-    "payload",
-    "publish",
-    "publish_staged",
-    "put",
-    "single",
-    "staging_key",
-    "unconditional",
-]
-
 
 def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
     """Raise ``Unusable``, before anything is sent, if there is more user metadata than the store takes."""
@@ -67,10 +53,10 @@ def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
 def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
     """Return the body of a PUT, with its digest if the store checks one."""
     abilities = fetcher.driver.abilities
-    return digested(flat(data), abilities.put_digest or abilities.digest)
+    return digest_payload(flat(data), abilities.put_digest or abilities.digest)
 
 
-def digested(data: bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
+def digest_payload(data: bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
     """Return a body with its digest; ``begin`` creates one."""
     return Payload(data, _digest_of(data, begin))
 

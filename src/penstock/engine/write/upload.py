@@ -18,14 +18,14 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from penstock.engine.blocks import moved
+from penstock.engine.blocks import compute_seek
 from penstock.engine.buffer import flat
 from penstock.engine.contracts.driver import Multipart, PartCopy, Put
 from penstock.engine.fetch.policy import again
 from penstock.engine.support import require
 from penstock.engine.waiting import Turn, may_wait
 from penstock.engine.write.parts import PartBuffer, Parts, cut, digested_ahead
-from penstock.engine.write.publish import Publication, check_metadata, digested, payload
+from penstock.engine.write.publish import Publication, check_metadata, digest_payload, payload
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, emit, listening, operation
 from penstock.values import MARK, marked
@@ -34,16 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType, TracebackType
 
-    from penstock.engine.contracts.driver import Attributes, Part, Payload
+    from penstock.engine.contracts.driver import Attributes, Payload, UploadPart
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.engine.fetch.operation import VerbOperation
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta, Span
 
-    _Verb = Callable[[str, str, Part, "B"], Exchange[str]]
-
-__all__ = ["Writer"]
+    _Verb = Callable[[str, str, UploadPart, "B"], Exchange[str]]
 
 B = TypeVar("B")
 
@@ -154,7 +152,9 @@ class Writer(io.BufferedIOBase):
         (soundfile's) would put their header behind their data.
         """
         self._check_closed()
-        self._strayed = self._written > 0 and moved(offset, whence, self._written, self._written) != self._written
+        self._strayed = (
+            self._written > 0 and compute_seek(offset, whence, self._written, self._written) != self._written
+        )
         raise io.UnsupportedOperation("seek: an object is written from its first byte to its last")
 
     def flush(self) -> None:
@@ -219,7 +219,7 @@ class Writer(io.BufferedIOBase):
 
     def give(self, buffer: bytearray) -> None:
         """Send memory of ``lend``, filled, as the next part without a copy; do not mix with ``write`` or ``append``."""
-        body = digested(buffer, self._fetcher.driver.abilities.digest)
+        body = digest_payload(buffer, self._fetcher.driver.abilities.digest)
         self._add(buffer, (len(buffer), body.digest), require(self._fetcher.driver, Multipart, self._key).part, body)
 
     def _add(self, buffer: bytearray, piece: tuple[int, str], verb: _Verb[B], body: B, at_once: int = 0) -> None:

@@ -13,9 +13,9 @@ A call in order:
 4. ``files``: slices that are read in as few requests as possible; files that are opened, published and transferred.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("penstock.interop.fsspec needs fsspec", fsspec="fsspec"):
+with require_extras("penstock.interop.fsspec needs fsspec", fsspec="fsspec"):
     from penstock.interop.fsspec.filesystem import PenstockFileSystem
     from penstock.interop.fsspec.schemes import register
 

@@ -20,7 +20,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import isfilelike
 
-from penstock.engine.blocks import moved
+from penstock.engine.blocks import compute_seek
 from penstock.engine.contracts.driver import Delete
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.awaiting import call, read_version, stat
@@ -36,30 +36,12 @@ if TYPE_CHECKING:
     from fsspec.callbacks import Callback
     from fsspec.dircache import DirCache
 
-    from penstock.interop.fsspec.files import Held
+    from penstock.interop.fsspec.files import TransactionFile
     from penstock.source import Source, Writer
     from penstock.values import ObjectMeta, Page
 
     Name = Callable[[str], str]  # URL -> fsspec's name
     Entry = dict[str, Any]
-
-__all__ = [
-    "Coroutines",
-    "Listings",
-    "below",
-    "check_limits",
-    "directory",
-    "file",
-    "info",
-    "keys",
-    "latest",
-    "level",
-    "ls",
-    "parent",
-    "stripped",
-    "under",
-    "url_of",
-]
 
 
 class Listings:
@@ -132,7 +114,7 @@ def check_limits(limits: dict[str, object]) -> None:
 _QUALIFIED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
-def stripped(path: str, scheme: str) -> str:
+def strip_scheme(path: str, scheme: str) -> str:
     """Return the name of ``path`` in the file system of ``scheme``: without that scheme and without trailing ``/``.
 
     A URL of another scheme keeps its scheme.
@@ -489,7 +471,7 @@ class Streamed:
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set and return the position; no request."""
-        self._at = moved(offset, whence, self._at, self._meta.size)
+        self._at = compute_seek(offset, whence, self._at, self._meta.size)
         return self._at
 
     async def read(self, length: int | None = -1) -> bytes:
@@ -525,7 +507,7 @@ class Streamed:
 class StreamedWriter:
     """An asynchronous writer that publishes only when it is closed successfully."""
 
-    def __init__(self, writer: Writer | Held) -> None:
+    def __init__(self, writer: Writer | TransactionFile) -> None:
         """Write to ``writer``; each blocking call runs on a thread."""
         self._writer = writer
         self.mode = writer.mode
@@ -604,13 +586,13 @@ def ls(source: Source, key: str, name: Name) -> list[Entry]:
     pages = [*source.pages(as_folder(key), delimiter="/")]
     if key and not any(_full(page) for page in pages):
         return [file(source, source.head(key), name)]
-    return [entry for page in pages for entry in _described(source, page, name)]
+    return [entry for page in pages for entry in _convert_page(source, page, name)]
 
 
 def level(source: Source, prefix: str, name: Name) -> tuple[list[Entry], list[str]]:
     """Return the entries that begin with ``prefix``, up to the next ``/``, and the prefixes of the next level."""
     pages = [*source.pages(prefix, delimiter="/")]
-    found = [entry for page in pages for entry in _described(source, page, name)]
+    found = [entry for page in pages for entry in _convert_page(source, page, name)]
     return found, [prefix for page in pages for prefix in page.prefixes]
 
 
@@ -649,6 +631,6 @@ def _full(page: Page) -> bool:
     return bool(page.entries or page.prefixes)
 
 
-def _described(source: Source, page: Page, name: Name) -> list[Entry]:
+def _convert_page(source: Source, page: Page, name: Name) -> list[Entry]:
     files = [file(source, each, name) for each in _real(page.entries)]
     return files + [directory(source, each.rstrip("/"), name) for each in page.prefixes]

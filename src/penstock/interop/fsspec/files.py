@@ -1,7 +1,7 @@
 """Bytes of a file system: reads of one slice or of thousands, and files that are opened, written, copied, transferred.
 
-Slices become spans, and nearby spans share a request. Files are Penstock's own, but for two wrappers: ``Held`` for
-transactions, ``Compressed`` for compression.
+Slices become spans, and nearby spans share a request. Files are Penstock's own, but for two wrappers:
+``TransactionFile`` for transactions, ``Compressed`` for compression.
 """
 
 from __future__ import annotations
@@ -40,35 +40,6 @@ if TYPE_CHECKING:
     Outcome = bytes | PenstockError
     Slice = tuple[str, int | None, int | None]  # key, start, end
 
-__all__ = [
-    "GAP_BYTES",
-    "TUNING",
-    "Compressed",
-    "Held",
-    "Publication",
-    "Run",
-    "attributes_of",
-    "block_bytes",
-    "check_lists",
-    "check_options",
-    "compressor",
-    "copy",
-    "download",
-    "exact",
-    "gap",
-    "gather_slices",
-    "is_folder",
-    "merged",
-    "open_to_read",
-    "open_to_write",
-    "pipe",
-    "read_slice",
-    "read_slice_here",
-    "read_slices",
-    "spanned",
-    "upload",
-]
-
 
 async def read_slice(source: Source, wanted: Slice) -> bytes:
     """Return ``object[start:end]``: one request.
@@ -76,7 +47,7 @@ async def read_slice(source: Source, wanted: Slice) -> bytes:
     If the slice needs the object's size, a HEAD precedes it. If it ends beyond the object, a HEAD and a second read
     follow.
     """
-    span = spanned(*wanted)
+    span = make_span(*wanted)
     if span is not None:
         if span.stop == span.start:
             return b""
@@ -91,7 +62,7 @@ async def read_slice(source: Source, wanted: Slice) -> bytes:
 
 def read_slice_here(source: Source, wanted: Slice) -> bytes:
     """Return the same as ``read_slice``, and block the calling thread."""
-    span = spanned(*wanted)
+    span = make_span(*wanted)
     if span is not None:
         if span.stop == span.start:
             return b""
@@ -110,12 +81,12 @@ async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -
     Nearby slices of an object share a request. An object costs a HEAD if one of its slices needs the size or ends
     beyond it.
     """
-    spans = [spanned(*each) for each in wanted]
+    spans = [make_span(*each) for each in wanted]
     results: list[Outcome] = [b""] * len(wanted)
     # All slices of an object whose size is needed are read in the version that has this size.
     sized = {key for (key, *_), span in zip(wanted, spans, strict=True) if span is None}
     quick = [(at, span) for at, span in enumerate(spans) if span and span.stop != span.start and span.key not in sized]
-    await _read(source, quick, gap_bytes, results)
+    await _read_nearby(source, quick, gap_bytes, results)
     sized |= {span.key for at, span in quick if isinstance(results[at], Truncated)}
     late = [at for at, (key, *_) in enumerate(wanted) if key in sized]
     if late:
@@ -130,13 +101,15 @@ async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -
                 span = exact(meta, start, end)
                 results[at] = b""
                 pinned += [(at, span)] if span.stop != span.start else []
-        await _read(source, pinned, gap_bytes, results)
+        await _read_nearby(source, pinned, gap_bytes, results)
     return results
 
 
-async def _read(source: Source, spans: Sequence[tuple[int, Span]], gap_bytes: int, results: list[Outcome]) -> None:
+async def _read_nearby(
+    source: Source, spans: Sequence[tuple[int, Span]], gap_bytes: int, results: list[Outcome]
+) -> None:
     """Read spans, nearby ones in one request, and store each outcome in ``results`` at the span's position."""
-    runs = [*merged([span for _, span in spans], gap_bytes)]
+    runs = [*merge_ranges([span for _, span in spans], gap_bytes)]
     found = await read_each(source, [run.span for run in runs])
     for run, outcome in zip(runs, found, strict=True):
         for member in run.members:
@@ -197,7 +170,7 @@ GAP_BYTES = 8 << 10
 _RUN_BYTES = 4 << 20
 
 
-class Run(NamedTuple):
+class NearbyRanges(NamedTuple):
     """Nearby ranges of one object, read in one request.
 
     Attributes:
@@ -210,7 +183,7 @@ class Run(NamedTuple):
     members: list[int]
 
 
-def spanned(key: str, start: int | None, end: int | None) -> Span | None:
+def make_span(key: str, start: int | None, end: int | None) -> Span | None:
     """Return ``object[start:end]`` as a span that can be read without the object's size; None if the size is needed.
 
     The span's ``stop`` may lie beyond the object's end. An empty slice has ``stop`` equal to ``start``.
@@ -229,27 +202,27 @@ def exact(meta: ObjectMeta, start: int | None, end: int | None) -> Span:
     return Span(meta.key, first, max(first, stop), meta.etag, whole=not first and stop == meta.size)
 
 
-def merged(spans: Sequence[Span], gap_bytes: int) -> Iterator[Run]:
+def merge_ranges(spans: Sequence[Span], gap_bytes: int) -> Iterator[NearbyRanges]:
     """Yield runs that contain every span once; spans of one object at most ``gap_bytes`` apart share a run.
 
     A span without a ``stop`` gets a separate run. A span that would make a run longer than 4 MiB begins a new one.
     """
     order = sorted(range(len(spans)), key=lambda at: (spans[at].stop is None, *spans[at][:2]))
-    run: Run | None = None
+    run: NearbyRanges | None = None
     for at in order:
         span = spans[at]
-        if run is not None and (joined := _joined(run.span, span, gap_bytes)) is not None:
+        if run is not None and (joined := _merge_spans(run.span, span, gap_bytes)) is not None:
             run.members.append(at)
-            run = Run(joined, run.members)
+            run = NearbyRanges(joined, run.members)
             continue
         if run is not None:
             yield run
-        run = Run(span, [at])
+        run = NearbyRanges(span, [at])
     if run is not None:
         yield run
 
 
-def _joined(run: Span, span: Span, gap_bytes: int) -> Span | None:
+def _merge_spans(run: Span, span: Span, gap_bytes: int) -> Span | None:
     if run.stop is None or span.stop is None or run.key != span.key or run.etag != span.etag:
         return None
     stop = max(run.stop, span.stop)
@@ -357,7 +330,7 @@ def pipe(source: Source, key: str, value: object, *, create: bool, **written: An
         writer.write(data)
 
 
-def copy(source: Source, key: str, target: Source, name: str) -> Copied | None:
+def copy_entry(source: Source, key: str, target: Source, name: str) -> Copied | None:
     """Copy an object, server-side within a bucket; for a directory do nothing, since it is not an object."""
     try:
         return copy_object(source, key, target, name)
@@ -371,7 +344,7 @@ def is_folder(local: str) -> bool:
     return Path(local).is_dir()
 
 
-def upload(local: str, writer: Writer | Held, callback: Callback) -> None:
+def upload(local: str, writer: Writer | TransactionFile, callback: Callback) -> None:
     """Upload a local file, atomically."""
     with Path(local).open("rb") as reader, writer:
         callback.set_size(os.fstat(reader.fileno()).st_size)
@@ -434,7 +407,7 @@ class Publication(Transaction):  # type: ignore[misc]  # fsspec ships no type in
             system._transaction = None  # noqa: SLF001  the same
 
 
-class Held(io.BufferedIOBase):
+class TransactionFile(io.BufferedIOBase):
     """A file that is published by its file system's transaction, not when it is closed."""
 
     def __init__(self, writer: Writer) -> None:
@@ -530,7 +503,7 @@ class Compressed(io.BufferedIOBase):
     Leaving a ``with`` block by an exception, or dropping the last reference, publishes nothing, as with ``Writer``.
     """
 
-    def __init__(self, file: Writer | Held, compression: str) -> None:
+    def __init__(self, file: Writer | TransactionFile, compression: str) -> None:
         """Write to ``file``."""
         super().__init__()
         self._file = file

@@ -1,6 +1,6 @@
 """The file system: fsspec's blocking methods over sources.
 
-``Places`` opens the source of a URL; ``Looks`` remembers what pyarrow was told about a file that it opens next.
+``BucketSources`` opens the source of a URL; ``Looks`` remembers what pyarrow was told about a file that it opens next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsspec.utils import stringify_path
 from penstock.copies import Copied, check_copies
 from penstock.errors import NotFound, Unsupported, Unusable
 from penstock.interop.fsspec import coroutines, files
-from penstock.interop.fsspec.coroutines import Coroutines, Listings, check_limits, parent, stripped, url_of
+from penstock.interop.fsspec.coroutines import Coroutines, Listings, check_limits, parent, strip_scheme, url_of
 from penstock.interop.fsspec.files import read_slice_here
 from penstock.interop.fsspec.storage import Storage
 from penstock.jobs.find import presign
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Reader
     from penstock.values import ObjectMeta
-
-
-__all__ = ["Looks", "PenstockFileSystem", "Places", "asked_by_pyarrow"]
 
 _LAYOUTS = 64  # of Parquet files that pyarrow has opened
 # Parquet files up to this size are one request: pyarrow opens each file twice, and reads its end separately.
@@ -96,7 +93,7 @@ class PenstockFileSystem(Coroutines):
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **limits)
         self._storage = Storage(self._scheme(), type(self).default if store is None else store, storage_options)
         self._limits = limits
-        self._places = Places(self._storage)
+        self._places = BucketSources(self._storage)
         self._listings = Listings(self.dircache if limits.get("use_listings_cache") else None)
         self._looks = Looks()
         self._layouts: Recent[Layout] | None = None
@@ -124,7 +121,7 @@ class PenstockFileSystem(Coroutines):
     def _strip_protocol(cls, path: Any) -> Any:  # noqa: ANN401  a path or a list of paths, as in fsspec
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
-        return stripped(stringify_path(path), cls._scheme())
+        return strip_scheme(stringify_path(path), cls._scheme())
 
     def unstrip_protocol(self, name: str) -> str:
         """Return the URL of a name."""
@@ -292,7 +289,7 @@ class PenstockFileSystem(Coroutines):
 
         """
         files.check_options(options, self._url(path2))
-        copied = files.copy(*self._place(path1), *self._place(path2))
+        copied = files.copy_entry(*self._place(path1), *self._place(path2))
         if copies is not None and copied is not None:
             copies.append(copied)
         self.invalidate_cache(path2)
@@ -343,7 +340,7 @@ class PenstockFileSystem(Coroutines):
         writer = files.open_to_write(source, key, mode, **files.attributes_of(options, self._url(path)))
         self._listings.wait_for(writer)
         self.invalidate_cache(path)
-        return writer if publishes else files.Held(writer)
+        return writer if publishes else files.TransactionFile(writer)
 
     def _open_for_pyarrow(self, source: Source, key: str, asked: str, seen: ObjectMeta | None) -> RandomFile | Reader:
         """Open a file as ``interop.arrow`` does for pyarrow: for random access, or as a stream with read-ahead."""
@@ -421,7 +418,7 @@ class PenstockFileSystem(Coroutines):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as scheme and options; with secrets only for worker processes, else raise ``Unusable``."""
-        return _copied, (type(self), self._storage, self.asynchronous, self.batch_size, self._limits)
+        return _rebuild_filesystem, (type(self), self._storage, self.asynchronous, self.batch_size, self._limits)
 
     def to_dict(self, *, include_password: bool = True) -> dict[str, Any]:
         """Return the dictionary from which ``from_dict`` makes an equal file system.
@@ -436,7 +433,7 @@ class PenstockFileSystem(Coroutines):
         return {"cls": f"{kind.__module__}:{kind.__name__}", "protocol": self._scheme(), "args": (), **options}
 
 
-def _copied(
+def _rebuild_filesystem(
     kind: type[PenstockFileSystem],
     storage: Storage,
     asynchronous: bool,  # noqa: FBT001  as pickles pass it
@@ -447,7 +444,7 @@ def _copied(
     return kind(storage.store, **options)
 
 
-class Places:
+class BucketSources:
     """Sources by bucket. Thread-safe; after a fork the sources use the child's engines."""
 
     def __init__(self, storage: Storage) -> None:

@@ -18,8 +18,6 @@ from penstock.stores.urls import scheme_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["kind_of", "register"]
-
 _kinds: dict[str, type[PenstockFileSystem]] = {PenstockFileSystem.protocol: PenstockFileSystem}
 
 

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ConfigError, PenstockError, Unusable
 from penstock.options import StoreOptions
 from penstock.options.private import given, hidden
-from penstock.options.table import PART_KINDS, meant
-from penstock.options.typed import converted, overlaid
+from penstock.options.table import PART_KINDS, suggest_word
+from penstock.options.typed import convert_value, overlaid
 from penstock.stores.urls import option_classes, parse, scheme_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.stores.urls import Location
-
-__all__ = ["Storage"]
 
 # Option names of s3fs, gcsfs and adlfs, and Penstock's names for them.
 _ELSEWHERE = {
@@ -107,7 +105,9 @@ class Storage:
         if isinstance(self.store, str):
             return {"store": self.store}
         own = given(self.store) if self.store is not None else {}
-        return {name: _plain(name, value) for name, value in (own | self.named).items() if name not in secrets}
+        return {
+            name: _serialize_option(name, value) for name, value in (own | self.named).items() if name not in secrets
+        }
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle for other uses than worker processes; raise ``Unusable`` if the options hold secrets.
@@ -139,7 +139,7 @@ ForkingPickler.register(Storage, _for_worker)
 def _check_known(name: str) -> None:
     known = list(dict.fromkeys(each.name for kind in option_classes() for each in fields(kind)))
     if name not in known:
-        advice = _advice(name) or meant(name, known, "")
+        advice = _advice(name) or suggest_word(name, known, "")
         raise ConfigError(f"no store has an option {name!r}{advice}")
 
 
@@ -160,13 +160,13 @@ def _value(kind: type[StoreOptions], name: str, value: object) -> object:
         own = {each.name: each for each in fields(part)}
         for inner in value:
             if inner not in own:
-                raise ConfigError(f"{part.__name__} has no option {inner!r}{meant(inner, list(own), '')}")
-        return part(**{inner: _converted(own[inner], each) for inner, each in value.items()})
-    return _converted(field, value)
+                raise ConfigError(f"{part.__name__} has no option {inner!r}{suggest_word(inner, list(own), '')}")
+        return part(**{inner: _convert_option(own[inner], each) for inner, each in value.items()})
+    return _convert_option(field, value)
 
 
-def _converted(field: Any, value: object) -> object:  # noqa: ANN401  dataclasses' Field of any type
-    return converted(field, value, field.name) if isinstance(value, str) else value
+def _convert_option(field: Any, value: object) -> object:  # noqa: ANN401  dataclasses' Field of any type
+    return convert_value(field, value, field.name) if isinstance(value, str) else value
 
 
 def _secret(name: str, value: object) -> bool:
@@ -181,9 +181,9 @@ def _secret(name: str, value: object) -> bool:
     return False
 
 
-def _plain(name: str, value: object) -> object:
+def _serialize_option(name: str, value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        return {inner: _plain(inner, each) for inner, each in given(value).items()}
+        return {inner: _serialize_option(inner, each) for inner, each in given(value).items()}
     if callable(value):
         raise Unusable(f"{name}= is a function, which no text can hold: set it where the file system is loaded")
     return dict(value) if hasattr(value, "keys") else list(value) if isinstance(value, tuple) else value  # type: ignore[call-overload]

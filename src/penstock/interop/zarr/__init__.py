@@ -7,9 +7,9 @@
 4. ``parts``: the same with ``job``, by ranges of regions, on several machines or a Ray cluster.
 """
 
-from penstock.errors import needing
+from penstock.errors import require_extras
 
-with needing("a Store is for zarr", zarr="zarr"):
+with require_extras("a Store is for zarr", zarr="zarr"):
     from penstock.interop.zarr.parts import copy
     from penstock.interop.zarr.store import Store
 

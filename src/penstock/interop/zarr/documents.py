@@ -1,7 +1,7 @@
 """Metadata documents of a copy with other chunks, shards and codecs, made before anything is written.
 
-``opened`` opens the array or group at the source, ``Shapes`` resolves the user's sizes, ``copying`` rewrites the
-documents. All but ``opened`` is pure.
+``open_node`` opens the array or group at the source, ``Shapes`` resolves the user's sizes, ``plan_copy`` rewrites the
+documents. All but ``open_node`` is pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zarr.storage import MemoryStore, StorePath
 
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.zarr.store import Store
-from penstock.options.table import meant
+from penstock.options.table import suggest_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,25 +33,6 @@ if TYPE_CHECKING:
 
     Format = Literal[2, 3]
     Node = zarr.Array[Any] | zarr.Group
-
-__all__ = [
-    "CODECS",
-    "DOCUMENTS",
-    "Copying",
-    "Form",
-    "Shapes",
-    "codec_v2",
-    "codecs_v3",
-    "copying",
-    "dimensions",
-    "filled",
-    "form",
-    "opened",
-    "parsed",
-    "rewritten",
-    "sharded",
-    "spelled",
-]
 
 _WHOLE = -1  # the whole dimension
 
@@ -104,7 +85,7 @@ class Shapes:
         """Raise ``Unusable`` for a name or shape that fits no array; the message suggests a similar name."""
         for name in self._by_name.keys() - self._used:
             known = sorted(self._known - {""})
-            near = meant(name, known, f"; there are {', '.join(known)}" if known else "")
+            near = suggest_word(name, known, f"; there are {', '.join(known)}" if known else "")
             raise Unusable(f"{self.what}: no array and no dimension is called {name!r}{near}")
         if self._by_rank is not None and not self._used:
             raise Unusable(f"{self.what} {self._by_rank} are {len(self._by_rank)}, but no array has so many dimensions")
@@ -129,13 +110,15 @@ class Shapes:
         return found[0] if single else found
 
 
-def filled(asked: Sequence[int], shape: Sequence[int], usual: Sequence[int]) -> tuple[int, ...]:
+def fill_sizes(asked: Sequence[int], shape: Sequence[int], usual: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes ``asked``, with -1 replaced by the whole dimension and 0 by the size in ``usual``."""
     whole = (max(size, 1) if each == _WHOLE else each for each, size in zip(asked, shape, strict=True))
     return tuple(each or other for each, other in zip(whole, usual, strict=True))
 
 
-def sharded(asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], usual: Sequence[int]) -> tuple[int, ...]:
+def shape_shard(
+    asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], usual: Sequence[int]
+) -> tuple[int, ...]:
     """Return the shape of a shard; whole dimensions are rounded up to whole chunks.
 
     Raises:
@@ -143,14 +126,14 @@ def sharded(asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], u
 
     """
     rounded = tuple(max(ceil(size / chunk), 1) * chunk for size, chunk in zip(shape, chunks, strict=True))
-    sizes = filled(asked, rounded, usual)
+    sizes = fill_sizes(asked, rounded, usual)
     if any(size % chunk for size, chunk in zip(sizes, chunks, strict=True)):
         near = tuple(max(round(size / chunk), 1) * chunk for size, chunk in zip(sizes, chunks, strict=True))
         raise Unusable(f"shards {sizes} are not a multiple of chunks {tuple(chunks)}: {near} would be")
     return sizes
 
 
-def parsed(words: Iterable[str], flag: str) -> object:
+def parse_sizes(words: Iterable[str], flag: str) -> object:
     """Parse the sizes of a command line: ``1,180,360``, ``time=1,lat=all``, ``tas:1,180,360``, ``none``.
 
     Raises:
@@ -197,7 +180,7 @@ _TO_BYTES_THEMSELVES = {"numcodecs.pcodec", "numcodecs.zfpy"}
 _INDEX = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
 
 
-class Form(NamedTuple):
+class ArrayForm(NamedTuple):
     """The layout of an array in objects.
 
     Attributes:
@@ -217,19 +200,19 @@ class Form(NamedTuple):
         return self.shards or self.chunks
 
 
-def form(document: Mapping[str, Any]) -> Form:
+def form(document: Mapping[str, Any]) -> ArrayForm:
     """Return the layout of a document's array in objects; raise ``Unusable`` for a grid that is not regular."""
     if document["zarr_format"] == 2:  # noqa: PLR2004  zarr's
         filters = [*(document.get("filters") or ()), document.get("compressor")]
-        return Form(tuple(document["chunks"]), None, spelled([each for each in filters if each]))
+        return ArrayForm(tuple(document["chunks"]), None, spell_codecs([each for each in filters if each]))
     grid = document["chunk_grid"]
     if grid["name"] != "regular":
         raise Unusable(f"a chunk grid of the kind {grid['name']!r} cannot be copied, only a regular one")
     shape = tuple(grid["configuration"]["chunk_shape"])
-    _, sharding, _ = _parts(document["codecs"])
+    _, sharding, _ = _split_codecs(document["codecs"])
     if sharding is None:
-        return Form(shape, None, spelled(document["codecs"]))
-    return Form(tuple(sharding["chunk_shape"]), shape, spelled(sharding["codecs"]))
+        return ArrayForm(shape, None, spell_codecs(document["codecs"]))
+    return ArrayForm(tuple(sharding["chunk_shape"]), shape, spell_codecs(sharding["codecs"]))
 
 
 def dimensions(document: Mapping[str, Any]) -> tuple[str | None, ...]:
@@ -252,7 +235,7 @@ def rewritten(
     """
     now, shape, dims = form(document), tuple(document["shape"]), dimensions(document)
     sizes = [each.of(path, shape, dims) for each in asked]
-    chunks = now.chunks if sizes[0] is None else filled(sizes[0], shape, now.chunks)
+    chunks = now.chunks if sizes[0] is None else fill_sizes(sizes[0], shape, now.chunks)
     if document["zarr_format"] == 2:  # noqa: PLR2004  zarr's
         if sizes[1] is not None:
             raise Unusable(
@@ -261,7 +244,7 @@ def rewritten(
         return {**document, "chunks": chunks} | ({} if codec is None else {"compressor": codec_v2(codec)})
     shards = None if asked[1].none else now.shards
     if sizes[1] is not None:
-        shards = sharded(sizes[1], shape, chunks, now.shards or chunks)
+        shards = shape_shard(sizes[1], shape, chunks, now.shards or chunks)
     elif shards and any(size % chunk for size, chunk in zip(shards, chunks, strict=True)):
         raise Unusable(
             f"the source's shards {shards} are not a multiple of chunks {chunks}: give --shards, or --shards none"
@@ -273,10 +256,10 @@ def rewritten(
 def _codecs(
     codecs: list[dict[str, Any]], chunks: tuple[int, ...], shards: tuple[int, ...] | None, codec: str | None, size: int
 ) -> list[dict[str, Any]]:
-    before, sharding, after = _parts(codecs)
+    before, sharding, after = _split_codecs(codecs)
     inner = list(codecs if sharding is None else sharding["codecs"])
     if codec is not None:
-        inner = _compressed(inner, codec, size)
+        inner = _replace_compressor(inner, codec, size)
     if sharding is None and shards is None:
         return inner
     if shards is None:
@@ -285,7 +268,7 @@ def _codecs(
     return [*before, {"name": _SHARDING, "configuration": {**kept, "chunk_shape": chunks, "codecs": inner}}, *after]
 
 
-def _compressed(codecs: list[dict[str, Any]], codec: str, item_bytes: int) -> list[dict[str, Any]]:
+def _replace_compressor(codecs: list[dict[str, Any]], codec: str, item_bytes: int) -> list[dict[str, Any]]:
     """Return a chain of codecs with another compressor; array filters and the byte order stay."""
     new = codecs_v3(codec, item_bytes)
     for number, each in enumerate(codecs):
@@ -293,10 +276,12 @@ def _compressed(codecs: list[dict[str, Any]], codec: str, item_bytes: int) -> li
             return [*codecs[: number + 1], *new]
         if each["name"] in _TO_BYTES_THEMSELVES:
             return [*codecs[:number], {"name": "bytes", "configuration": {"endian": "little"}}, *new]
-    raise Unusable(f"--codec cannot replace {spelled(codecs)}: leave it out, and the codecs stay as they are")
+    raise Unusable(f"--codec cannot replace {spell_codecs(codecs)}: leave it out, and the codecs stay as they are")
 
 
-def _parts(codecs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[dict[str, Any]]]:
+def _split_codecs(
+    codecs: list[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[dict[str, Any]]]:
     """Return the codecs before sharding, the configuration of sharding, and the codecs after it."""
     for number, each in enumerate(codecs):
         if each["name"] == _SHARDING:
@@ -311,7 +296,7 @@ CODECS = ("none", *_LEVELS)
 
 def codec_v2(text: str) -> dict[str, Any] | None:
     """Return the ``compressor`` of a ``.zarray``; raise ``Unusable`` as ``codecs_v3`` does."""
-    name, level = _parsed(text)
+    name, level = _parse_codec(text)
     if name == "none":
         return None
     if name.startswith("blosc-"):
@@ -326,7 +311,7 @@ def codecs_v3(text: str, item_bytes: int) -> list[dict[str, Any]]:
         Unusable: The codec is unknown (the message suggests a similar name), or does not have the level.
 
     """
-    name, level = _parsed(text)
+    name, level = _parse_codec(text)
     if name == "none":
         return []
     if name.startswith("blosc-"):
@@ -337,11 +322,11 @@ def codecs_v3(text: str, item_bytes: int) -> list[dict[str, Any]]:
     return [{"name": name, "configuration": {"level": level, **more}}]
 
 
-def _parsed(text: str) -> tuple[str, int]:
+def _parse_codec(text: str) -> tuple[str, int]:
     name, colon, level = text.strip().lower().partition(":")
     if name not in CODECS:
         others = f"; there are {', '.join(CODECS)}"
-        raise Unusable(f"no codec is called {name!r}{meant(name, CODECS, others)}")
+        raise Unusable(f"no codec is called {name!r}{suggest_word(name, CODECS, others)}")
     if name == "none":
         if colon:
             raise Unusable(f"codec {text!r}: 'none' has no level")
@@ -358,12 +343,12 @@ def _parsed(text: str) -> tuple[str, int]:
     return name, number
 
 
-def spelled(codecs: Sequence[object]) -> str:
+def spell_codecs(codecs: Sequence[object]) -> str:
     """Return a document's codecs as readable text: ``bytes+zstd:0``."""
-    return "+".join(_spelled(each) for each in codecs) or "none"
+    return "+".join(_spell_codec(each) for each in codecs) or "none"
 
 
-def _spelled(codec: object) -> str:
+def _spell_codec(codec: object) -> str:
     if not isinstance(codec, dict):
         return str(codec)
     settings = codec.get("configuration", codec)
@@ -379,7 +364,7 @@ DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _DIMENSIONS = "_ARRAY_DIMENSIONS"  # xarray's, in format 2
 
 
-def opened(source: str, store: StoreOptions | str | None) -> Node:
+def open_node(source: str, store: StoreOptions | str | None) -> Node:
     """Open the array or group at a URL, read-only; consolidated metadata is used if it exists.
 
     Raises:
@@ -420,7 +405,7 @@ class Copying:
         return zarr.Array.from_dict(StorePath(store, path), self.documents[path])
 
 
-def copying(
+def plan_copy(
     root: Node, chunks: object, shards: object, codec: str | None, zarr_format: Format | None = None
 ) -> Copying:
     """Return the arrays to copy and their new documents; requests only to list a group that is not consolidated.
@@ -444,7 +429,7 @@ def copying(
             raise Unusable(f"zarr cannot create array {path!r}: {error}") from error
     for each in asked:
         each.check_used()
-    forms = {path: _plain(array) for path, array in arrays.items()}
+    forms = {path: _read_document(array) for path, array in arrays.items()}
     return Copying(arrays, forms, documents, _objects(nodes, documents, zarr_format))
 
 
@@ -457,7 +442,7 @@ def _members(group: zarr.Group) -> Iterator[tuple[str, Node]]:
 
 def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
     """Return an array's document as plain JSON, in the requested format."""
-    document = _plain(array)
+    document = _read_document(array)
     if zarr_format in (None, document["zarr_format"]):
         return document
     if zarr_format != 3:  # noqa: PLR2004  zarr's
@@ -476,7 +461,7 @@ def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
         dimension_names=dims,
         zarr_format=3,
     )
-    return _plain(made)
+    return _read_document(made)
 
 
 def _fill_attribute(array: zarr.Array[Any]) -> object:
@@ -496,7 +481,7 @@ def _float_attribute(value: SupportsFloat) -> str:
     return standard_b64encode(pack("<d", float(value))).decode()
 
 
-def _plain(array: zarr.Array[Any]) -> Document:
+def _read_document(array: zarr.Array[Any]) -> Document:
     """Return the document as zarr writes it; in format 2 with the content of ``.zattrs`` as ``attributes``."""
     parts = _buffers(array)
     document: Document = {}

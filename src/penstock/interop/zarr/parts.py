@@ -15,11 +15,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from penstock.errors import StateMismatch, Unusable, public_url
-from penstock.interop.zarr.rechunk import Copied, CopyKeywords, CopyOptions, Run
+from penstock.interop.zarr.rechunk import Copied, CopyKeywords, CopyOptions, CopyRun
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import How, Job, check_apart
-from penstock.jobs.parts.sync import cut
+from penstock.jobs.parts.run import Job, JobOptions, check_apart
+from penstock.jobs.parts.sync import cut_keys
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
 from penstock.stores.urls import parse
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.zarr.documents import Node
     from penstock.jobs.carriers import Ray
-    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
-
-__all__ = ["copy", "resume"]
 
 _PART_REGIONS, _PART_BYTES = 1_000, 4 << 30
 _KEPT = ("chunks", "shards", "codec", "zarr_format", "memory_bytes")
@@ -111,7 +109,7 @@ def copy(  # noqa: PLR0913  see design/0103
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
         given = os.fspath(source) if isinstance(source, str | os.PathLike) else source
-        run = Run(given, os.fspath(dest), CopyOptions(**how), store)
+        run = CopyRun(given, os.fspath(dest), CopyOptions(**how), store)
         run.execute(progress=progress)
         return run.result
     if not isinstance(source, str | os.PathLike):
@@ -125,7 +123,7 @@ def copy(  # noqa: PLR0913  see design/0103
         raise Unusable(f"the records of a job hold numbers, texts, lists and mappings of them only: {error}") from None
     stores = StoreOptions() if store is None else store
     operation = _ZarrCopy(parse(source).url.rstrip("/"), parse(dest).url.rstrip("/"), text, stores)
-    return _in_parts(operation, job, How(part, on, progress))
+    return _in_parts(operation, job, JobOptions(part, on, progress))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:  # noqa: ANN401  those of copy
@@ -133,7 +131,7 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:  # noqa: 
     return copy(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
 
-def _in_parts(operation: _ZarrCopy, job: str | os.PathLike[str], how: How) -> Copied:
+def _in_parts(operation: _ZarrCopy, job: str | os.PathLike[str], how: JobOptions) -> Copied:
     check_apart(Records(job, operation.store), operation.store, f"{operation.source}/", f"{operation.dest}/")
     _run.cache_clear()
     work = Job(operation, job, how)
@@ -170,23 +168,23 @@ class _ZarrCopy(Operation):
         """The two places, and the form of the copy."""
         return {"source": public_url(self.source), "dest": public_url(self.dest), **json.loads(self.how)}
 
-    def run(self) -> Run:
+    def run(self) -> CopyRun:
         """Plan the copy."""
-        return Run(self.source, self.dest, CopyOptions(**json.loads(self.how)), self.store)
+        return CopyRun(self.source, self.dest, CopyOptions(**json.loads(self.how)), self.store)
 
     def planned(self) -> Planned:
         """Divide the arrays into regions, and these into parts."""
         run = self.run()
         run.check_empty()
-        digest = _digest(run)
+        digest = _digest_run(run)
         sizes = ((str(each.number), each.size_bytes) for each in run.regions())
         parts = [
             (digest, int(last) + 1 - number, int(last) + 1, number, size_bytes)
-            for last, number, size_bytes in cut(sizes, _PART_REGIONS, _PART_BYTES)
+            for last, number, size_bytes in cut_keys(sizes, _PART_REGIONS, _PART_BYTES)
         ]
         return Planned(parts, run.result.regions, sum(each[-1] for each in parts))
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Copy the regions of a range."""
         digest, start, stop = part.piece[:3]
         run = _run(self, digest)
@@ -206,9 +204,9 @@ class _ZarrCopy(Operation):
 
 
 @lru_cache(maxsize=1)
-def _run(operation: _ZarrCopy, digest: str) -> Run:
+def _run(operation: _ZarrCopy, digest: str) -> CopyRun:
     run = operation.run()
-    if _digest(run) != digest:
+    if _digest_run(run) != digest:
         raise StateMismatch(
             "cannot copy by this plan: the source was written since, or this is another version of Penstock; delete "
             "the records (penstock jobs rm) and what is at the destination, and begin anew",
@@ -217,6 +215,6 @@ def _run(operation: _ZarrCopy, digest: str) -> Run:
     return run
 
 
-def _digest(run: Run) -> str:
+def _digest_run(run: CopyRun) -> str:
     boxes = [(each.path, *each.regions.box) for each in run.result.arrays]
     return sha256(f"{run.digest()} {run.versions()} {boxes}".encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
 """Copies of zarr arrays and groups with other chunks, shards and codecs; zarr decodes and encodes.
 
-``Run`` plans, copies region after region, and publishes the documents last. ``Journal`` records finished regions, so
-that an interrupted copy can resume; a copy in parts (``parts``) has records in a folder of its own instead.
+``CopyRun`` plans, copies region after region, and publishes the documents last. ``Journal`` records finished regions,
+so that an interrupted copy can resume; a copy in parts (``parts``) has records in a folder of its own instead.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.errors import (
     Unusable,
     public_url,
 )
-from penstock.interop.zarr.documents import DOCUMENTS, Form, copying, form, opened
+from penstock.interop.zarr.documents import DOCUMENTS, ArrayForm, form, open_node, plan_copy
 from penstock.interop.zarr.regions import Grids, Regions, memory_bytes, object_reads, regions
 from penstock.interop.zarr.store import Store
 from penstock.jobs.pool import run_jobs
-from penstock.jobs.steps import blocking
+from penstock.jobs.steps import run_blocking
 from penstock.progress import bar
 from penstock.schema import COUNT, read_json
 from penstock.source import open_source
@@ -54,18 +54,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import ObjectMeta
-
-
-__all__ = [
-    "ArrayCopy",
-    "Copied",
-    "CopyKeywords",
-    "CopyOptions",
-    "Journal",
-    "Region",
-    "Run",
-    "ranges",
-]
 
 # Least number of parallel regions, unless one object of the destination needs more memory than their equal share.
 _SHARE = 4
@@ -142,8 +130,8 @@ class ArrayCopy:
     path: str
     shape: tuple[int, ...]
     dtype: str
-    before: Form
-    after: Form
+    before: ArrayForm
+    after: ArrayForm
     regions: Regions
     reads: float
     region_bytes: int
@@ -188,7 +176,7 @@ class Region(NamedTuple):
         return elements * np.dtype(self.array.dtype).itemsize
 
 
-class Run:
+class CopyRun:
     """A copy in progress.
 
     Attributes:
@@ -211,8 +199,8 @@ class Run:
         self._versions = ""
         if isinstance(source, str):
             self._check_apart(source, store)
-        root = opened(source, store) if isinstance(source, str) else source
-        self._copying = copying(root, options.chunks, options.shards, options.codec, options.zarr_format)
+        root = open_node(source, store) if isinstance(source, str) else source
+        self._copying = plan_copy(root, options.chunks, options.shards, options.codec, options.zarr_format)
         self._journal = Journal(self._target, self._base)
         for verb in (List, Put, Delete):
             self._target.require(verb, self._base)
@@ -362,7 +350,7 @@ class Run:
 
         async def work(region: Region) -> None:
             path = region.array.path
-            await blocking(_copy, self._copying.arrays[path], self._copying.dest(path, self._dest), region, stop)
+            await run_blocking(_copy, self._copying.arrays[path], self._copying.dest(path, self._dest), region, stop)
 
         costs = run_jobs(regions, work, lambda each: each.array.region_bytes, stop, self.options.memory_bytes)
         with closing(costs) as results:
@@ -397,7 +385,7 @@ def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], region: Region, stop: 
     # zarr omits chunks that equal the fill value, and treats every NaN as equal, whatever its bits.
     dest.with_config({"write_empty_chunks": True})[region.box] = values
     if not _equal(values, _read(dest, region)):
-        raise ChecksumMismatch(f"{_named(region)} is not what was written", url=str(dest.store_path))
+        raise ChecksumMismatch(f"{_describe_region(region)} is not what was written", url=str(dest.store_path))
 
 
 def _read(array: zarr.Array[Any], region: Region) -> object:
@@ -406,7 +394,7 @@ def _read(array: zarr.Array[Any], region: Region) -> object:
     except PenstockError:
         raise
     except Exception as error:
-        raise Damaged(f"{_named(region)} cannot be decoded: {error}", url=str(array.store_path)) from error
+        raise Damaged(f"{_describe_region(region)} cannot be decoded: {error}", url=str(array.store_path)) from error
 
 
 def _equal(values: NDArray[Any], found: object) -> bool:
@@ -421,7 +409,7 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _named(region: Region) -> str:
+def _describe_region(region: Region) -> str:
     return f"array {region.array.path or '/'!r}[{', '.join(f'{each.start}:{each.stop}' for each in region.box)}]"
 
 

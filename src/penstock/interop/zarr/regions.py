@@ -14,8 +14,6 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Grids", "Regions", "memory_bytes", "object_reads", "regions"]
-
 # Objects of one region that zarr reads or writes in parallel: its "async.concurrency".
 _AT_ONCE = 10
 # Regions are not enlarged beyond this size if that saves no read.
@@ -97,7 +95,7 @@ def memory_bytes(grids: Grids, box: tuple[int, ...]) -> int:
     that is uploaded in parts.
     """
     clipped = [min(step, size) for step, size in zip(box, grids.shape, strict=True)]
-    read = prod(map(_touched, clipped, grids.source))
+    read = prod(map(_count_touched, clipped, grids.source))
     written = prod(ceil(step / each) for step, each in zip(clipped, grids.dest, strict=True))
     one_read, one_written = (prod(each) * grids.item_bytes for each in (grids.source, grids.dest))
     writer = _WRITER_BYTES if one_written > _PART_BYTES else 0
@@ -106,7 +104,7 @@ def memory_bytes(grids: Grids, box: tuple[int, ...]) -> int:
     return 2 * prod(clipped) * grids.item_bytes + max(reading, writing)
 
 
-def _touched(step: int, source: int) -> int:
+def _count_touched(step: int, source: int) -> int:
     """Return the most source objects that a region touches along one dimension."""
     return ceil(step / source) + bool(step % source and source % step)
 
@@ -131,7 +129,7 @@ def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:
     best, alone = (_best(grids, max(size_bytes, needed)) for size_bytes in (limit_bytes, most_bytes))
     if object_reads(grids, best) > _DEAR * object_reads(grids, alone):
         return Regions(grids.shape, alone)
-    return Regions(grids.shape, _grown(grids, best, limit_bytes))
+    return Regions(grids.shape, _grow_box(grids, best, limit_bytes))
 
 
 def _best(grids: Grids, limit_bytes: int) -> tuple[int, ...]:
@@ -156,7 +154,7 @@ def _candidates(grids: Grids) -> Iterator[tuple[int, ...]]:
     yield from product(*options)
 
 
-def _grown(grids: Grids, box: tuple[int, ...], limit_bytes: int) -> tuple[int, ...]:
+def _grow_box(grids: Grids, box: tuple[int, ...], limit_bytes: int) -> tuple[int, ...]:
     """Return ``box``, doubled along its dimensions, last first, while it stays small and needs no more reads."""
     for axis in reversed(range(len(box))):
         while box[axis] < grids.shape[axis]:

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta, Page
 
-__all__ = ["ChunkSizes", "Store", "array_of", "checked", "clipped", "direct"]
-
 
 class _Index(NamedTuple):
     """Index of a shard: the shard's URL and version, and whether the index is at its end."""
@@ -179,7 +177,7 @@ class Store(AbstractStore):
         Costs one request; two for an offset, or for a chunk that is larger than all chunks of its array read before;
         three for a range that goes beyond the object's end.
         """
-        request = checked(byte_range)
+        request = check_byte_request(byte_range)
         if not self._is_open:
             await self._open()
         try:
@@ -194,7 +192,7 @@ class Store(AbstractStore):
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """Return parts of objects, in order, as ``get`` does; all requests are sent in parallel."""
-        wanted = [(key, checked(request)) for key, request in key_ranges]
+        wanted = [(key, check_byte_request(request)) for key, request in key_ranges]
         await self._ensure_open()
         spans = [self._span(key, request) for key, request in wanted]
         each = iter(await read_each(self._source, [span for span in spans if span is not None]))
@@ -221,9 +219,9 @@ class Store(AbstractStore):
 
     async def getsize_prefix(self, prefix: str) -> int:
         """Return the total size, in bytes, of all objects below a folder: one request per 1,000 objects."""
-        sizes = [entry.size async for page in self._pages(_folder(prefix)) for entry in page.entries]
+        sizes = [entry.size async for page in self._pages(_normalize_folder(prefix)) for entry in page.entries]
         if UNKNOWN_SIZE in sizes:
-            return await super().getsize_prefix(_folder(prefix))
+            return await super().getsize_prefix(_normalize_folder(prefix))
         return sum(sizes)
 
     async def _whole(self, key: str) -> bytes:
@@ -256,7 +254,7 @@ class Store(AbstractStore):
 
     async def _clipped(self, key: str, request: ByteRequest) -> bytes:
         """Read the part of a request that lies within the object; a HEAD returns the size."""
-        span = clipped(request, await stat(self._source, self._full(key)))
+        span = clip_request(request, await stat(self._source, self._full(key)))
         return await read(self._source, span) if span.start != span.stop else b""
 
     async def _value(
@@ -325,10 +323,10 @@ class Store(AbstractStore):
 
         """
         self._check_writable()
-        folder = self._root + _folder(prefix)
+        folder = self._root + _normalize_folder(prefix)
         check_deletable(self._location.at(folder))
         self._source.require(Delete, folder)
-        async for page in self._pages(_folder(prefix)):
+        async for page in self._pages(_normalize_folder(prefix)):
             with self._bucket_checked():
                 await call(self._source.delete, [entry.key for entry in page.entries])
 
@@ -367,7 +365,7 @@ class Store(AbstractStore):
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names directly below a folder: one request per 1,000."""
-        folder = _folder(prefix)
+        folder = _normalize_folder(prefix)
         async for page in self._pages(folder, delimiter="/"):
             for key in self._keys(page, self._root + folder):
                 yield key
@@ -425,7 +423,7 @@ def _buffer(data: bytes, prototype: BufferPrototype | None) -> Buffer:
     return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
 
 
-def _folder(prefix: str) -> str:
+def _normalize_folder(prefix: str) -> str:
     return as_folder(prefix.rstrip("/"))
 
 
@@ -435,7 +433,7 @@ def _check_bucket(error: NotFound) -> None:
         raise Unusable(error.message, url=error.url) from error
 
 
-def checked(request: ByteRequest | None) -> ByteRequest | None:
+def check_byte_request(request: ByteRequest | None) -> ByteRequest | None:
     """Return a valid byte request unchanged; return None, the whole object, for an offset of 0.
 
     Raises:
@@ -471,7 +469,7 @@ def direct(key: str, request: ByteRequest, most_bytes: int) -> Span | None:
     return None
 
 
-def clipped(request: ByteRequest, meta: ObjectMeta) -> Span:
+def clip_request(request: ByteRequest, meta: ObjectMeta) -> Span:
     """Return the span of a request in the object that ``meta`` describes, bound to that version.
 
     Bytes after the object's end are left out, as zarr requires: the span may be empty.

@@ -17,17 +17,15 @@ from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_encode import MOST_BYTES, columns_from, encoded_row, encoding_of, header
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.packing.members import DatasetMembers, Member, Members, Packable, once, split
+from penstock.jobs.packing.members import DatasetMembers, Members, Packable, PackedMember, once, split_member_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from penstock.data.shards.keys import ArchiveFormat
-    from penstock.data.shards.mds_columns import Column
+    from penstock.data.shards.mds_columns import MDSColumn
     from penstock.jobs.packing.members import Coming
     from penstock.source import Writer
-
-__all__ = ["MdsMembers", "MdsWriting"]
 
 _MEMORY_BYTES = 1 << 30  # of a shard without a limit of bytes: it is in memory
 
@@ -54,7 +52,7 @@ class MdsMembers(Members):
         self.columns = self._found() if given is None else columns_from(given)
         self.digest = json.dumps([members.digest, self.columns])
 
-    def _found(self) -> tuple[Column, ...]:
+    def _found(self) -> tuple[MDSColumn, ...]:
         form = self.catalog.format
         known = {each.name: each.encoding for each in form.columns} if isinstance(form, ColumnFormat) else {}
         with closing(self._values(0)) as samples:
@@ -77,7 +75,7 @@ class MdsMembers(Members):
         root = self.catalog.root + self.catalog.base
         with closing(self._members.read(first)) as packables:
             for number, key, members in packables:
-                values = {split(self._rule, each.name, "")[1]: b"".join(each.pieces) for each in members}
+                values = {split_member_name(self._rule, each.name, "")[1]: b"".join(each.pieces) for each in members}
                 yield number, key, root + members[0].name, values
 
     def _fields(self, sample: Sample) -> dict[str, Any]:
@@ -86,7 +84,7 @@ class MdsMembers(Members):
             return {name: each.data if isinstance(each, Sample) else each for name, each in found if each is not None}
         if self.catalog.format is None:
             name = sample.key.removeprefix(self.catalog.base)
-            return {split(self._rule, name, sample.url)[1]: sample.data}
+            return {split_member_name(self._rule, name, sample.url)[1]: sample.data}
         assert isinstance(self._members, DatasetMembers)  # noqa: S101  others have objects
         return {self._members.only_field: sample.data}
 
@@ -112,14 +110,14 @@ class MdsMembers(Members):
                 except Unusable as error:
                     error.url = error.url or url
                     raise
-                yield Packable(number, key, [Member(key, len(data), once(data), partial(once, data))])
+                yield Packable(number, key, [PackedMember(key, len(data), once(data), partial(once, data))])
 
 
 class MdsWriting:
     """The bytes of one MDS shard, and what is known of them once they were written."""
 
     def __init__(
-        self, columns: tuple[Column, ...], most: tuple[int | None, int | None], count: Callable[[int, int], None]
+        self, columns: tuple[MDSColumn, ...], most: tuple[int | None, int | None], count: Callable[[int, int], None]
     ) -> None:
         """Begin an empty shard of at most so many samples, and bytes."""
         self._columns, self._count = columns, count

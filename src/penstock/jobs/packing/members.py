@@ -39,15 +39,15 @@ __all__ = [
     "KEY",
     "Coming",
     "DatasetMembers",
-    "Member",
     "Members",
     "ObjectMembers",
     "Packable",
-    "encoded",
+    "PackedMember",
+    "encode_field",
     "is_image",
     "members_of",
     "once",
-    "split",
+    "split_member_name",
 ]
 
 _PIECE_BYTES = 8 << 20  # of a request for a long object
@@ -69,7 +69,7 @@ def is_image(field: str) -> bool:
     return field == IMAGE or field.rpartition(".")[2].lower() in _IMAGES
 
 
-class Member(NamedTuple):
+class PackedMember(NamedTuple):
     """A member to be written.
 
     Attributes:
@@ -93,7 +93,7 @@ class Packable(NamedTuple):
 
     number: int
     key: str
-    members: list[Member]
+    members: list[PackedMember]
 
 
 class Members(ABC):
@@ -237,7 +237,7 @@ class ObjectMembers(Members):
         keys, places = (np.zeros(len(self.catalog), np.int64) for _ in range(2))
         for row, span in enumerate(self.catalog.spans(range(len(self.catalog)))):
             name = span.key[self._base :]
-            key, field = split(self._form, name, self.catalog.root + span.key)
+            key, field = split_member_name(self._form, name, self.catalog.root + span.key)
             keys[row], places[row] = hash(key), hash((key, field))
             self._images[row] = is_image(field)
             if len(fields) < _MOST_FIELDS:
@@ -288,12 +288,12 @@ class ObjectMembers(Members):
     def read(self, first: int) -> Generator[Packable]:
         """Yield the samples from number ``first`` on, whose objects are read ahead."""
         rows = self._order[self._starts[first] :]
-        pieces = chain.from_iterable(map(_pieces, map(self._span, rows.tolist())))
+        pieces = chain.from_iterable(map(_split_span, map(self._span, rows.tolist())))
         with self.source.lookahead(pieces) as bodies:
             for number in range(first, len(self.rows)):
                 rows = self._order[self._starts[number] : self._starts[number + 1]]
                 members = [self._member(self._span(row), bodies) for row in rows.tolist()]
-                key, _ = split(self._form, members[0].name, "")
+                key, _ = split_member_name(self._form, members[0].name, "")
                 yield Packable(number, key, members)
 
     def sample_bytes(self) -> NDArray[np.int64]:
@@ -307,18 +307,18 @@ class ObjectMembers(Members):
             spans = map(self._span, rows.tolist())
             yield [(span.key[self._base :], (span.stop or 0) - span.start) for span in spans]
 
-    def _member(self, span: Span, bodies: Iterator[bytes]) -> Member:
-        pieces = [*_pieces(span)]
+    def _member(self, span: Span, bodies: Iterator[bytes]) -> PackedMember:
+        pieces = [*_split_span(span)]
         name, size = span.key[self._base :], (span.stop or 0) - span.start
-        _, field = split(self._form, name, "")
-        return Member(name, size, islice(bodies, len(pieces)), lambda: self._again(pieces), field)
+        _, field = split_member_name(self._form, name, "")
+        return PackedMember(name, size, islice(bodies, len(pieces)), lambda: self._again(pieces), field)
 
     def _again(self, pieces: list[Span]) -> Iterator[Bytes]:
         with self.source.lookahead(iter(pieces)) as bodies:
             yield from bodies
 
 
-def _pieces(span: Span) -> Iterator[Span]:
+def _split_span(span: Span) -> Iterator[Span]:
     """Yield a span in pieces; without a version as a whole, so that versions are not mixed."""
     stop = span.stop or 0
     if not span.etag or stop - span.start <= _PIECE_BYTES:
@@ -385,7 +385,7 @@ class DatasetMembers(Members):
     def _packable(self, number: int, sample: Sample) -> Packable:
         url = self.url(number)
         values = self._values(number, sample, url)
-        pairs = {split(self._form, name, url): name for name in values}
+        pairs = {split_member_name(self._form, name, url): name for name in values}
         fields = {name: field for (_, field), name in pairs.items()}
         keys = {key for key, _ in pairs}
         if len(keys) != 1 or len(pairs) != len(values):
@@ -395,7 +395,8 @@ class DatasetMembers(Members):
                 url=url,
             )
         members = [
-            Member(name, len(data), once(data), partial(once, data), fields[name]) for name, data in values.items()
+            PackedMember(name, len(data), once(data), partial(once, data), fields[name])
+            for name, data in values.items()
         ]
         return Packable(number, keys.pop(), members)
 
@@ -408,7 +409,7 @@ class DatasetMembers(Members):
                 # Rows that were packed before, or written by datasets from WebDataset's tar files.
                 key, names = str(sample[KEY] or ""), tuple(name for name in names if name != KEY)
             key = key or f"{number:0{_DIGITS}}"
-            found = ((name, encoded(sample[name], name, url)) for name in names)
+            found = ((name, encode_field(sample[name], name, url)) for name in names)
             return {f"{key}.{name}": data for name, data in found if data is not None}
         if form is None:
             return {sample.key.removeprefix(self.catalog.base): sample.data}
@@ -460,7 +461,7 @@ def once(data: Bytes) -> Iterator[Bytes]:
     yield data
 
 
-def encoded(value: object, name: str, url: str) -> Bytes | None:
+def encode_field(value: object, name: str, url: str) -> Bytes | None:
     """Return the bytes of a field: those it has, UTF-8 of a text, or JSON; None for None."""
     if value is None or isinstance(value, bytes):
         return value
@@ -490,7 +491,7 @@ def encoded(value: object, name: str, url: str) -> Bytes | None:
         ) from None
 
 
-def split(form: ArchiveFormat, name: str, url: str) -> tuple[str, str]:
+def split_member_name(form: ArchiveFormat, name: str, url: str) -> tuple[str, str]:
     """Return the key and the field of a member's name.
 
     Raises:

@@ -52,12 +52,10 @@ if TYPE_CHECKING:
     from penstock.data.shards.encode import ArchiveEncoder
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
-    from penstock.data.shards.mds_columns import Column
-    from penstock.jobs.packing.members import Bytes, Member, Members, Packable
+    from penstock.data.shards.mds_columns import MDSColumn
+    from penstock.jobs.packing.members import Bytes, Members, Packable, PackedMember
     from penstock.options import StoreOptions
     from penstock.source import Source, Writer
-
-__all__ = ["Destination", "PackKeywords", "PackOptions", "Packing", "ShardRecord", "pack_here", "packing_of"]
 
 _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
@@ -335,7 +333,7 @@ class Packing:
     def __init__(self, members: Members, form: ShardFormat, options: PackOptions, there: Destination) -> None:
         self.members, self._form, self._options, self._there = members, form, options, there
         about = [_VERSION, form.described(), options.samples, options.bytes, members.digest, members.values_digest()]
-        self._columns: tuple[Column, ...] = form.columns if isinstance(form, MdsFormat) else ()
+        self._columns: tuple[MDSColumn, ...] = form.columns if isinstance(form, MdsFormat) else ()
         if form.name not in ENCODERS:
             about.append(options.key)
         self.plan = hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()
@@ -668,7 +666,7 @@ class _ShardWriting:
         self.sizes.append(stop - start)
         self._count(1, sum(each.size for each in sample.members))
 
-    def _member(self, writer: Writer, member: Member) -> None:
+    def _member(self, writer: Writer, member: PackedMember) -> None:
         pieces: Iterable[Bytes] = member.pieces
         crc = 0
         if self._encoder.sums:

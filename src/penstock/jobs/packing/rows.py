@@ -22,10 +22,8 @@ from penstock.jobs.packing.members import IMAGE, KEY, is_image
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.jobs.packing.members import Bytes, Coming, Member, Members, Packable
+    from penstock.jobs.packing.members import Bytes, Coming, Members, Packable, PackedMember
     from penstock.source import Writer
-
-__all__ = ["RowColumns", "RowWriting", "columns_of"]
 
 # Of a row group, unless a single row is larger; pyarrow would cut pages after 20,000 rows.
 _GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 14
@@ -120,7 +118,7 @@ class _Sink(io.RawIOBase):
         return len(data)
 
 
-class _Group:
+class _WaitingRows:
     """Rows that wait to be written."""
 
     def __init__(self, columns: RowColumns) -> None:
@@ -188,10 +186,10 @@ class RowWriting:
         """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
         coming.seek(first)
         columns = self._columns(coming.peek())
-        schema, group = columns.schema(), _Group(columns)
+        schema, group = columns.schema(), _WaitingRows(columns)
         self._empty_bytes = self._bytes_of_none(schema, columns)
         self._sink = _Sink(writer)
-        out = _opened(self._sink, schema, columns)
+        out = _open_parquet_writer(self._sink, schema, columns)
         try:
             while (sample := coming.peek()) is not None and not self._full(group, columns, sample):
                 self._add(group, columns, sample)
@@ -220,17 +218,17 @@ class RowWriting:
     def _bytes_of_none(self, schema: Any, columns: RowColumns) -> int:  # noqa: ANN401  pyarrow's
         """Return the bytes of a file without rows."""
         sink = _Sink(None)
-        _opened(sink, schema, columns).close()
+        _open_parquet_writer(sink, schema, columns).close()
         return sink.position
 
-    def _written(self, out: Any, group: _Group, schema: Any, columns: RowColumns) -> _Group:  # noqa: ANN401  pyarrow's
+    def _written(self, out: Any, group: _WaitingRows, schema: Any, columns: RowColumns) -> _WaitingRows:  # noqa: ANN401  pyarrow's
         """Write a row group, and return the next one."""
         if group.keys:
             out.write_table(group.table(schema), row_group_size=len(group.keys))
             self._groups += 1
-        return _Group(columns)
+        return _WaitingRows(columns)
 
-    def _full(self, group: _Group, columns: RowColumns, sample: Packable) -> bool:
+    def _full(self, group: _WaitingRows, columns: RowColumns, sample: Packable) -> bool:
         if not self.offsets:
             return False
         if self._samples is not None and len(self.offsets) >= self._samples:
@@ -240,11 +238,11 @@ class RowWriting:
         leaves = 1 + sum(2 if is_image(name) else 1 for name in columns.names)
         names = sum(len(name.encode()) for name in columns.names)
         around = (self._groups + 1) * (leaves * (_COLUMN_BYTES + _HEADER_BYTES) + 4 * names)
-        added = _bound(sample)
+        added = _bound_row_bytes(sample)
         pages = (group.held // _PAGE_BYTES + 1) * _HEADER_BYTES
         return self._sink.position + self._empty_bytes + around + pages + group.bound + added > self._bytes
 
-    def _add(self, group: _Group, columns: RowColumns, sample: Packable) -> None:
+    def _add(self, group: _WaitingRows, columns: RowColumns, sample: Packable) -> None:
         found: dict[str, tuple[str | None, bytes]] = {}
         for each in sample.members:
             name = columns.column(each.field)
@@ -259,13 +257,13 @@ class RowWriting:
                     "has one: choose one (fields=…), or pack as tar"
                 )
             found[name] = (None if each.field == IMAGE else each.name), _data(each)
-        group.add(sample, found, _bound(sample))
+        group.add(sample, found, _bound_row_bytes(sample))
         self.offsets.append(len(self.offsets))
         self.sizes.append(sum(each.size for each in sample.members))
         self._count(1, self.sizes[-1])
 
 
-def _opened(sink: _Sink, schema: Any, columns: RowColumns) -> Any:  # noqa: ANN401  pyarrow's
+def _open_parquet_writer(sink: _Sink, schema: Any, columns: RowColumns) -> Any:  # noqa: ANN401  pyarrow's
     pa, parquet = libraries("a shard")
     return parquet.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
@@ -278,13 +276,13 @@ def _opened(sink: _Sink, schema: Any, columns: RowColumns) -> Any:  # noqa: ANN4
     )
 
 
-def _bound(sample: Packable) -> int:
+def _bound_row_bytes(sample: Packable) -> int:
     """Return a bound of the bytes that a sample adds to a file, whatever its values compress to."""
     sizes = [len(sample.key.encode()), *(each.size + len(each.name.encode()) for each in sample.members)]
     return sum(size + (size >> 7) + _VALUE_BYTES for size in sizes)
 
 
-def _data(member: Member) -> bytes:
+def _data(member: PackedMember) -> bytes:
     """Return the bytes of a member.
 
     Raises:

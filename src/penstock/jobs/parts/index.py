@@ -22,8 +22,8 @@ from penstock.data.catalog.saved import Saved, load
 from penstock.data.shards.registry import format_of
 from penstock.errors import Changed, Damaged, Unusable, public_url
 from penstock.jobs.index import IndexKeywords, check_target, index_here
-from penstock.jobs.parts.operation import Operation, Planned, nothing
-from penstock.jobs.parts.run import How, Job, read_result
+from penstock.jobs.parts.operation import Operation, Planned, ignore_progress
+from penstock.jobs.parts.run import Job, JobOptions, read_result
 from penstock.options import StoreOptions
 from penstock.schema import COUNT, read_json
 from penstock.source import open_source
@@ -37,11 +37,9 @@ if TYPE_CHECKING:
     from penstock.data.shards.mds_index import Stated
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
-    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord, Records
     from penstock.source import Source
-
-__all__ = ["index", "resume"]
 
 # As many as are walked at once.
 _SHARDS = 32
@@ -142,7 +140,7 @@ def index(  # noqa: PLR0913  see design/0095
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
         return index_here(url, to, progress=progress, store=store, **how)
-    return _in_parts(_operation(url, to, store, how), job, How(part, on, progress))
+    return _in_parts(_operation(url, to, store, how), job, JobOptions(part, on, progress))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of index
@@ -150,11 +148,11 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  
     arguments = plan.chosen(_FORM, records.url)
     url, to = arguments.pop("url"), arguments.pop("to")
     given = options.get("store")
-    how = How(options.get("part"), options.get("on"))
+    how = JobOptions(options.get("part"), options.get("on"))
     return _in_parts(_operation(url, to, given, cast("IndexKeywords", arguments)), records.url, how)
 
 
-def _in_parts(operation: _Index, job: str | os.PathLike[str], how: How) -> Catalog | None:
+def _in_parts(operation: _IndexOperation, job: str | os.PathLike[str], how: JobOptions) -> Catalog | None:
     work = Job(operation, job, how)
     work.work()
     if not work.records.finished():
@@ -165,7 +163,7 @@ def _in_parts(operation: _Index, job: str | os.PathLike[str], how: How) -> Catal
 
 def _operation(
     url: str | os.PathLike[str], to: str | os.PathLike[str], store: StoreOptions | str | None, how: IndexKeywords
-) -> _Index:
+) -> _IndexOperation:
     if how.get("format") is None:
         raise Unusable("job= is for the samples inside shards: pass format=; one process lists objects in parallel")
     if how.get("include") or how.get("exclude"):
@@ -179,10 +177,12 @@ def _operation(
         raise Unusable(f"the records of a job hold texts and lists of them only: {error}") from None
     if "labels" in given:
         check_rule(given["labels"])
-    return _Index(parse(url).url, check_target(to, store).url, text, StoreOptions() if store is None else store)
+    return _IndexOperation(
+        parse(url).url, check_target(to, store).url, text, StoreOptions() if store is None else store
+    )
 
 
-class _Known(ShardJournal):
+class _KnownWalks(ShardJournal):
     """Walks in memory, by the key of the shard."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class _Known(ShardJournal):
 
 
 @dataclass(frozen=True, slots=True)
-class _Index(Operation):
+class _IndexOperation(Operation):
     """Walks of shards."""
 
     name: ClassVar[str] = "index"
@@ -245,9 +245,9 @@ class _Index(Operation):
         ]
         return Planned(parts, len(shards.found), sum(each[-1] for each in parts))
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Walk the shards of a part, and keep what was found."""
-        shards, known = self._shards([part.piece[0]]), _Known()
+        shards, known = self._shards([part.piece[0]]), _KnownWalks()
         walks = KeptWalks(means.count, known)
         record.counts = dict.fromkeys(self.counts, 0)
         for number, extents in walked(shards, range(len(shards.found))):
@@ -263,7 +263,7 @@ class _Index(Operation):
 
     def finish(self, plan: JobPlan, records: Records) -> None:
         """Join what the parts have found, and save the catalog."""
-        shards, known = self._shards([piece for piece, *_ in plan.parts]), _Known()
+        shards, known = self._shards([piece for piece, *_ in plan.parts]), _KnownWalks()
         for url, data in records.kept(len(plan.parts)):
             for key, found in _walks(data, url).items():
                 size, etag, offsets, sizes, *rest = found
@@ -271,7 +271,7 @@ class _Index(Operation):
                 arrays: Any = (np.array(each, np.int64) for each in (offsets, sizes))
                 known.add(key, Walked(size, etag, *arrays, *rest))
         labels = json.loads(self.how).get("labels")
-        table = index_shards(shards, labels, KeptWalks(nothing, known))
+        table = index_shards(shards, labels, KeptWalks(ignore_progress, known))
         shards.check_some(table)
         Catalog(shards.source.root, shards.base, table).save(self.to, store=self.store_of_catalog)
 
@@ -282,7 +282,7 @@ class _Index(Operation):
         counts = None
         if first["counts"] is not None:
             counts = {name: count for piece in pieces for name, count in piece["counts"].items()}
-        stated = _stated(source, first["base"], found) if first["stated"] else None
+        stated = _find_stated(source, first["base"], found) if first["stated"] else None
         return Shards(source, first["base"], found, format_of(first["format"]), first["side"], counts, stated)
 
 
@@ -304,7 +304,7 @@ def _counts_of(shards: Shards, group: list[Shard]) -> dict[str, int] | None:
     return {name: shards.counts[name] for name in names if name in shards.counts}
 
 
-def _stated(source: Source, base: str, found: list[Shard]) -> dict[str, Stated]:
+def _find_stated(source: Source, base: str, found: list[Shard]) -> dict[str, Stated]:
     """Return what the index.json of MDS shards states of some of them."""
     stated = read_stated(source, base + INDEX) or []
     known: dict[str, Stated] = {}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.progress import Count
 
-__all__ = ["Ended", "Means", "Operation", "Part", "Planned", "done", "fail", "ignore", "nothing"]
-
 _FAILURES = 20  # in the record of a part
 
 
@@ -42,7 +40,7 @@ class Planned(NamedTuple):
     size_bytes: int
 
 
-class Part(NamedTuple):
+class JobPart(NamedTuple):
     """A part that is to be done.
 
     Attributes:
@@ -64,7 +62,7 @@ class Ended(NamedTuple):
     error: PenstockError | None
 
 
-def nothing(_objects: int, _size_bytes: int) -> None:
+def ignore_progress(_objects: int, _size_bytes: int) -> None:
     """Count nothing."""
 
 
@@ -86,7 +84,7 @@ class Means:
 
     records: Records
     processes: int | None = 1
-    count: Count = nothing
+    count: Count = ignore_progress
     note: Callable[[Outcome], None] = ignore
 
 
@@ -129,7 +127,7 @@ class Operation(ABC):
         return plan.parts[number]
 
     @abstractmethod
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Do a part, count in ``record``, and return the worst failure; a second run of a part finds the same.
 
         Raises:
@@ -147,7 +145,7 @@ def fail(record: PartRecord, error: PenstockError, url: str = "") -> None:
         record.failures.append({"url": public_url(url or error.url), "error": str(error)})
 
 
-def done(operation: Operation, part: Part, means: Means) -> Ended:
+def done(operation: Operation, part: JobPart, means: Means) -> Ended:
     """Do a part and write its record, whatever becomes of it.
 
     Raises:
@@ -166,7 +164,7 @@ def done(operation: Operation, part: Part, means: Means) -> Ended:
         return ended
 
 
-def _done(operation: Operation, part: Part, means: Means) -> Ended:
+def _done(operation: Operation, part: JobPart, means: Means) -> Ended:
     record = PartRecord(part.number, began=datetime.now(UTC).isoformat(timespec="seconds"))
     began_s, cpu_s = monotonic(), _cpu_s()
     may_be_done = not operation.compares

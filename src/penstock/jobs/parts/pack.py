@@ -19,7 +19,7 @@ from penstock.errors import Changed, Conflict, Damaged, Unusable, kind_of, publi
 from penstock.jobs.packing.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import How, Job, check_apart, read_result
+from penstock.jobs.parts.run import Job, JobOptions, check_apart, read_result
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
 from penstock.source import open_source
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
     from penstock.jobs.packing.pack import Packing
-    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
-
-__all__ = ["pack", "resume"]
 
 _VERSION = re.compile("[0-9a-f]{64}")
 _TEXTS = [str]
@@ -156,7 +154,7 @@ def pack(  # noqa: PLR0913  see design/0095
         return pack_here(source, url, format=format, progress=progress, store=store, **how)
     given = StoreOptions() if store is None else store
     records = Records(job, given)
-    here, catalog = _source(source, given)
+    here, catalog = _resolve_source(source, given)
     there, key = open_source(url, given)
     dest = there.url(as_folder(key))
     check_apart(records, given, here, dest)
@@ -164,11 +162,11 @@ def pack(  # noqa: PLR0913  see design/0095
     chosen = {"include": globs(options.include), "exclude": globs(options.exclude)}
     if catalog is not None and any(chosen.values()):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
-    text = json.dumps(asdict(options) | chosen, default=_refused)
+    text = json.dumps(asdict(options) | chosen, default=_refuse_record_value)
     operation = _Pack(here, dest, format, text, "" if catalog is None else catalog.version, given, records.url)
     if catalog is not None and records.plan() is None:
         _keep(catalog, operation.place(operation.catalog), given)
-    return _in_parts(operation, How(part, on, progress))
+    return _in_parts(operation, JobOptions(part, on, progress))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of pack
@@ -177,10 +175,10 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  
     text = json.dumps({each.name: named[each.name] for each in fields(PackOptions)})
     store = options.get("store") or StoreOptions()
     operation = _Pack(named["source"], named["url"], named["format"], text, named["catalog"], store, records.url)
-    return _in_parts(operation, How(options.get("part"), options.get("on")))
+    return _in_parts(operation, JobOptions(options.get("part"), options.get("on")))
 
 
-def _source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  whatever is passed
+def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  whatever is passed
     """Return the URL below which the objects lie, and the catalog if one was given."""
     if isinstance(source, Catalog):
         if source.format is not None or source.fields:
@@ -203,9 +201,9 @@ def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
                 raise
 
 
-def _in_parts(operation: _Pack, how: How) -> Catalog | None:
+def _in_parts(operation: _Pack, how: JobOptions) -> Catalog | None:
     # The environment may name another endpoint by now.
-    _packing.cache_clear()
+    _plan_packing.cache_clear()
     work = Job(operation, operation.job, how)
     work.work()
     if not work.records.finished():
@@ -214,7 +212,7 @@ def _in_parts(operation: _Pack, how: How) -> Catalog | None:
     return read_result(lambda: Catalog.open(catalog, root=operation.url, store=operation.store))
 
 
-def _refused(value: object) -> None:
+def _refuse_record_value(value: object) -> None:
     raise Unusable(f"the records of a job hold texts and numbers only, got {kind_of(value)}")
 
 
@@ -257,7 +255,7 @@ class _Pack(Operation):
             found = Catalog.scan(self.source, include=how["include"], exclude=how["exclude"], store=self.store)
             version = found.version
             _keep(found, self.place(version), self.store)
-        packing = _packing(self, version)
+        packing = _plan_packing(self, version)
         if packing.check():
             raise Unusable("this pack is finished, and needs no job: ps.Catalog.open opens its catalog", url=self.url)
         starts = [*packing.starts(), len(packing.members.rows)]
@@ -265,10 +263,10 @@ class _Pack(Operation):
         parts = [(first, stop, version, stop - first, int(sizes[first:stop].sum())) for first, stop in pairwise(starts)]
         return Planned(parts, len(packing.members.rows), int(sizes.sum()))
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Write a shard."""
         first, stop, version = part.piece[:3]
-        made = _packing(self, version).shared_shard(part.number, first, means.count)
+        made = _plan_packing(self, version).shared_shard(part.number, first, means.count)
         if len(made.offsets) != stop - first:
             raise Changed("other samples than planned are in a shard: delete the records, and begin anew", url=self.url)
         means.records.keep(part.number, json.dumps(asdict(made)).encode())
@@ -277,7 +275,7 @@ class _Pack(Operation):
 
     def finish(self, plan: JobPlan, records: Records) -> None:
         """Write the manifest and the catalog; end uploads that killed processes have begun."""
-        packing = _packing(self, plan.parts[0][2]).at()
+        packing = _plan_packing(self, plan.parts[0][2]).at()
         found = (ShardRecord.decoded(data, url) for url, data in records.kept(len(plan.parts)))
         named = ((packing.name(number), each) for number, each in enumerate(found))
         packing.finish([(name, packing.now(name, each)) for name, each in named])
@@ -285,7 +283,7 @@ class _Pack(Operation):
 
 
 @lru_cache(maxsize=1)
-def _packing(operation: _Pack, version: str) -> Packing:
+def _plan_packing(operation: _Pack, version: str) -> Packing:
     # Names of objects begin below the source, as in a catalog that was made of it.
     catalog = Catalog.open(operation.place(version), root=operation.source, store=operation.store)
     how = json.loads(operation.how)

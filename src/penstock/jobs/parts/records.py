@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["JobPlan", "PartRecord", "Records", "Share", "jobs_below"]
-
 _FORMAT = 1
 _PLAN = "plan.json"
 _DONE, _FAILED, _DATA, _FINISHED = "done/", "failed/", "data/", "finished/"
@@ -258,7 +256,7 @@ class Records:
             # Of two jobs of one operation, what differs says enough.
             pairs = like.arguments.items() if found.operation == like.operation else ()
             alike = {name for name, value in pairs if found.arguments.get(name, ...) == value}
-            its, mine = (f"{each.operation} with {_shown(each, alike)}" for each in (found, like))
+            its, mine = (f"{each.operation} with {_format_arguments(each, alike)}" for each in (found, like))
             raise Unusable(
                 f"the job there is another: {its}, not {mine}; choose another job=, or delete it (penstock jobs rm)",
                 url=self.url,
@@ -407,7 +405,7 @@ def _is_time(record: PartRecord) -> bool:
     return False
 
 
-def _shown(plan: JobPlan, without: Collection[str]) -> str:
+def _format_arguments(plan: JobPlan, without: Collection[str]) -> str:
     given = {name: value for name, value in plan.arguments.items() if name not in without}
     given |= {f"endpoint of {url}": place for url, place in plan.places.items()} if not given else {}
     return ", ".join(f"{name}={value!r}" for name, value in given.items()) or "the endpoints of the stores themselves"

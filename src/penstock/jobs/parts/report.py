@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 
-__all__ = ["HostSums", "JobReport"]
-
 # Seconds of processors in a second of a part, from which on the processors bind.
 _BUSY = 0.8
 _FAILURES = 1000

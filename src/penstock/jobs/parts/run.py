@@ -16,7 +16,7 @@ from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
 from penstock.jobs.carriers import carrier
 from penstock.jobs.mirror import tree
-from penstock.jobs.parts.operation import Means, Part, ignore
+from penstock.jobs.parts.operation import JobPart, Means, ignore
 from penstock.jobs.parts.records import JobPlan, Records, Share
 from penstock.progress import bar
 from penstock.source import open_source
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.progress import Count
 
-__all__ = ["How", "Job", "Sums", "check_apart", "read_result"]
-
 T = TypeVar("T")
 
 _LOG = getLogger("penstock")
@@ -45,7 +43,7 @@ _LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class JobOptions:
     """How a process takes part in a job.
 
     Attributes:
@@ -96,7 +94,7 @@ class Job:
 
     """
 
-    def __init__(self, operation: Operation, job: str | os.PathLike[str], how: How) -> None:
+    def __init__(self, operation: Operation, job: str | os.PathLike[str], how: JobOptions) -> None:
         """Take the plan of the job, or make and publish it.
 
         Raises:
@@ -142,12 +140,12 @@ class Job:
         objects, size_bytes = (sum(each[at] for each in sizes.values()) for at in (0, 1))
         worst: PenstockError | None = None
         with bar(self.operation.verb, objects, size_bytes, shown=self._how.progress) as count, self._interrupted():
-            counted = _Counted(count)
+            counted = _PlannedCounter(count)
             for number in mine:
                 if number in there:
                     counted.part(*sizes[number])
             todo = (
-                Part(number, self.operation.piece(self.plan, number), number in failed)
+                JobPart(number, self.operation.piece(self.plan, number), number in failed)
                 for number in mine
                 if number not in there
             )
@@ -157,7 +155,7 @@ class Job:
                 for record, error in ended:
                     # Objects that were there already, or were added or removed since.
                     counted.part(*sizes[record.part])
-                    count_job(self.operation.name, _measured(record, sizes[record.part][0]))
+                    count_job(self.operation.name, _count_record(record, sizes[record.part][0]))
                     worst = worse_of(worst, error)
                     lost = 0 if error is None or set(record.counts) != {"failed"} else lost + 1
                     if lost == _LOST:
@@ -227,7 +225,7 @@ def read_result(read: Callable[[], T]) -> T:
     return read()
 
 
-def _measured(record: PartRecord, objects: int) -> JobCounts:
+def _count_record(record: PartRecord, objects: int) -> JobCounts:
     moved = sum(number for name, number in record.counts.items() if name.endswith("bytes"))
     return JobCounts(1, record.failed > 0, objects, record.failed, moved, record.seconds, record.cpu_seconds)
 
@@ -237,7 +235,7 @@ def _add(sums: Sums, counts: Mapping[str, int], seconds: float) -> None:
     sums.seconds += seconds
 
 
-class _Counted:
+class _PlannedCounter:
     """A counter that each part brings to its planned size when it ends."""
 
     def __init__(self, count: Count) -> None:

@@ -1,8 +1,8 @@
 """``ps.sync`` and ``ps.copy_tree``: in this process as ``jobs.sync`` does it; with ``job``, ranges of names are parts.
 
-1. The source is listed once; each part is a range of its names (``cut``). The plan is published in the job's folder.
-2. A part lists its range on both sides, copies what differs, and deletes what only the destination has, if asked to.
-3. The record of the part comes last. The same call, or another process, goes on with parts that have none.
+1. The source is listed once; each part is a range of its names (``cut_keys``). The plan is published in the job's
+folder. 2. A part lists its range on both sides, copies what differs, and deletes what only the destination has, if
+asked to. 3. The record of the part comes last. The same call, or another process, goes on with parts that have none.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.jobs.outcome import Synced, ledger
 from penstock.jobs.overlap import SIEVE_BYTES, Sieve
 from penstock.jobs.parts.operation import Operation, Planned, fail
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import How, Job, check_apart
+from penstock.jobs.parts.run import Job, JobOptions, check_apart
 from penstock.jobs.selection import local
-from penstock.jobs.sync import Run
+from penstock.jobs.sync import SyncRun
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.jobs.carriers import Ray
-    from penstock.jobs.parts.operation import Means, Part
+    from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
-
-__all__ = ["PART_OBJECTS", "OfRanges", "copy_tree", "cut", "in_parts", "resume", "sync"]
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
@@ -121,9 +119,9 @@ def sync(  # noqa: PLR0913  see design/0105
     options = SyncOptions(**how)
     options = replace(options, include=globs(options.include), exclude=globs(options.exclude))
     most = whole(part_objects, "part_objects", 1)
-    run = Run(source, dest, options, given)
+    run = SyncRun(source, dest, options, given)
     if job is not None:
-        return _in_parts(run, job, given, most, report, How(part, on, progress, processes))
+        return _in_parts(run, job, given, most, report, JobOptions(part, on, progress, processes))
     if part is not None or on is not None or most != PART_OBJECTS:
         raise Unusable("part=, on= and part_objects= are for the parts of a job: pass job=, a folder for its records")
     found, worst = Synced(), None
@@ -207,12 +205,12 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Synced:  # noqa: 
 
 
 def _in_parts(
-    run: Run,
+    run: SyncRun,
     job: str | os.PathLike[str],
     store: StoreOptions | str,
     part_objects: int,
     report: str | os.PathLike[str] | None,
-    how: How,
+    how: JobOptions,
 ) -> Synced:
     if run.options.dry_run:
         raise Unusable("dry_run=True (--dry-run) shows what one process would do: leave out job= (--job)")
@@ -230,7 +228,7 @@ def _in_parts(
     return found
 
 
-def cut(metas: Iterable[tuple[str, int]], most_objects: int, most_bytes: int) -> Iterator[tuple[str, int, int]]:
+def cut_keys(metas: Iterable[tuple[str, int]], most_objects: int, most_bytes: int) -> Iterator[tuple[str, int, int]]:
     """Cut sorted keys with their sizes into parts: yield the last key of each, its objects and its bytes. Pure."""
     last, objects, size_bytes = "", 0, 0
     for key, size in metas:
@@ -246,7 +244,7 @@ def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
     """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes."""
     parts, objects, size_bytes = list[tuple[str, int, int]](), 0, 0
     with bar("listing", None, None) as count:
-        for last, number, taken_bytes in cut(metas, most_objects, _PART_BYTES):
+        for last, number, taken_bytes in cut_keys(metas, most_objects, _PART_BYTES):
             parts.append((last, number, taken_bytes))
             objects, size_bytes = objects + number, size_bytes + taken_bytes
             count(number, 0)
@@ -308,7 +306,7 @@ class _Sync(OfRanges):
         # What the destination has is deleted by one part.
         return planned if planned.parts else Planned([("", 0, 0)], 0, 0)
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Compare the range on both sides, copy what differs, and delete."""
         run = self._run(part.piece)
         if not run.mirror.whole and not local(run.mirror.target):
@@ -334,8 +332,8 @@ class _Sync(OfRanges):
     def _kept(self) -> str:
         return Records(self.job, self.store).place("source.sieve")
 
-    def _run(self, piece: tuple[str, str | None] = ("", None)) -> Run:
-        return Run(self.source, self.dest, self.options, self.store, piece)
+    def _run(self, piece: tuple[str, str | None] = ("", None)) -> SyncRun:
+        return SyncRun(self.source, self.dest, self.options, self.store, piece)
 
 
 @lru_cache(maxsize=1)

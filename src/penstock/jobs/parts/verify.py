@@ -23,13 +23,13 @@ from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_u
 from penstock.jobs import steps
 from penstock.jobs.copy import cost_bytes, silent_bytes
 from penstock.jobs.mirror import SyncOptions, in_range, tree
-from penstock.jobs.parts.operation import Means, Operation, Part, Planned, fail
+from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
 from penstock.jobs.parts.records import PartRecord, Records
-from penstock.jobs.parts.run import How, Job, Sums, check_apart
+from penstock.jobs.parts.run import Job, JobOptions, Sums, check_apart
 from penstock.jobs.parts.sync import PART_OBJECTS, OfRanges, in_parts
 from penstock.jobs.pool import run_jobs, suitable
-from penstock.jobs.selection import local, sized
-from penstock.jobs.sync import Run
+from penstock.jobs.selection import local, stat_unsized
+from penstock.jobs.sync import SyncRun
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from penstock.jobs.parts.records import JobPlan
     from penstock.jobs.steps import Task
     from penstock.source import Source
-
-__all__ = ["Verified", "resume", "verify"]
 
 _CATALOG = ".catalog"
 _PIECE_BYTES = 8 << 20  # of a large object
@@ -138,13 +136,13 @@ def verify(  # noqa: PLR0913  see design/0095
     operation: _Verifying
     trees = [here]
     if against is None:
-        operation = _Reading(here, *chosen, given, most)
+        operation = _RangeComparison(here, *chosen, given, most)
     elif os.fspath(against).endswith(_CATALOG):
         if any(chosen):
             raise Unusable(
                 "include= and exclude= choose among objects of trees: save a catalog of those, Catalog.filter"
             )
-        operation = _Listed(here, os.fspath(against), _version(os.fspath(against), given), given, most)
+        operation = _RowComparison(here, os.fspath(against), _version(os.fspath(against), given), given, most)
     else:
         other, base = tree(against, given)
         trees.append(other.url(base))
@@ -154,7 +152,7 @@ def verify(  # noqa: PLR0913  see design/0095
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
         return _at_once(operation, progress=progress, processes=processes)
     check_apart(Records(job, given), given, *trees)
-    return _verified(Job(operation, job, How(part, on, progress, processes)).work(), operation)
+    return _make_verified(Job(operation, job, JobOptions(part, on, progress, processes)).work(), operation)
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Verified:  # noqa: ANN401  those of verify
@@ -166,7 +164,7 @@ def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | N
     """Verify everything as one part, without records."""
     record = PartRecord(0)
     with bar(operation.verb, None, None, shown=progress) as count:
-        found = Part(0, operation.everything, again=False)
+        found = JobPart(0, operation.everything, again=False)
         worst = operation.work(found, record, Means(None, processes, count))  # type: ignore[arg-type]  # no data is kept
     if worst is not None:
         if record.failed > 1:
@@ -175,11 +173,11 @@ def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | N
     sums = Sums(parts=1, parts_done=1)
     sums.counts.update(record.counts)
     sums.digests = int(record.notes.get("digest", "0"), 16)
-    return _verified(sums, operation)
+    return _make_verified(sums, operation)
 
 
-def _verified(sums: Sums, operation: Operation) -> Verified:
-    digest = f"{sums.digests % (1 << 256):064x}" if isinstance(operation, _Reading) else ""
+def _make_verified(sums: Sums, operation: Operation) -> Verified:
+    digest = f"{sums.digests % (1 << 256):064x}" if isinstance(operation, _RangeComparison) else ""
     counts = sums.counts
     if not counts["verified"] and not sums.parts_failed and sums.parts == 1:
         raise NotFound("nothing is there to be verified", url=str(operation.arguments["url"]))
@@ -228,7 +226,7 @@ class _Verifying(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading(_Verifying, OfRanges):
+class _RangeComparison(_Verifying, OfRanges):
     """Digests of ranges of keys."""
 
     everything: ClassVar[tuple[str, None]] = ("", None)
@@ -257,7 +255,7 @@ class _Reading(_Verifying, OfRanges):
             raise NotFound("nothing is there to be verified", url=self.url)
         return found
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Read the objects of a range."""
         source, prefix = tree(self.url, self.store)
 
@@ -266,7 +264,7 @@ class _Reading(_Verifying, OfRanges):
                 # As a whole: only then is a store's checksum compared.
                 digest = sha256(await steps.read(source, Span(meta.key, 0, meta.size, meta.etag, whole=True)))
             else:
-                digest = await steps.blocking(_digest, source, meta)
+                digest = await steps.run_blocking(_digest_object, source, meta)
             name = meta.key[len(prefix) :].encode("utf-8", "surrogateescape")
             return int.from_bytes(sha256(b"%d %s %s" % (meta.size, digest.digest(), name)).digest(), "big")
 
@@ -279,12 +277,12 @@ class _Reading(_Verifying, OfRanges):
         source, prefix = tree(self.url, self.store)
         chosen = selector(self.include, self.exclude)
         for entries in in_range(source, prefix, after, until):
-            kept = (each for each in sized(source, entries) if chosen(each.key[len(prefix) :], each.size))
+            kept = (each for each in stat_unsized(source, entries) if chosen(each.key[len(prefix) :], each.size))
             # A marker of a directory is no object of the tree.
             yield from (each for each in kept if each.size or not each.key.endswith("/"))
 
 
-def _digest(source: Source, meta: ObjectMeta) -> Any:  # noqa: ANN401  hashlib names no type of its digests
+def _digest_object(source: Source, meta: ObjectMeta) -> Any:  # noqa: ANN401  hashlib names no type of its digests
     """Read a large object from its beginning to its end, which is compared with the store's checksum."""
     digest = sha256()
     summed = source.head(meta.key, sums=True)
@@ -321,14 +319,14 @@ class _Comparing(_Verifying, OfRanges):
 
     def planned(self) -> Planned:
         """List the tree that has everything."""
-        mirror = Run(self.against, self.url, self.options, self.store).mirror
+        mirror = SyncRun(self.against, self.url, self.options, self.store).mirror
         skip = len(mirror.prefix)
         found = mirror.steps(empty=False, deleting=False)
         return in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Compare the range on both sides."""
-        run = Run(self.against, self.url, self.options, self.store, part.piece)
+        run = SyncRun(self.against, self.url, self.options, self.store, part.piece)
         counts, worst = dict.fromkeys(_COUNTS, 0), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
             for outcome in outcomes:
@@ -342,7 +340,7 @@ class _Comparing(_Verifying, OfRanges):
         record.counts = counts
         return worst
 
-    def _difference(self, run: Run, source: str, dest: str) -> PenstockError:
+    def _difference(self, run: SyncRun, source: str, dest: str) -> PenstockError:
         target = run.mirror.target
         if target.stat_existing([dest.removeprefix(target.root)])[0] is None:
             return NotFound(f"missing: {source} has it", url=dest)
@@ -350,7 +348,7 @@ class _Comparing(_Verifying, OfRanges):
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed(_Verifying):
+class _RowComparison(_Verifying):
     """Comparisons of objects with rows of a catalog."""
 
     everything: ClassVar[tuple[int, None]] = (0, None)
@@ -374,16 +372,16 @@ class _Listed(_Verifying):
 
     def planned(self) -> Planned:
         """Read the catalog."""
-        catalog = _opened(self.against, self.version, self.url, self.store)
+        catalog = _open_catalog(self.against, self.version, self.url, self.store)
         parts = []
         for first in range(0, len(catalog), self.part_objects):
             stop = min(first + self.part_objects, len(catalog))
             parts.append((first, stop, stop - first, int(catalog.sizes[first:stop].clip(0).sum())))
         return Planned(parts, len(catalog), sum(each[-1] for each in parts))
 
-    def work(self, part: Part, record: PartRecord, means: Means) -> PenstockError | None:
+    def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Describe the objects of rows."""
-        catalog = _opened(self.against, self.version, self.url, self.store)
+        catalog = _open_catalog(self.against, self.version, self.url, self.store)
         first, stop = part.piece[:2]
         source, _ = tree(self.url, self.store)
         plain = catalog.format is None
@@ -415,7 +413,7 @@ def _store_of(against: str, store: StoreOptions | str) -> StoreOptions | str | N
 
 
 @lru_cache(maxsize=1)
-def _opened(against: str, version: str, url: str, store: StoreOptions | str) -> Catalog:
+def _open_catalog(against: str, version: str, url: str, store: StoreOptions | str) -> Catalog:
     catalog = Catalog.open(against, root=url, store=_store_of(against, store))
     # After the catalog was read, so that it has no later version.
     if _version(against, store) != version:

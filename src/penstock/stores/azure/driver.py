@@ -34,7 +34,7 @@ from penstock.errors import (
 )
 from penstock.stores.azure.listing import Walk, is_folder, page_of, read_blobs, read_uncommitted
 from penstock.stores.azure.options import WHERE
-from penstock.stores.azure.signing import AccountKey, Signer
+from penstock.stores.azure.signing import AccountKey, AzureSigner
 from penstock.stores.direct import direct
 from penstock.stores.http.answers import STATUSES, Answers, Codes, Meaning, Reads
 from penstock.stores.http.headers import (
@@ -43,11 +43,11 @@ from penstock.stores.http.headers import (
     lifetime,
     parse_date,
     read_metadata,
-    trimmed,
-    unquoted,
+    strip_quotes,
+    trim_headers,
     write_metadata,
 )
-from penstock.stores.http.listing import Walks
+from penstock.stores.http.listing import ListingWalks
 from penstock.stores.http.verify import RunningHash, Verification
 from penstock.values import ObjectMeta, Page, Presigned, Span
 
@@ -56,23 +56,10 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.credentials import Identity
-    from penstock.engine.contracts.driver import Attributes, Digest, Part
+    from penstock.engine.contracts.driver import Attributes, Digest, UploadPart
     from penstock.engine.contracts.exchange import Response
     from penstock.stores.azure.signing import Authorization, Container
     from penstock.values import Running, Uploads
-
-__all__ = [
-    "ABILITIES",
-    "AZURE_CODES",
-    "AzureDriver",
-    "block_id",
-    "block_list",
-    "conditions",
-    "described",
-    "described_in",
-    "held",
-    "new_upload",
-]
 
 # A page: 5,000 names of 1,024 characters with all properties, and metadata.
 _LISTING_BYTES = 64 << 20
@@ -115,18 +102,18 @@ class AzureDriver(Reads):
         """Address ``container`` as ``identity``; ``checksums`` compares whole objects with their stored MD5."""
         self.abilities = ABILITIES if checksums else replace(ABILITIES, sums=False)
         self._root = container.root
-        path, self._container = _split(container)
+        path, self._container = _split_container(container)
         self._origin = container.endpoint.removesuffix(path)
         self._base = f"{path}/{self._container}/"
         self.identity = identity
-        self._sign = Signer(container, identity.current)
+        self._sign = AzureSigner(container, identity.current)
         self._answers = Answers(AZURE_CODES, identity, self)
         self._verify = verify = _SUMMED if checksums else _UNSUMMED
         self._wants = verify.range_headers, verify.whole_headers
         self._sized = verify.sized_headers
         self._aborted: dict[str, None] = {}
         self._hierarchical = False  # as far as is known
-        self._walks = Walks(Walk.begin)
+        self._walks = ListingWalks(Walk.begin)
 
     def url(self, key: str) -> str:
         """Return the object's URL, ``scheme://container/key``."""
@@ -157,7 +144,7 @@ class AzureDriver(Reads):
             return ObjectMeta(
                 key=key,
                 size=size,
-                etag=unquoted(headers.get("etag", "")),
+                etag=strip_quotes(headers.get("etag", "")),
                 modified=parse_date(headers.get("last-modified", "")),
                 metadata=metadata,
                 content_type=headers.get("content-type", ""),
@@ -211,11 +198,11 @@ class AzureDriver(Reads):
         return Exchange(request, partial(self._verified, span, target))
 
     def _whole(self, key: str, etag: str) -> Request:
-        return self._request("GET", key, headers=held("if-match", etag))
+        return self._request("GET", key, headers=make_match_header("if-match", etag))
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""
-        headers = {"x-ms-blob-type": "BlockBlob", **described(attributes)}
+        headers = {"x-ms-blob-type": "BlockBlob", **encode_attributes(attributes)}
         headers |= conditions(create_only=attributes.create_only, replaces=attributes.replaces)
         request = self._request("PUT", key, headers=headers, body=body)
         return Exchange(request, self._versioned("replace" if attributes.replaces else "write", key))
@@ -240,7 +227,7 @@ class AzureDriver(Reads):
 
     def _source(self, source: str, etag: str) -> dict[str, str]:
         url = f"{self._origin}{self._base}{escape(source)}"
-        return {**self._sign.source(source, url), **held("x-ms-source-if-match", etag)}
+        return {**self._sign.source(source, url), **make_match_header("x-ms-source-if-match", etag)}
 
     def _copied(self, source: str, key: str) -> Callable[[Response], str]:
         def parse(response: Response) -> str:
@@ -255,14 +242,14 @@ class AzureDriver(Reads):
         self._require(key)
         return direct(lambda: upload, blocks=False)
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         """Send one block; return its id, which takes the place of other stores' ETag."""
         block = block_id(upload, part)
         parse = self._versioned("write a part of", key)
         request = self._request("PUT", key, query={"comp": "block", "blockid": block}, body=body)
         return Exchange(request, lambda response: (parse(response), block)[1])
 
-    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         """Copy a span of another object as one block; return its id."""
         block = block_id(upload, part)
         headers = self._source(span.key, span.etag)
@@ -351,7 +338,7 @@ class AzureDriver(Reads):
         headers: Mapping[str, str] | None = None,
         body: Payload | None = None,
     ) -> Request:
-        sent = trimmed(headers or {})
+        sent = trim_headers(headers or {})
         if body is not None and body.digest:
             sent["content-md5"] = b64encode(bytes.fromhex(body.digest)).decode()
         length = 0 if body is None else memoryview(body.data).nbytes
@@ -364,7 +351,7 @@ class AzureDriver(Reads):
 _NO_QUERY: Mapping[str, str] = {}
 
 
-def _split(container: Container) -> tuple[str, str]:
+def _split_container(container: Container) -> tuple[str, str]:
     """Return the endpoint's path and the container's name as they are sent in requests."""
     _, _, rest = container.endpoint.partition("://")
     _, slash, path = rest.partition("/")
@@ -386,16 +373,16 @@ def new_upload(attributes: Attributes) -> str:
     Blocks belong to the name of an object and not to an upload. With the random name in their ids, two writers of one
     object never use each other's blocks.
     """
-    return token_hex(_TOKEN // 2) + json.dumps(described(attributes))
+    return token_hex(_TOKEN // 2) + json.dumps(encode_attributes(attributes))
 
 
 def described_in(upload: str) -> dict[str, str]:
-    """Return the headers that ``described`` made from an upload's attributes."""
+    """Return the headers that ``encode_attributes`` made from an upload's attributes."""
     headers: dict[str, Any] = json.loads(upload[_TOKEN:])
     return headers
 
 
-def block_id(upload: str, part: Part) -> str:
+def block_id(upload: str, part: UploadPart) -> str:
     """Return the id of a part's block, in base64.
 
     Before encoding, the id has 32 characters, like the ids of Azure's SDK for Python: all ids of one object must have
@@ -410,7 +397,7 @@ def block_list(blocks: Sequence[str]) -> bytes:
     return f'<?xml version="1.0" encoding="utf-8"?><BlockList>{lines}</BlockList>'.encode()
 
 
-def described(attributes: Attributes) -> dict[str, str]:
+def encode_attributes(attributes: Attributes) -> dict[str, str]:
     """Return the headers for content type and user metadata; raise ``Unusable`` for invalid metadata names."""
     names: Iterable[object] = attributes.metadata
     for name in names:
@@ -422,10 +409,10 @@ def described(attributes: Attributes) -> dict[str, str]:
 
 def conditions(*, create_only: bool, replaces: str) -> dict[str, str]:
     """Return the headers of a write's condition."""
-    return {"if-none-match": "*"} if create_only else held("if-match", replaces)
+    return {"if-none-match": "*"} if create_only else make_match_header("if-match", replaces)
 
 
-def held(header: str, etag: str) -> dict[str, str]:
+def make_match_header(header: str, etag: str) -> dict[str, str]:
     """Return the header that binds a request to a version; empty if the version cannot be sent."""
     return {header: f'"{etag}"'} if is_strong(etag) else {}
 

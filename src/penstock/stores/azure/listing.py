@@ -18,16 +18,13 @@ from urllib.parse import unquote
 from penstock.errors import Damaged, Unsupported
 from penstock.stores.direct import key_bytes
 from penstock.stores.http.answers import child_texts, local_name
-from penstock.stores.http.headers import parse_date, unquoted
-from penstock.stores.http.listing import required, required_size
+from penstock.stores.http.headers import parse_date, strip_quotes
+from penstock.stores.http.listing import require_field, required_size
 from penstock.values import ObjectMeta, Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
-
-
-__all__ = ["Blobs", "Walk", "is_folder", "page_of", "read_blobs", "read_uncommitted", "utf_16"]
 
 _QUOTED = 200  # characters of a foreign text
 _FOLDER = "hdi_isfolder"  # metadata of folder markers: in accounts with a hierarchical namespace, and those of Hadoop
@@ -83,7 +80,7 @@ def read_blobs(root: Element) -> Blobs:
         if is_folder(_metadata(parts.get("Metadata")), kind):
             folders = True
             continue
-        size, etag = required_size(fields, "Content-Length"), unquoted(fields.get("Etag", ""))
+        size, etag = required_size(fields, "Content-Length"), strip_quotes(fields.get("Etag", ""))
         entries.append(ObjectMeta(name, size, etag, parse_date(fields.get("Last-Modified", ""))))
     if not hierarchical:
         _check_order([each.key for each in entries])
@@ -136,7 +133,7 @@ def _name(child: Element) -> str:
     named = next((part for part in child if local_name(part) == "Name"), None)
     if named is None:
         raise Damaged("the listing has an entry without a Name")
-    name = required({"Name": named.text or ""}, "Name")
+    name = require_field({"Name": named.text or ""}, "Name")
     if named.get("Encoded", "").lower() != "true":
         return name
     try:
@@ -236,7 +233,7 @@ class Walk:
 
         """
         folder, advanced = self._folder, bool(found.last) or not found.marker
-        if folder.whole and found.marker and _nested(found, folder.prefix):
+        if folder.whole and found.marker and _is_nested(found, folder.prefix):
             # The held items come again.
             anew = replace(folder, whole=False, marker="", last="", held=())
             return Page((), advanced=True), replace(self, _folder=anew)
@@ -244,11 +241,11 @@ class Walk:
             raise Damaged(f"the listing does not advance: {found.last[:200]!r} came after {folder.last[:200]!r}")
         names: list[ObjectMeta | str] = [*found.entries, *(() if folder.whole else found.prefixes)]
         items = sorted((*folder.held, *names), key=_order)
-        _check(folder.prefix, items)
+        _check_listed_names(folder.prefix, items)
         items = [each for each in items if self._wanted(each)]
         ready = len(items)
         if found.marker:
-            bound = _bound(found.last)
+            bound = _bound_later_names(found.last)
             ready = next((at for at, each in enumerate(items) if _order(each) > bound), ready)
         state = replace(folder, marker=found.marker, last=found.last or folder.last, over=not found.marker)
         page, walk = self._tell(replace(state, ready=tuple(items[:ready]), at=0, held=tuple(items[ready:])))
@@ -290,13 +287,13 @@ def _rest(folder: _Folder, at: int) -> _Folder | None:
     return folder.above if folder.over and at == len(folder.ready) else replace(folder, at=at)
 
 
-def _nested(found: Blobs, prefix: str) -> bool:
+def _is_nested(found: Blobs, prefix: str) -> bool:
     """Return whether an answer goes deeper than one folder, and so may not be in byte order."""
     base = prefix.rfind("/") + 1
     return found.folders or any("/" in each.key[base:] for each in found.entries)
 
 
-def _check(prefix: str, items: list[ObjectMeta | str]) -> None:
+def _check_listed_names(prefix: str, items: list[ObjectMeta | str]) -> None:
     """Raise ``Damaged`` for names that would lead a walk outside its prefix or into a loop."""
     names = [each if isinstance(each, str) else each.key for each in items]
     astray = next((name for name in names if not name.startswith(prefix)), None)
@@ -307,7 +304,7 @@ def _check(prefix: str, items: list[ObjectMeta | str]) -> None:
         raise Damaged(f"the listing has a name of {len(deep)} characters: {deep[:200]!r}…")
 
 
-def _bound(last: str) -> bytes:
+def _bound_later_names(last: str) -> bytes:
     """Return the greatest name that later names cannot precede, if ``last`` was the last name so far.
 
     Later names are greater, but a folder's name is compared with a "/" behind it. The service's order is UTF-16, where

@@ -8,8 +8,6 @@ from penstock.errors import ConfigError
 from penstock.options.parts import StoreOptions
 from penstock.options.private import PUBLIC
 
-__all__ = ["WHERE", "AzureOptions"]
-
 # Settings that locate an account, for messages.
 WHERE = "endpoint= or AZURE_STORAGE_ENDPOINT, account= or AZURE_STORAGE_ACCOUNT_NAME"
 

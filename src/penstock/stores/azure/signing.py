@@ -20,8 +20,6 @@ from penstock.stores.http.headers import query_string
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["VERSION", "AccountKey", "Authorization", "Container", "SharedAccess", "Signer"]
-
 # Of the service's protocol: supports bearer tokens for sources of copies, and blocks of 4,000 MiB.
 VERSION = "2023-11-03"
 # The order of the standard headers in the signed text.
@@ -106,14 +104,14 @@ class SharedAccess:
 Authorization: TypeAlias = AccountKey | SharedAccess | BearerToken
 
 
-class _Form(NamedTuple):
+class _SharedKeyForm(NamedTuple):
     """Common parts of all requests with the same header names: the values to sign, and the text around them."""
 
     values: Callable[[Mapping[str, str]], tuple[str, ...]]
     text: str
 
 
-class Signer:
+class AzureSigner:
     """Authoriser of requests to one container, with the current credentials."""
 
     __slots__ = (
@@ -145,7 +143,7 @@ class Signer:
         self._fixed: tuple[str, ...] = ()
         self._signed_by: AccountKey | None = None
         self._inner = self._outer = sha256()
-        self._forms: dict[tuple[str, ...], _Form] = {}
+        self._forms: dict[tuple[str, ...], _SharedKeyForm] = {}
 
     def sign(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int = 0
@@ -153,7 +151,7 @@ class Signer:
         """Return the query to send (with its ``?``, or empty) and the header lines: ``headers`` and the authorisation.
 
         ``path`` must be sent exactly as given, ``query`` is not escaped yet; ``headers`` have lower-case names and
-        ``trimmed`` values; ``length`` is the body's, in bytes.
+        ``trim_headers`` values; ``length`` is the body's, in bytes.
         """
         credentials = self._credentials()
         now = int(self._clock())
@@ -216,7 +214,7 @@ class Signer:
         names = tuple(headers)
         form = self._forms.get(names)
         if form is None:
-            form = self._forms[names] = _form(names)
+            form = self._forms[names] = _build_form(names)
         values = form.values({**headers, "content-length": str(length or ""), "x-ms-date": self._stamp})
         asked = "".join(f"\n{name}:{query[name]}" for name in sorted(query)) if query else ""
         return f"{method}\n{form.text % values}/{self._account}{path}{asked}"
@@ -234,15 +232,17 @@ class Signer:
         return b64encode(outer.digest()).decode()
 
 
-def _form(names: tuple[str, ...]) -> _Form:
-    own = sorted((*(name for name in names if name.startswith("x-ms-")), "x-ms-date", "x-ms-version"), key=_collated)
+def _build_form(names: tuple[str, ...]) -> _SharedKeyForm:
+    own = sorted(
+        (*(name for name in names if name.startswith("x-ms-")), "x-ms-date", "x-ms-version"), key=_make_sort_key
+    )
     slots = [name for name in _SLOTS if name in names or name == "content-length"]
     standard = "".join("%s\n" if name in slots else "\n" for name in _SLOTS)
     lines = "".join(f"{name}:{VERSION if name == 'x-ms-version' else '%s'}\n" for name in own)
     picked = (*slots, *(name for name in own if name != "x-ms-version"))
-    return _Form(itemgetter(*picked), standard + lines)
+    return _SharedKeyForm(itemgetter(*picked), standard + lines)
 
 
-def _collated(name: str) -> str:
+def _make_sort_key(name: str) -> str:
     """Return the key that the service sorts header names by: a locale's order, no hyphens, ``_`` before digits."""
     return name.replace("-", "").replace("_", "!")

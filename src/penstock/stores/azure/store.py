@@ -25,7 +25,7 @@ from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenti
 from penstock.options.private import given
 from penstock.stores.azure.options import WHERE, AzureOptions
 from penstock.stores.azure.signing import AccountKey, SharedAccess
-from penstock.stores.http.network import ca_file, connected, first, variables
+from penstock.stores.http.network import ca_file, first, make_transport, variables
 from penstock.stores.store import Opening, Store
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
     from penstock.stores.azure.signing import Authorization
-
-__all__ = ["SCOPE", "Azure", "AzureSettings", "Named", "account_of", "located", "resolve", "secured", "source"]
 
 _MIB = 1 << 20
 _CONTAINER = re.compile(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*|\$(root|web|logs)").fullmatch
@@ -80,8 +78,8 @@ class Azure(Store):
 
         options, settings = opening.options, opening.settings
         name, _, host = opening.bucket.partition("@")
-        account, endpoint = located(settings, host)
-        if not (secured(endpoint) or settings.anonymous or settings.key.value):
+        account, endpoint = locate_container(settings, host)
+        if not (is_secured(endpoint) or settings.anonymous or settings.key.value):
             raise ConfigError(
                 f"{endpoint} has no TLS, and a token or a shared access signature would go there for all to read: "
                 "write https://, or pass account_key=, which is never sent",
@@ -91,7 +89,7 @@ class Azure(Store):
         driver = AzureDriver(Container(name, account, endpoint, opening.root), identity, checksums=options.checksums)
         driver.abilities = replace(self.abilities, digest=driver.abilities.digest, sums=driver.abilities.sums)
         driver.page_keys = self.limits.page_keys
-        return driver, connected(opening, endpoint, self.where)
+        return driver, make_transport(opening, endpoint, self.where)
 
     def resolve(self, options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSettings, bytes]:
         """Look up every setting; see the function ``resolve``."""
@@ -150,7 +148,7 @@ _DEVELOPMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class SourcedValue:
     """Value and its origin. The repr does not show the value.
 
     Attributes:
@@ -165,7 +163,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureSettings:
-    """Account and how to use it, without the parts that the URL names: see ``located``.
+    """Account and how to use it, without the parts that the URL names: see ``locate_container``.
 
     Attributes:
         account: The account; empty if only the URL can name it.
@@ -183,8 +181,8 @@ class AzureSettings:
     ca_file: str | None = None
     proxy: str | None = field(default=None, repr=False)
     anonymous: bool = False
-    key: Named = Named()
-    sas: Named = Named()
+    key: SourcedValue = SourcedValue()
+    sas: SourcedValue = SourcedValue()
 
 
 def resolve(options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSettings, bytes]:
@@ -226,7 +224,7 @@ def resolve(options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSet
     return settings, sha256(repr(told).encode("utf-8", "surrogateescape")).digest() if told else b""
 
 
-def located(settings: AzureSettings, host: str) -> tuple[str, str]:
+def locate_container(settings: AzureSettings, host: str) -> tuple[str, str]:
     """Return account and endpoint of a container; ``host`` is the account's host in the URL, or empty.
 
     Raises:
@@ -261,7 +259,7 @@ def account_of(endpoint: str) -> str:
     return "" if _is_local(host) else host.partition(".")[0]
 
 
-def secured(endpoint: str) -> bool:
+def is_secured(endpoint: str) -> bool:
     """Return whether a secret may be sent to an endpoint: over TLS, or to this machine."""
     return endpoint.startswith("https:") or endpoints.is_here(endpoint)
 
@@ -313,26 +311,26 @@ def _checked_account(named: tuple[str, str | None]) -> str:
     return account or ""
 
 
-def _checked_key(named: tuple[str, str | None]) -> Named:
+def _checked_key(named: tuple[str, str | None]) -> SourcedValue:
     by, key = named
     if key is None:
-        return Named()
+        return SourcedValue()
     try:
         if not b64decode(key, validate=True):
             raise ValueError
     except (Error, ValueError):
         raise ConfigError(f"{by} must be an account key in base64, as the portal shows it") from None
-    return Named(key, by)
+    return SourcedValue(key, by)
 
 
-def _checked_sas(named: tuple[str, str | None]) -> Named:
+def _checked_sas(named: tuple[str, str | None]) -> SourcedValue:
     by, sas = named
     if sas is None:
-        return Named()
+        return SourcedValue()
     query = sas.removeprefix("?")
     if "sig=" not in query or not all("!" <= char <= "~" for char in query) or "#" in query or "://" in query:
         raise ConfigError(f"{by} must be a shared access signature: the query alone, such as sv=…&sp=…&sig=…")
-    return Named(query, by)
+    return SourcedValue(query, by)
 
 
 SCOPE = "https://storage.azure.com/.default"
@@ -358,10 +356,10 @@ def source(
 
     Neither the message nor a chained cause quotes foreign error texts that might hold a secret.
     """
-    return _Chain(options, settings, environ)
+    return _AzureChain(options, settings, environ)
 
 
-class _Chain:
+class _AzureChain:
     """Credential source in the order that ``source`` documents."""
 
     def __init__(self, options: AzureOptions, settings: AzureSettings, environ: Mapping[str, str]) -> None:
@@ -374,7 +372,7 @@ class _Chain:
         if options.token is not None:
             return _bearer(options.token, None, "AzureOptions.token")
         if options.credential is not None:
-            return _asked(options.credential, "AzureOptions.credential")
+            return _request_token(options.credential, "AzureOptions.credential")
         if settings.anonymous:
             return None
         if settings.key.value:
@@ -383,7 +381,7 @@ class _Chain:
             return SharedAccess(settings.sas.value, settings.sas.by)
         if resolve(options, os.environ)[1] != resolve(options, self._environ)[1]:
             raise Unauthenticated("the environment now names another identity: open a new source")
-        return _asked(_default(), "azure-identity's default chain")
+        return _request_token(_default(), "azure-identity's default chain")
 
 
 def _default() -> Any:  # noqa: ANN401  an optional library's
@@ -405,7 +403,7 @@ def _nowhere() -> str:
     )
 
 
-def _asked(credential: Any, named: str) -> BearerToken:  # noqa: ANN401  anyone's
+def _request_token(credential: Any, named: str) -> BearerToken:  # noqa: ANN401  anyone's
     """Return a token of a credential object like azure-identity's, or of a function."""
     logger = logging.getLogger("azure.identity")
     level = logger.level

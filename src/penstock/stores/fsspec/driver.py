@@ -38,7 +38,7 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.direct import direct, key_bytes, too_large, untold, versioned
+from penstock.stores.direct import call_versioned, direct, key_bytes, too_large, untold
 from penstock.stores.http.headers import parse_date
 from penstock.stores.local import aside as asides
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
@@ -49,12 +49,9 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Attributes, Beginning, Part, Payload
+    from penstock.engine.contracts.driver import Attributes, Beginning, Payload, UploadPart
     from penstock.engine.contracts.exchange import Exchange
     from penstock.values import Span
-
-
-__all__ = ["FsspecDriver", "Instances", "filesystem_class"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -118,7 +115,7 @@ class FsspecDriver:
         def run() -> Page:
             with self._using("list", prefix) as (fs, path):
                 root = path[: len(path) - len(prefix)]
-                found = _children(fs, root, prefix) if delimiter else _below(fs, root, prefix)
+                found = _children(fs, root, prefix) if delimiter else _list_prefix(fs, root, prefix)
                 return _page(found, prefix, start_after)
 
         return direct(run)
@@ -150,7 +147,7 @@ class FsspecDriver:
         except Exception as error:
             size = UNKNOWN_SIZE
             with suppress(Exception):  # report the first error
-                size = described("", fs.info(path)).size
+                size = parse_info("", fs.info(path)).size
             if size != UNKNOWN_SIZE and stop > size:
                 raise Truncated("the file ends before the range does") from error
             raise
@@ -181,7 +178,7 @@ class FsspecDriver:
                 if before.size > most_bytes:
                     raise too_large(most_bytes, self.url(key))
                 bound = min(most_bytes, self.abilities.untold_bytes)
-                data = fs.cat_file(path) if before.size != UNKNOWN_SIZE else _bounded(fs, path, bound)
+                data = fs.cat_file(path) if before.size != UNKNOWN_SIZE else _read_at_most(fs, path, bound)
                 if before.size not in (UNKNOWN_SIZE, len(data)):
                     raise Transient(f"the file had {before.size} bytes, and {len(data)} were read")
                 if before.size == UNKNOWN_SIZE and len(data) > bound:
@@ -189,7 +186,7 @@ class FsspecDriver:
                 self._pinned(fs, path, before.etag)
                 return data, before.etag
 
-        return versioned(run)
+        return call_versioned(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one file. Content type and metadata are dropped: fsspec has no common interface for them."""
@@ -237,7 +234,7 @@ class FsspecDriver:
 
         return direct(run)
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         """Write one part into the temporary file."""
 
         def run() -> str:
@@ -281,7 +278,7 @@ class FsspecDriver:
         info = fs.info(path)
         if not is_file(info):
             raise NotFound("this is a directory")
-        return described(key, info)
+        return parse_info(key, info)
 
     def _pinned(self, fs: Any, path: str, version: str) -> None:  # noqa: ANN401  likewise
         if version and self._look(fs, path, "").etag != version:
@@ -325,7 +322,7 @@ class FsspecDriver:
         try:
             yield
         except Exception as error:  # noqa: BLE001  filesystems raise errors of any class
-            found = translated(error, action, self.url(key), self._secrets)
+            found = translate_error(error, action, self.url(key), self._secrets)
             raise found from found.__cause__
 
     def _path(self, root: str, key: str) -> str:
@@ -336,7 +333,7 @@ class FsspecDriver:
         return root + key
 
 
-def _bounded(fs: Any, path: str, most_bytes: int) -> bytes:  # noqa: ANN401  likewise
+def _read_at_most(fs: Any, path: str, most_bytes: int) -> bytes:  # noqa: ANN401  likewise
     """Read a file of unknown size, up to one byte more than ``most_bytes``."""
     pieces, left = list[bytes](), most_bytes + 1
     with fs.open(path, "rb") as file:
@@ -346,18 +343,18 @@ def _bounded(fs: Any, path: str, most_bytes: int) -> bytes:  # noqa: ANN401  lik
     return b"".join(pieces)
 
 
-def _below(fs: Any, root: str, prefix: str) -> list[ObjectMeta | str]:  # noqa: ANN401  likewise
+def _list_prefix(fs: Any, root: str, prefix: str) -> list[ObjectMeta | str]:  # noqa: ANN401  likewise
     """Return all files whose key begins with a prefix."""
     folder, _, start = prefix.rpartition("/")
     if not start:
-        return _named(_found(fs, root + folder), root)
+        return _convert_entries(_find_files(fs, root + folder), root)
     found: list[ObjectMeta | str] = []
     for each in _children(fs, root, prefix):
-        found += _named(_found(fs, root + each.rstrip("/")), root) if isinstance(each, str) else [each]
+        found += _convert_entries(_find_files(fs, root + each.rstrip("/")), root) if isinstance(each, str) else [each]
     return found
 
 
-def _found(fs: Any, path: str) -> Iterable[Mapping[str, object]]:  # noqa: ANN401  likewise
+def _find_files(fs: Any, path: str) -> Iterable[Mapping[str, object]]:  # noqa: ANN401  likewise
     path = path.rstrip("/") or path
     fs.invalidate_cache(path)
     try:
@@ -376,11 +373,11 @@ def _children(fs: Any, root: str, prefix: str) -> list[ObjectMeta | str]:  # noq
         found = fs.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    named = _named(found, root)
+    named = _convert_entries(found, root)
     return [each for each in named if (each if isinstance(each, str) else each.key).startswith(prefix)]
 
 
-def _named(found: Iterable[Mapping[str, object]], root: str) -> list[ObjectMeta | str]:
+def _convert_entries(found: Iterable[Mapping[str, object]], root: str) -> list[ObjectMeta | str]:
     """Return files, and directories as keys that end in ``/``; temporary files are left out."""
     named: list[ObjectMeta | str] = []
     for info in found:
@@ -391,7 +388,7 @@ def _named(found: Iterable[Mapping[str, object]], root: str) -> list[ObjectMeta 
         key = path[len(start) :]
         if key.strip("/") and not asides.is_aside(key.rpartition("/")[2]):
             if is_file(info):
-                named.append(described(key, info))
+                named.append(parse_info(key, info))
             elif info.get("type") == "directory":
                 named.append(f"{key.rstrip('/')}/")
     return named
@@ -432,22 +429,22 @@ def is_file(info: Mapping[str, object]) -> bool:
     return info.get("type", "file") == "file"
 
 
-def described(key: str, info: Mapping[str, object]) -> ObjectMeta:
+def parse_info(key: str, info: Mapping[str, object]) -> ObjectMeta:
     """Return a file's metadata; an unknown size is ``UNKNOWN_SIZE``, an unknown version is empty."""
     size = info.get("size")
     size = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else UNKNOWN_SIZE
     modified = _moment(_first(info, _TIMES))
-    version = _text(_first(info, _VERSIONS)) or (f"{modified!r}-{size:x}" if modified is not None else "")
+    version = _clean_value(_first(info, _VERSIONS)) or (f"{modified!r}-{size:x}" if modified is not None else "")
     if not version and isinstance(info.get("ino"), int):
         version = f"{info['ino']}-{size:x}"
-    return ObjectMeta(key, size, version, modified, content_type=_text(_first(info, _TYPES)))
+    return ObjectMeta(key, size, version, modified, content_type=_clean_value(_first(info, _TYPES)))
 
 
 def _first(info: Mapping[str, object], names: tuple[str, ...]) -> object:
     return next((info[name] for name in names if info.get(name) not in (None, "")), None)
 
 
-def _text(value: object) -> str:
+def _clean_value(value: object) -> str:
     return str(value).strip().replace('"', "") if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
@@ -529,7 +526,7 @@ _NAMED: Mapping[str, type[PenstockError]] = {
 }
 
 
-def translated(error: Exception, action: str, url: str, secrets: Iterable[str] = ()) -> PenstockError:
+def translate_error(error: Exception, action: str, url: str, secrets: Iterable[str] = ()) -> PenstockError:
     """Return an error of ``action`` (a verb) as a Penstock error, with its cause.
 
     A cause whose text holds one of the ``secrets`` is left out, since a traceback would show it.
@@ -540,17 +537,17 @@ def translated(error: Exception, action: str, url: str, secrets: Iterable[str] =
     words = f"cannot {action}: {type(error).__name__}"
     if text := str(error).strip():
         words = f"{words}: {text}"
-    found = _kind(error)(words, url=url)
+    found = _classify_error(error)(words, url=url)
     if not any(secret in f"{error!r}{error}" for secret in secrets):
         found.__cause__ = error
     return found
 
 
-def _kind(error: Exception) -> type[PenstockError]:
+def _classify_error(error: Exception) -> type[PenstockError]:
     cause = error.__cause__
     if isinstance(error, FileNotFoundError) and isinstance(cause, ConnectionError | TimeoutError | OSError):
         # fsspec's HTTP filesystem raises FileNotFoundError for each unreachable server.
-        told = _kind(cause)
+        told = _classify_error(cause)
         if issubclass(told, Unreachable | TimedOut):
             return told
     for classes, kind in _KINDS:
@@ -620,7 +617,7 @@ class Instances:
         try:
             yield instance
         except Exception as error:
-            lost = not isinstance(error, PenstockError) and issubclass(_kind(error), Transient)
+            lost = not isinstance(error, PenstockError) and issubclass(_classify_error(error), Transient)
             raise
         finally:
             if not (shared or lost):
@@ -640,12 +637,12 @@ _loops: list[Any] = []  # fsspec's event loop at the last fork of this process
 
 
 def _note() -> None:
-    """Hold the loop before a fork, so that it is not freed in the child before ``_forget`` runs."""
+    """Hold the loop before a fork, so that it is not freed in the child before ``_reset_fsspec`` runs."""
     asyn = sys.modules.get("fsspec.asyn")
     _loops[:] = [] if asyn is None else [each for each in asyn.loop if each is not None]
 
 
-def _forget() -> None:
+def _reset_fsspec() -> None:
     """Reset fsspec in a forked child, and keep the remains of its loop away from the parent's.
 
     Parent and child share one epoll set. A loop, a session or a connection that is freed in the child removes its
@@ -661,4 +658,4 @@ def _forget() -> None:
         asyn.reset_lock()
 
 
-os.register_at_fork(before=_note, after_in_child=_forget)
+os.register_at_fork(before=_note, after_in_child=_reset_fsspec)

@@ -9,8 +9,6 @@ from penstock.errors import ConfigError
 from penstock.options.parts import StoreOptions
 from penstock.options.private import HiddenMapping
 
-__all__ = ["FsspecOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsspecOptions(StoreOptions):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
 
-__all__ = ["Fsspec"]
-
 _HOST = re.compile(r"[A-Za-z0-9._:~-]{0,255}").fullmatch
 _NONE = Conditions(create=False, replace=False)
 # Filesystems of fsspec and its best-known packages that have no store here.
@@ -78,7 +76,7 @@ class Fsspec(Store):
         One URL names other files with other arguments: another host, repository or folder. A cache or a copy that knew
         the URL alone would take two filesystems for one.
         """
-        located = _located(options.storage_options or {})
+        located = _sort_arguments(options.storage_options or {})
         return sha256(repr(located).encode("utf-8", "surrogatepass")).hexdigest() if located else None, None
 
     def bucket_fault(self, bucket: str) -> str:
@@ -99,10 +97,10 @@ class Fsspec(Store):
         return hint if scheme in _KNOWN else ""
 
 
-def _located(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _sort_arguments(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the arguments that may decide which files are read, in one order; so for mappings within."""
     named = sorted([(str(name), each) for name, each in arguments.items() if not _PROOF(str(name))], key=itemgetter(0))
-    return [(name, _located(each) if isinstance(each, Mapping) else each) for name, each in named]
+    return [(name, _sort_arguments(each) if isinstance(each, Mapping) else each) for name, each in named]
 
 
 def _texts(value: object) -> Iterator[str]:

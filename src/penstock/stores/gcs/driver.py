@@ -42,7 +42,7 @@ from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.verify import Crc, RunningCrc, RunningHash, Verification, from_base64
 from penstock.stores.s3.dialect import Dialect
 from penstock.stores.s3.driver import S3Driver
-from penstock.stores.s3.signing import EMPTY_SHA256, Scheme, Signer, keyed_query, signed_query
+from penstock.stores.s3.signing import EMPTY_SHA256, S3Signer, Scheme, keyed_query, signed_query
 from penstock.values import Page, Upload, Uploads
 
 if TYPE_CHECKING:
@@ -50,24 +50,9 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.credentials import Identity, Renewable
     from penstock.engine.contracts.exchange import Response
-    from penstock.stores.s3.dialect import Bucket, Sign
+    from penstock.stores.s3.dialect import BucketAddress, Sign
     from penstock.stores.s3.signing import Address
     from penstock.values import Running
-
-
-__all__ = [
-    "ABILITIES",
-    "GOOGLE_CODES",
-    "HEADER",
-    "Bearer",
-    "Crc32c",
-    "GCSDriver",
-    "Google",
-    "ServiceToken",
-    "body_headers",
-    "library",
-    "stored_sum",
-]
 
 # crc32c=BASE64,md5=BASE64 in one line or in several, in either order.
 HEADER = "x-goog-hash"
@@ -131,7 +116,7 @@ class GCSDriver(S3Driver):
     abilities = ABILITIES
     copy_part = None  # type: ignore[assignment]  # the XML API cannot copy parts; a copy of any size is one request
 
-    def __init__(self, bucket: Bucket, identity: Identity[Any], dialect: Google, payer: str = "") -> None:
+    def __init__(self, bucket: BucketAddress, identity: Identity[Any], dialect: Google, payer: str = "") -> None:
         """Address ``bucket`` as ``identity``; ``payer`` is the project that pays, unless it is empty."""
         super().__init__(bucket, REGION, identity, dialect)
         self._payer = payer
@@ -164,7 +149,7 @@ class GCSDriver(S3Driver):
             page = found.parse(response)
             entries = tuple(each for each in page.entries if each.key.startswith(STAGED) is staged)
             if staged:
-                aimed = tuple(_aimed(each.key, each.id, each.begun) for each in entries)
+                aimed = tuple(_parse_staged_key(each.key, each.id, each.begun) for each in entries)
                 return Uploads(aimed, f"{_PARTS}{page.token}" if page.token else _OBJECTS)
             return Uploads(entries, page.token or _PARTS)
 
@@ -175,7 +160,7 @@ class GCSDriver(S3Driver):
 
         def parse(response: Response) -> Uploads:
             page = found.parse(response)
-            entries = tuple(_aimed(each.key, "", each.modified) for each in page.entries)
+            entries = tuple(_parse_staged_key(each.key, "", each.modified) for each in page.entries)
             return Uploads(entries, f"{_OBJECTS}{page.token}" if page.token else "")
 
         return Exchange(found.request, parse)
@@ -234,7 +219,7 @@ def _beside(prefix: str) -> str:
     return f"{STAGED}{quote(prefix, safe='')}"
 
 
-def _aimed(staged: str, parts: str, begun: float | None) -> Upload:
+def _parse_staged_key(staged: str, parts: str, begun: float | None) -> Upload:
     """Return the staged object or (with ``parts``) upload at the key ``staged``, under its final key."""
     key, dot, _ = staged.removeprefix(STAGED).rpartition(".")
     return Upload(unquote(key) if dot else staged, f"{staged}\0{parts}" if parts else staged, begun)
@@ -402,7 +387,7 @@ class Google(Dialect):
         self._project = user_project
         self._headers = {_PROJECT: user_project} if user_project else {}
 
-    def signer(self, bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
+    def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
         """Return a signer for HMAC keys, GOOG4-HMAC-SHA256, or one for OAuth 2.0 tokens."""
         if not self._keys:
             return Bearer(credentials, self._headers).sign
@@ -414,7 +399,7 @@ class Google(Dialect):
             # x-goog-hash, which is signed, holds the body's checksum.
             signs_body=False,
         )
-        return Signer(host, region, credentials, time.time, scheme).sign
+        return S3Signer(host, region, credentials, time.time, scheme).sign
 
     def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  as in ``Dialect``
         """Return a query that is signed by an HMAC key or a service account's private key."""

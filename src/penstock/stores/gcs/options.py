@@ -12,8 +12,6 @@ from penstock.options.private import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KEYS", "WHERE", "GCSOptions"]
-
 WHERE = "endpoint= or STORAGE_EMULATOR_HOST"  # settings that locate it, for messages
 # Variables of an HMAC key: MosaicML's Streaming, streaming/base/storage/download.py.
 KEYS = ("GCS_KEY", "GCS_SECRET")

@@ -17,7 +17,7 @@ from penstock.engine.contracts.driver import Limits
 from penstock.engine.endpoint import is_here, normal
 from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
 from penstock.stores.gcs.options import KEYS, WHERE, GCSOptions
-from penstock.stores.http.network import ca_file, connected, first, variables
+from penstock.stores.http.network import ca_file, first, make_transport, variables
 from penstock.stores.store import Opening, Store
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.credentials import CredentialSource
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
-
-__all__ = ["GCS", "Answer", "GCSSettings", "requests", "resolve", "source"]
 
 _MIB, _GIB, _TIB = 1 << 20, 1 << 30, 1 << 40
 _WEB = re.compile(
@@ -67,16 +65,16 @@ class GCS(Store):
         """Return the driver of a bucket; a missing library fails here, before the first request."""
         from penstock.stores.credentials import RefreshingCredentials
         from penstock.stores.gcs.driver import GCSDriver, Google, library
-        from penstock.stores.s3.dialect import Bucket
+        from penstock.stores.s3.dialect import BucketAddress
 
         library()
         settings = opening.settings
-        bucket = Bucket(opening.bucket, settings.endpoint, virtual=False, scheme=opening.scheme)
+        bucket = BucketAddress(opening.bucket, settings.endpoint, virtual=False, scheme=opening.scheme)
         dialect = Google(keys=settings.access == "keys", user_project=settings.user_project)
         identity = RefreshingCredentials(source(opening.options, settings, opening.environ))
         driver = GCSDriver(bucket, identity, dialect, settings.user_project)
         driver.page_keys = self.limits.page_keys
-        return driver, connected(opening, settings.endpoint or "https://storage.googleapis.com", self.where)
+        return driver, make_transport(opening, settings.endpoint or "https://storage.googleapis.com", self.where)
 
     def resolve(self, options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
         """Look up every setting; see the function ``resolve``."""
@@ -207,10 +205,10 @@ def source(
 
     Neither the message nor a chained cause quotes foreign error texts that might hold a secret.
     """
-    return _Chain(options, settings, environ)
+    return _GoogleChain(options, settings, environ)
 
 
-class _Chain:
+class _GoogleChain:
     """Credential source in the order that ``source`` documents."""
 
     def __init__(self, options: GCSOptions, settings: GCSSettings, environ: Mapping[str, str]) -> None:
@@ -235,20 +233,20 @@ class _Chain:
         options = self._options
         if options.token is not None:
             return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
-        from penstock.stores.credentials import called, printed
+        from penstock.stores.credentials import call_provider, run_credential_program
 
         if options.credentials is not None:
-            return called(options.credentials, BearerToken)
+            return call_provider(options.credentials, BearerToken)
         if options.credentials_process is not None:
-            return printed(options.credentials_process, self._environ, BearerToken)
+            return run_credential_program(options.credentials_process, self._environ, BearerToken)
         return None
 
     def _from_google(self, own: BearerToken | None) -> BearerToken:
         try:
             send = requests(self._settings.ca_file, self._settings.proxy)
-            found, where = (_held(own.token), own.found_in) if own is not None else self._found(send)
+            found, where = (_wrap_token(own.token), own.found_in) if own is not None else self._found(send)
             if self._options.service_account is not None:
-                found = _impersonated(found, self._options.service_account)
+                found = _impersonate_account(found, self._options.service_account)
                 where = f"{where}, as {self._options.service_account}"
             found.refresh(send)
             expires_at = None if found.expiry is None else found.expiry.replace(tzinfo=UTC).timestamp()
@@ -257,7 +255,7 @@ class _Chain:
             message = f"Google's credentials need {error.name}, which is not installed: pip install penstock[gcs]"
             raise MissingExtra(message) from error
         except Exception as error:  # noqa: BLE001  files, parsers and servers raise any error, and may quote a secret
-            failure = _translated(error)
+            failure = _translate_error(error)
         # Raised outside the except block, so that the original is not chained.
         raise failure
 
@@ -324,14 +322,14 @@ def _of(info: dict[str, Any], scopes: list[str], where: str) -> Any:  # noqa: AN
     return make[str(kind)]()
 
 
-def _held(token: str) -> Any:  # noqa: ANN401  google-auth has no types
+def _wrap_token(token: str) -> Any:  # noqa: ANN401  google-auth has no types
     """Return a token as google-auth's credentials, for impersonation."""
     from google.oauth2.credentials import Credentials as UserCredentials
 
     return UserCredentials(token)
 
 
-def _impersonated(found: Any, account: str) -> Any:  # noqa: ANN401  google-auth has no types
+def _impersonate_account(found: Any, account: str) -> Any:  # noqa: ANN401  google-auth has no types
     from google.auth.impersonated_credentials import Credentials as Impersonated
 
     return Impersonated(found, account, list(_SCOPES))
@@ -360,7 +358,7 @@ def _object(text: str, named: str) -> dict[str, Any]:
     return found
 
 
-def _translated(error: Exception) -> PenstockError:  # noqa: PLR0911  a table of reasons, the most telling first
+def _translate_error(error: Exception) -> PenstockError:  # noqa: PLR0911  a table of reasons, the most telling first
     """Translate an error of google-auth, quoting OAuth's codes only."""
     from google.auth import exceptions
 
@@ -390,7 +388,7 @@ _MOST_BYTES = 1 << 20  # of an answer: tokens have a few KiB
 _SCHEMES = ("http://", "https://")
 
 
-class Answer(NamedTuple):
+class AuthAnswer(NamedTuple):
     """HTTP answer in the form that google-auth reads."""
 
     status: int
@@ -398,7 +396,7 @@ class Answer(NamedTuple):
     data: bytes
 
 
-def requests(ca_file: str | None, proxy: str | None) -> Callable[..., Answer]:
+def requests(ca_file: str | None, proxy: str | None) -> Callable[..., AuthAnswer]:
     """Return the blocking callable that google-auth sends its requests with.
 
     Args:
@@ -426,17 +424,17 @@ def requests(ca_file: str | None, proxy: str | None) -> Callable[..., Answer]:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
         **_: object,
-    ) -> Answer:
+    ) -> AuthAnswer:
         if not url.lower().startswith(_SCHEMES):
             _fail("credentials name a URL that is neither http:// nor https://")
         data = body.encode() if isinstance(body, str) else body
         request = urllib.request.Request(url, data, dict(headers or {}), method=method)  # noqa: S310  checked above
         try:
             with opener.open(request, timeout=timeout or _TIMEOUT_S) as answer:
-                return _read(answer.status, answer.headers, answer.read(_MOST_BYTES))
+                return _make_auth_answer(answer.status, answer.headers, answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return _read(refusal.code, refusal.headers, refusal.read(_MOST_BYTES))
+                return _make_auth_answer(refusal.code, refusal.headers, refusal.read(_MOST_BYTES))
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             _fail(f"{type(reason).__name__}: {getattr(reason, 'strerror', None) or 'no answer'}")
@@ -444,9 +442,9 @@ def requests(ca_file: str | None, proxy: str | None) -> Callable[..., Answer]:
     return send
 
 
-def _read(status: int, headers: Message, data: bytes) -> Answer:
+def _make_auth_answer(status: int, headers: Message, data: bytes) -> AuthAnswer:
     # A message, whose names are case-insensitive: google-auth asks for "metadata-flavor" and "content-type".
-    return Answer(status, headers, data)  # type: ignore[arg-type]
+    return AuthAnswer(status, headers, data)  # type: ignore[arg-type]
 
 
 def _fail(text: str) -> NoReturn:

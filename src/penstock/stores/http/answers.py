@@ -40,7 +40,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.stores.direct import too_large, untold
-from penstock.stores.http.headers import is_strong, parse_retry_after, parse_size, unquoted
+from penstock.stores.http.headers import is_strong, parse_retry_after, parse_size, strip_quotes
 from penstock.stores.http.verify import REPLACED, heeds_ranges
 from penstock.values import Span
 
@@ -54,22 +54,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Request, Response
     from penstock.stores.http.verify import Verification
     from penstock.values import Checksum
-
-
-__all__ = [
-    "STATUSES",
-    "Addresses",
-    "Answers",
-    "Codes",
-    "Meaning",
-    "Ranged",
-    "Reads",
-    "Refusal",
-    "beginning",
-    "child_texts",
-    "local_name",
-    "parse_xml",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +174,7 @@ class Codes:
         """Return the refusal for an unsuccessful response; ``action`` names the attempted verb, such as "read"."""
         body = response.body if isinstance(response.body, bytes) else b""
         body = self.body_of(response) if self.body_of else body
-        code = _found(_CODE, body) or self._code_of(response.headers)
+        code = _search_body(_CODE, body) or self._code_of(response.headers)
         row = self.codes.get(code)
         meaning = row or self._by_status(response.status)
         region = self.region_of(response) if self.region_of else ""
@@ -199,7 +183,7 @@ class Codes:
             kind, advice = ConfigError, self.region_advice.format(region=region)
         elif response.status == 400 and not code and _PLAIN_HTTP.search(body):  # noqa: PLR2004  a request's form
             kind, advice = ConfigError, _WANTS_TLS
-        words = unescape(_found(_MESSAGE, body))
+        words = unescape(_search_body(_MESSAGE, body))
         answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
         error = kind(f"cannot {action}: {answer}{self._named(advice)}", url=url)
         error.code = code
@@ -225,7 +209,7 @@ class Codes:
         return Meaning(Unusable, f"; this does not look like an {self.service} server")
 
 
-def _found(pattern: re.Pattern[bytes], body: bytes) -> str:
+def _search_body(pattern: re.Pattern[bytes], body: bytes) -> str:
     match = pattern.search(body)
     return match.group(1).decode("utf-8", "replace") if match else ""
 
@@ -299,7 +283,7 @@ class Answers:
             version = (etag if header == "etag" else "") or version
         elif not version and _has_body(response):
             self.document(response, action, key)
-        return unquoted(version)
+        return strip_quotes(version)
 
     def deletion(self, action: str, key: str) -> Callable[[Response], None]:
         """Return a parser of answers to deletions; a 404 from the store itself, for the object, is a success too."""
@@ -457,7 +441,7 @@ def _without_namespaces(data: bytes) -> ET.Element:
     return builder.close()
 
 
-def beginning(verify: Verification, response: Response, bound: int, most_bytes: int, url: str) -> Beginning:
+def make_beginning(verify: Verification, response: Response, bound: int, most_bytes: int, url: str) -> Beginning:
     """Return a beginning without bytes for an object longer than ``bound`` whose size the answer states.
 
     Raises:
@@ -471,7 +455,7 @@ def beginning(verify: Verification, response: Response, bound: int, most_bytes: 
         raise too_large(most_bytes, url)
     if not size:
         raise untold(bound, url)
-    version = unquoted(headers.get(verify.version, ""))
+    version = strip_quotes(headers.get(verify.version, ""))
     return Beginning(b"", size, version if is_strong(version) else "")
 
 
@@ -519,7 +503,7 @@ class Reads(Ranged, ABC):
 
         def parse(response: Response) -> bytes | Beginning:
             if response.overflow:
-                return beginning(self._verify, response, bound, most_bytes, self.url(key))
+                return make_beginning(self._verify, response, bound, most_bytes, self.url(key))
             self._answers.headers(response, "read", key)
             with self._answers.locating(key):
                 return self._verify.whole(response, etag)

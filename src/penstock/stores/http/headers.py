@@ -32,24 +32,6 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.credentials import Renewable
     from penstock.engine.contracts.driver import Attributes
 
-
-__all__ = [
-    "SIZE_LIMIT",
-    "WEEK_S",
-    "Lifetime",
-    "escape",
-    "is_strong",
-    "lifetime",
-    "parse_date",
-    "parse_retry_after",
-    "parse_size",
-    "query_string",
-    "read_metadata",
-    "trimmed",
-    "unquoted",
-    "write_metadata",
-]
-
 # Sizes are signed 64-bit integers in every server and in catalogs.
 SIZE_LIMIT = (1 << 63) - 1  # bytes
 _SIZE = re.compile(r"[0-9]{1,19}").fullmatch
@@ -59,7 +41,7 @@ _DAY_S = 86_400
 is_strong = re.compile(r"(?!W/)[!#-~]+").fullmatch
 
 
-def unquoted(etag: str) -> str:
+def strip_quotes(etag: str) -> str:
     """Return a strong ETag without its quotes; a weak one keeps its prefix ``W/``."""
     return etag.strip().replace('"', "")
 
@@ -104,7 +86,7 @@ def query_string(parameters: Mapping[str, str]) -> str:
     return "&".join(f"{name}={value}" for name, value in sorted(pairs))
 
 
-def trimmed(headers: Mapping[str, str]) -> dict[str, str]:
+def trim_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return headers as signatures compare them: values without outer spaces, repeated spaces merged.
 
     Only spaces are removed: values are bytes in Latin-1, and ``str.split`` treats 0x85 and 0xA0, which end the UTF-8
@@ -138,11 +120,11 @@ def write_metadata(attributes: Attributes, prefix: str) -> dict[str, str]:
         header = f"{prefix}{name.lower()}"
         if header in headers:
             raise Unusable(f"names of metadata are lower case to a store: there are two that are {name.lower()!r}")
-        headers[header] = _encoded(name, value)
+        headers[header] = _encode_metadata(name, value)
     return headers
 
 
-def _encoded(name: str, value: object) -> str:
+def _encode_metadata(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise Unusable(f"metadata are strings: {name!r} is {type(value).__name__}, pass str(…)")
     if any(char in value for char in _REFUSED):
@@ -150,12 +132,12 @@ def _encoded(name: str, value: object) -> str:
     if _PLAIN(value):
         return value
     try:
-        return " ".join(f"=?UTF-8?B?{b64encode(piece).decode()}?=" for piece in _pieces(value.encode()))
+        return " ".join(f"=?UTF-8?B?{b64encode(piece).decode()}?=" for piece in _split_utf8(value.encode()))
     except UnicodeEncodeError:
         raise Unusable(f"metadata are text: {name!r} holds half a surrogate pair") from None
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
+def _split_utf8(text: bytes) -> Iterator[bytes]:
     """Yield pieces of UTF-8 text, cut where a character begins; there is at least one piece."""
     at = 0
     while len(text) - at > _WORD_BYTES:
@@ -174,7 +156,7 @@ def read_metadata(headers: Mapping[str, str], prefix: str) -> dict[str, str]:
     for name, value in found.items():
         with suppress(HeaderParseError, LookupError, ValueError):
             if value.startswith("=?"):
-                text = "".join(_decoded(*word) for word in decode_header(value))
+                text = "".join(_decode_piece(*word) for word in decode_header(value))
                 text.encode()  # UTF-7 may hold half a surrogate pair
                 found[name] = value if any(char in text for char in _REFUSED) else text
             elif not value.isascii():
@@ -182,7 +164,7 @@ def read_metadata(headers: Mapping[str, str], prefix: str) -> dict[str, str]:
     return found
 
 
-def _decoded(piece: str | bytes, charset: str | None) -> str:
+def _decode_piece(piece: str | bytes, charset: str | None) -> str:
     return piece.decode(charset or "latin-1") if isinstance(piece, bytes) else piece
 
 
@@ -208,7 +190,7 @@ def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: fl
 
     """
     left_s = math.inf if credentials.expires_at is None else credentials.expires_at - now
-    seconds = int(min(_USUAL_S, most_s, left_s)) if asked_s is None else _whole(asked_s)
+    seconds = int(min(_USUAL_S, most_s, left_s)) if asked_s is None else _check_expiry(asked_s)
     if seconds > most_s:
         raise Unusable(f"expires_s must be at most {most_s:,} seconds here, got {seconds:,}")
     if seconds > left_s or seconds < 1:
@@ -221,7 +203,7 @@ def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: fl
     return Lifetime(seconds, note)
 
 
-def _whole(asked: Any) -> int:  # noqa: ANN401  any value of the caller's
+def _check_expiry(asked: Any) -> int:  # noqa: ANN401  any value of the caller's
     usable = isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked)
     if not usable or asked < 1:
         raise Unusable(f"expires_s must be a number of seconds, at least 1, got {asked!r}")

@@ -22,25 +22,12 @@ from urllib.parse import unquote_plus
 from penstock.engine.listing.listing import Entries
 from penstock.errors import Damaged
 from penstock.stores.http.answers import child_texts, local_name
-from penstock.stores.http.headers import SIZE_LIMIT, parse_size, unquoted
+from penstock.stores.http.headers import SIZE_LIMIT, parse_size, strip_quotes
 from penstock.values import ObjectMeta, Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from xml.etree.ElementTree import Element
-
-
-__all__ = [
-    "Columns",
-    "Walking",
-    "Walks",
-    "columns",
-    "parse_iso_date",
-    "read_page",
-    "read_uploads",
-    "required",
-    "required_size",
-]
 
 _QUOTED = 40  # characters of a foreign text
 
@@ -65,11 +52,11 @@ def read_page(
         name = local_name(child)
         if name == "Contents":
             entry = child_texts(child)
-            size, etag = required_size(entry, "Size"), unquoted(entry.get(version, ""))
-            key, modified = decode(required(entry, "Key")), parse_iso_date(entry.get("LastModified", ""))
+            size, etag = required_size(entry, "Size"), strip_quotes(entry.get(version, ""))
+            key, modified = decode(require_field(entry, "Key")), parse_iso_date(entry.get("LastModified", ""))
             found.append(ObjectMeta(key, size, etag, modified))
         elif name == "CommonPrefixes":
-            prefixes.append(decode(required(child_texts(child), "Prefix")))
+            prefixes.append(decode(require_field(child_texts(child), "Prefix")))
     token = _token(fields, ("NextContinuationToken",))
     token = decode(token) if escaped_token else token
     if entries is None:
@@ -87,12 +74,12 @@ def read_uploads(root: Element) -> Uploads:
         if local_name(child) == "Upload":
             entry = child_texts(child)
             begun = parse_iso_date(entry.get("Initiated", ""))
-            entries.append(Upload(decode(required(entry, "Key")), required(entry, "UploadId"), begun))
+            entries.append(Upload(decode(require_field(entry, "Key")), require_field(entry, "UploadId"), begun))
     fields.setdefault("IsTruncated", "false")  # gofakes3 omits it where it is false
     return Uploads(tuple(entries), decode(_token(fields, ("NextKeyMarker", "NextUploadIdMarker"))))
 
 
-def required(entry: Mapping[str, str], name: str) -> str:
+def require_field(entry: Mapping[str, str], name: str) -> str:
     """Return a required field of an entry; raise ``Damaged`` if it is missing or empty."""
     text = entry.get(name, "")
     if not text:
@@ -102,7 +89,7 @@ def required(entry: Mapping[str, str], name: str) -> str:
 
 def required_size(entry: Mapping[str, str], name: str) -> int:
     """Return the size of an entry, in bytes; raise ``Damaged`` if it is missing or invalid."""
-    text = required(entry, name)
+    text = require_field(entry, name)
     size = parse_size(text)
     if size is None:
         raise Damaged(f"the listing has an entry with the size {text[:_QUOTED]!r}")
@@ -118,10 +105,10 @@ def parse_iso_date(date: str) -> float | None:
 
 
 def _decoder(fields: Mapping[str, str]) -> Callable[[str], str]:
-    return _unescaped if fields.get("EncodingType") == "url" else str
+    return _unescape_key if fields.get("EncodingType") == "url" else str
 
 
-def _unescaped(text: str) -> str:
+def _unescape_key(text: str) -> str:
     try:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
@@ -133,8 +120,8 @@ def _unescaped_all(keys: list[str]) -> list[str]:
     if "%" not in text and "+" not in text:
         return keys
     if "%0A" in text or "%0a" in text:
-        return [*map(_unescaped, keys)]
-    return _unescaped(text).split("\n")
+        return [*map(_unescape_key, keys)]
+    return _unescape_key(text).split("\n")
 
 
 def _token(fields: Mapping[str, str], names: tuple[str, ...]) -> str:
@@ -172,7 +159,7 @@ class _Begin(Protocol[Begun_co]):
     def __call__(self, prefix: str, after: str = "", *, flat: bool = False) -> Begun_co: ...
 
 
-class Walks(Generic[W]):
+class ListingWalks(Generic[W]):
     """Walks of one store's listings, by the tokens that continue them."""
 
     def __init__(self, begin: _Begin[W]) -> None:
@@ -222,7 +209,7 @@ class Columns(NamedTuple):
     rest: bytes
 
 
-class _Form(NamedTuple):
+class _EntryForm(NamedTuple):
     """Form of an entry.
 
     Attributes:
@@ -249,18 +236,20 @@ def columns(body: object, version: str) -> Columns | None:
     if start < 0 or end <= start:
         return None
     tokens = _TOKENS.split(body[start:end])
-    form = _form(tuple(tokens[1::2]), tuple(len(each) > len(_QUOTE) and _quoted(each) for each in tokens[2::2]))
+    form = _build_entry_form(
+        tuple(tokens[1::2]), tuple(len(each) > len(_QUOTE) and _is_quoted(each) for each in tokens[2::2])
+    )
     rest = body[:start] + body[stop:]
     # Comments are left to the parser.
     if form is None or b"<!" in rest or body.find(_FORBIDDEN, start, stop) >= 0:
         return None
     with suppress(UnicodeDecodeError):
-        return _read(form, str(memoryview(body)[start:stop], "ascii"), version, rest)
+        return _parse_entries(form, str(memoryview(body)[start:stop], "ascii"), version, rest)
     return None
 
 
 @lru_cache(maxsize=16)
-def _form(tags: tuple[bytes, ...], quoted: tuple[bool, ...]) -> _Form | None:
+def _build_entry_form(tags: tuple[bytes, ...], quoted: tuple[bool, ...]) -> _EntryForm | None:
     """Return the form of entries with exactly these tags, ``quoted`` texts in quotes; None if the form is unusual."""
     fields: dict[str, int] = {}
     path: list[bytes] = []
@@ -288,14 +277,14 @@ def _form(tags: tuple[bytes, ...], quoted: tuple[bool, ...]) -> _Form | None:
         return None
     marks = [re.escape(each.decode()) for each in joints]
     pattern = "".join(chain.from_iterable(zip(marks, (*texts, ""), strict=True)))
-    return _Form(re.compile(pattern), sum(map(len, joints)), fields)
+    return _EntryForm(re.compile(pattern), sum(map(len, joints)), fields)
 
 
-def _quoted(text: bytes) -> bool:
+def _is_quoted(text: bytes) -> bool:
     return text.startswith(_QUOTE) and text.endswith(_QUOTE)
 
 
-def _read(form: _Form, entries: str, version: str, rest: bytes) -> Columns | None:
+def _parse_entries(form: _EntryForm, entries: str, version: str, rest: bytes) -> Columns | None:
     """Return the columns of entries; None unless all of them have exactly this form, with nothing between them."""
     found = form.texts.findall(entries)
     texts = [*zip(*found, strict=True)]
@@ -309,5 +298,5 @@ def _read(form: _Form, entries: str, version: str, rest: bytes) -> Columns | Non
     keys, etags, dates = ([*texts[form.fields[each]]] if each in form.fields else nothing for each in wanted)
     versions = joined[form.fields[version]] if version in form.fields else ""
     if '"' in versions or " " in versions:
-        etags = [*map(unquoted, etags)]
+        etags = [*map(strip_quotes, etags)]
     return Columns(keys, sizes, etags, dates, rest)

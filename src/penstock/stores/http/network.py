@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from penstock.options import TransportOptions
     from penstock.stores.store import Opening
 
-
-__all__ = ["ca_file", "connected", "first", "variables"]
-
 _SYSTEM_CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -78,7 +75,7 @@ _LOG = logging.getLogger("penstock")
 _unverified: set[str] = set()
 
 
-def connected(opening: Opening, endpoint: str, where: str) -> Transport:
+def make_transport(opening: Opening, endpoint: str, where: str) -> Transport:
     """Return a transport for a store at ``endpoint`` (``scheme://host[:port]``); no connection is made yet.
 
     ``where`` is ``Store.where``: the settings that messages about a failed connection name. With ``verify=False`` and

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import RANGE_IGNORED, Beginning, Ending
 from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
-from penstock.stores.http.headers import is_strong, parse_size, unquoted
+from penstock.stores.http.headers import is_strong, parse_size, strip_quotes
 from penstock.values import Checksum, Running
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.exchange import Response
     from penstock.values import Span
-
-
-__all__ = ["REPLACED", "Begin", "Crc", "RunningCrc", "RunningHash", "Verification", "from_base64", "heeds_ranges"]
 
 REPLACED = "the object has changed since it was listed or opened"
 Begin = Callable[[str], Running | None]
@@ -199,12 +196,12 @@ class Verification:
     def same_version(self, headers: Mapping[str, str], etag: str) -> None:
         """Raise ``Changed`` if the answer names another version than ``etag``; an empty ``etag`` matches any."""
         found = headers.get(self.version, "")
-        if etag and unquoted(found) not in ("", etag):
+        if etag and strip_quotes(found) not in ("", etag):
             raise Changed(REPLACED)
 
     def note_version(self, response: Response) -> None:
         """Set the version of an answer, if its header has one to which other reads can be pinned."""
-        found = unquoted(response.headers.get(self.version, ""))
+        found = strip_quotes(response.headers.get(self.version, ""))
         response.version = found if is_strong(found) else ""
 
     def same_digest(self, headers: Mapping[str, str], body: memoryview | bytes) -> None:

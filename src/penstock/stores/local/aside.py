@@ -23,28 +23,6 @@ from penstock.errors import AlreadyExists, NotFound, PreconditionFailed, Transie
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
-__all__ = [
-    "begin",
-    "describe",
-    "flush",
-    "hold",
-    "inherit",
-    "is_aside",
-    "is_held",
-    "is_reserved",
-    "most_kept",
-    "names",
-    "opened",
-    "publish",
-    "reading",
-    "release",
-    "removed",
-    "renaming",
-    "require",
-    "settle",
-]
-
 _NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
 _NAME_BYTES = 16
 _INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that cannot lock or sync a folder
@@ -81,10 +59,10 @@ def begin(path: str, name: str = "") -> tuple[str, int, os.stat_result | None]:
 
     """
     try:
-        return _created(path, name)
+        return _create_aside(path, name)
     except (FileNotFoundError, NotADirectoryError):
         _make(os.path.dirname(path))
-    return _created(path, name)
+    return _create_aside(path, name)
 
 
 def hold(descriptor: int) -> int | None:
@@ -176,7 +154,7 @@ def _replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, 
     """
 
     def rename(aside: str, path: str) -> None:
-        with _locked(os.path.dirname(aside)) as alone:
+        with _lock_folder(os.path.dirname(aside)) as alone:
             if not alone:
                 raise Transient("another writer is replacing a file in this folder", url=path)
             try:
@@ -219,7 +197,7 @@ def inherit(descriptor: int, old: os.stat_result, also: int = 0) -> None:
 
 def flush(folder: str) -> None:
     """Sync a folder, so that renames in it survive a power failure, unless the folder may not be read."""
-    if (descriptor := _folder(folder)) is None:
+    if (descriptor := _open_folder(folder)) is None:
         return
     try:
         os.fsync(descriptor)
@@ -230,7 +208,7 @@ def flush(folder: str) -> None:
         os.close(descriptor)
 
 
-def _created(path: str, name: str) -> tuple[str, int, os.stat_result | None]:
+def _create_aside(path: str, name: str) -> tuple[str, int, os.stat_result | None]:
     folder, mark, _ = path.rpartition("/")
     aside = f"{folder}{mark}{UNFINISHED}{name or names(1)[0]}"
     old = _there(path)
@@ -273,7 +251,7 @@ def _make(folder: str) -> None:
             flush(os.path.dirname(each))
 
 
-def _folder(path: str) -> int | None:
+def _open_folder(path: str) -> int | None:
     """Open a folder to sync or lock it; None if it is not readable (a drop box), and so supports neither."""
     try:
         return os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -282,9 +260,9 @@ def _folder(path: str) -> int | None:
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[bool]:
+def _lock_folder(folder: str) -> Iterator[bool]:
     """Hold a folder's lock; yield False if another process holds it. Folders without locks count as held."""
-    if (descriptor := _folder(folder)) is None:
+    if (descriptor := _open_folder(folder)) is None:
         yield True
         return
     try:
@@ -329,17 +307,17 @@ def describe(path: str) -> os.stat_result:
     found = _readable(os.stat(path), path)
     if not found.st_size:
         # Only to check that the file is really empty.
-        with suppress(PermissionError), reading(path):
+        with suppress(PermissionError), open_file_io(path):
             pass
     return found
 
 
-def reading(path: str, *, listed: bool = False) -> FileIO:
-    """Open a regular file for reading, unbuffered, as ``opened`` does."""
-    return FileIO(opened(path, listed=listed)[0], "rb")
+def open_file_io(path: str, *, listed: bool = False) -> FileIO:
+    """Open a regular file for reading, unbuffered, as ``open_regular`` does."""
+    return FileIO(open_regular(path, listed=listed)[0], "rb")
 
 
-def opened(path: str, *, listed: bool = False) -> tuple[int, os.stat_result]:
+def open_regular(path: str, *, listed: bool = False) -> tuple[int, os.stat_result]:
     """Open a regular file for reading; return its descriptor and its status. Never blocks.
 
     The type is checked before the open, since opening a device may have effects, unless the file was ``listed`` as a

@@ -28,7 +28,7 @@ from penstock.errors import (
     Truncated,
     Unusable,
 )
-from penstock.stores.direct import direct, grouped, key_bytes, page_from, too_large, versioned
+from penstock.stores.direct import call_versioned, direct, group_prefixes, key_bytes, page_from, too_large
 from penstock.stores.local import aside as asides
 from penstock.stores.local.aside import begin, flush, inherit, is_aside, most_kept, names
 from penstock.stores.store import Opening, Store
@@ -38,13 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Attributes, Beginning, Driver, Part, Payload
+    from penstock.engine.contracts.driver import Attributes, Beginning, Driver, Payload, UploadPart
     from penstock.engine.contracts.exchange import Exchange, Transport
     from penstock.values import Page
 
     Items = Iterator[ObjectMeta | str]
-
-__all__ = ["Local", "LocalDriver", "NewFile", "Walks", "set_time", "unfinished", "walk", "write_all", "write_files"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -60,7 +58,7 @@ class LocalDriver:
     def __init__(self, root: str = "/") -> None:
         """Serve the tree under ``root``."""
         self._root = root.rstrip("/") + "/"
-        self._walks = Walks()
+        self._walks = DirectoryWalks()
         self._held: dict[str, int | None] = {}  # by temporary file: the descriptor that locks it
         self._times: dict[str, Mapping[str, str]] = {}  # by temporary file: the upload's metadata with mtime
 
@@ -90,7 +88,7 @@ class LocalDriver:
                 if items is None:
                     after = token or start_after
                     found = (_meta(*each) for each in walk(self._root, prefix, after))
-                    items = grouped(found, prefix, after, delimiter)
+                    items = group_prefixes(found, prefix, after, delimiter)
                 page, left = page_from(items)
                 # Many listings only ask for the first page: do not keep those.
                 if token:
@@ -105,7 +103,7 @@ class LocalDriver:
         def run() -> tuple[int, str]:
             key, etag = span.key, span.etag
             with self._errors(key):
-                descriptor, found = asides.opened(self._allowed(key), listed=bool(etag))
+                descriptor, found = asides.open_regular(self._allowed(key), listed=bool(etag))
                 try:
                     self._check(found, key, etag)
                     if span.whole and found.st_size != target.size:
@@ -119,7 +117,7 @@ class LocalDriver:
             version = etag or _etag(found)
             return target.size, version if etag or version == _etag(after) else ""
 
-        return versioned(run)
+        return call_versioned(run)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Read a file's last bytes into the target."""
@@ -150,7 +148,7 @@ class LocalDriver:
                 self._check(os.fstat(file.fileno()), key, before.etag)
                 return data, before.etag
 
-        return versioned(run)
+        return call_versioned(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write a temporary file, flush it, rename it. Content type and metadata are dropped, except ``mtime``.
@@ -216,7 +214,7 @@ class LocalDriver:
 
         return direct(run)
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         """Write one part at its offset."""
 
         def run() -> str:
@@ -226,7 +224,7 @@ class LocalDriver:
 
         return direct(run)
 
-    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         """Write a span of another file at the part's offset."""
 
         def run() -> str:
@@ -278,7 +276,7 @@ class LocalDriver:
 
         def run() -> Uploads:
             with self._errors(prefix):
-                found = unfinished(self._root, prefix)
+                found = list_unfinished(self._root, prefix)
                 return Uploads(tuple(each for each in found if not asides.is_held(each.id)))
 
         return direct(run)
@@ -347,7 +345,7 @@ class LocalDriver:
 
     @contextmanager
     def _opened(self, key: str, etag: str) -> Iterator[tuple[FileIO, ObjectMeta]]:
-        with self._errors(key), asides.reading(self._allowed(key), listed=bool(etag)) as file:
+        with self._errors(key), asides.open_file_io(self._allowed(key), listed=bool(etag)) as file:
             found = os.fstat(file.fileno())
             self._check(found, key, etag)
             yield file, _meta(key, found)
@@ -433,7 +431,7 @@ _MOST = 4  # listings in progress; each holds the names in its current folders
 _LONG_S = 60.0  # a later page is treated as a new listing's
 
 
-class Walks:
+class DirectoryWalks:
     """Rest of the latest listings, by the token of their last page.
 
     Each page takes the rest and keeps it again, so two threads never continue the same one. A token without a rest is
@@ -628,7 +626,7 @@ def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, os.stat_resu
                 yield at, os.stat(root + at)
 
 
-def unfinished(root: str, prefix: str) -> list[Upload]:
+def list_unfinished(root: str, prefix: str) -> list[Upload]:
     """Return the temporary files whose own path begins with ``prefix``; their final keys are unknown."""
     found = []
     for at, _, files in os.walk(root + prefix.rpartition("/")[0]):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
 from penstock.engine.waiting import irrevocable
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
-from penstock.stores.direct import direct, page_of, too_large, versioned
+from penstock.stores.direct import call_versioned, direct, page_of, too_large
 from penstock.stores.store import Opening, Store
 from penstock.values import ObjectMeta, Upload, Uploads
 
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Beginning, Driver, Part, Payload
+    from penstock.engine.contracts.driver import Beginning, Driver, Payload, UploadPart
     from penstock.engine.contracts.exchange import Exchange, Transport
     from penstock.values import Page, Span
-
-
-__all__ = ["Memory", "MemoryDriver"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class MemoryDriver:
             target.fill(data)
             return len(data), found.meta.etag
 
-        return versioned(run)
+        return call_versioned(run)
 
     def get(
         self,
@@ -114,7 +111,7 @@ class MemoryDriver:
                 raise too_large(most_bytes, self.url(key))
             return found.data, found.meta.etag
 
-        return versioned(run)
+        return call_versioned(run)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Copy an object's last bytes."""
@@ -160,7 +157,7 @@ class MemoryDriver:
 
         return direct(run)
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         """Keep one part."""
 
         def run() -> str:
@@ -171,7 +168,7 @@ class MemoryDriver:
 
         return direct(run)
 
-    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         """Keep a span of another object as one part."""
 
         def run() -> str:

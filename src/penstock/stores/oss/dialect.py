@@ -44,24 +44,9 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.credentials import Credentials
     from penstock.engine.contracts.exchange import Response
-    from penstock.stores.s3.dialect import Bucket, Sign
+    from penstock.stores.s3.dialect import BucketAddress, Sign
     from penstock.stores.s3.signing import Address
     from penstock.values import Running
-
-
-__all__ = [
-    "HEADER",
-    "OSS_CODES",
-    "Alibaba",
-    "Crc64",
-    "Crc64Md5",
-    "Signer",
-    "body_headers",
-    "library",
-    "oss_query",
-    "stored_as",
-    "stored_sum",
-]
 
 HEADER = "x-oss-hash-crc64ecma"  # a decimal number
 _DIGITS = 16  # of a CRC-64 in hexadecimal
@@ -141,7 +126,7 @@ _SIGNED = ("content-type", "content-md5")
 _without_value = re.compile("=(?=&|$)").sub
 
 
-class _Form(NamedTuple):
+class _V4Form(NamedTuple):
     """Common parts of all requests with the same header names, valid while stamp and credentials last.
 
     Attributes:
@@ -158,7 +143,7 @@ class _Form(NamedTuple):
     proof: str
 
 
-class Signer:
+class OSSSigner:
     """Signer of requests to one bucket in one region, with the current credentials."""
 
     __slots__ = (
@@ -181,7 +166,7 @@ class Signer:
 
     def __init__(
         self,
-        bucket: Bucket,
+        bucket: BucketAddress,
         region: str,
         credentials: Callable[[], Credentials | None],
         clock: Callable[[], float] = time.time,
@@ -198,7 +183,7 @@ class Signer:
         self._second, self._stamp, self._day, self._scope, self._preamble = 0, "", "", "", ""
         self._signed_by: Credentials | None = None
         self._inner = self._outer = sha256()
-        self._forms: dict[tuple[str, ...], _Form] = {}
+        self._forms: dict[tuple[str, ...], _V4Form] = {}
 
     def sign(self, method: str, path: str, query: str, headers: Mapping[str, str], digest: str = "") -> tuple[str, ...]:
         """Return the header lines to send: ``headers`` (lower-case names) and, unless anonymous, their signature.
@@ -238,7 +223,7 @@ class Signer:
             self._day, self._signed_by = day, credentials
         self._preamble = f"{_ALGORITHM}\n{self._stamp}\n{self._scope}\n"
 
-    def _form(self, names: tuple[str, ...], credentials: Credentials) -> _Form:
+    def _form(self, names: tuple[str, ...], credentials: Credentials) -> _V4Form:
         fixed = {"x-oss-content-sha256": _PAYLOAD, "x-oss-date": self._stamp, **self._headers}
         if credentials.token:
             fixed["x-oss-security-token"] = credentials.token
@@ -248,7 +233,7 @@ class Signer:
         canonical = "".join(f"{name.replace('%', '%%')}:{headers[name]}\n" for name in sorted(headers))
         credential = f"{credentials.access_key}/{self._scope}"
         named = f",AdditionalHeaders={additional}" if additional else ""
-        return _Form(
+        return _V4Form(
             differing,
             f"{canonical}\n{additional.replace('%', '%%')}",
             tuple([f"{name}:{value}" for name, value in fixed.items()]),
@@ -404,9 +389,9 @@ class Alibaba(Dialect):
         super().__init__(own=f"https://oss-{{region}}{'-internal' if internal else ''}.aliyuncs.com")
         self._headers = {"x-oss-request-payer": "requester"} if payer else {}
 
-    def signer(self, bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
+    def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
         """Return a signer of OSS's version 4; ``host`` is not signed."""
-        return Signer(bucket, region, credentials, headers=self._headers).sign
+        return OSSSigner(bucket, region, credentials, headers=self._headers).sign
 
     def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  as in ``Dialect``
         """Return the query that authorises one address."""

@@ -13,8 +13,6 @@ from penstock.options.private import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WHERE", "OSSOptions", "region_of"]
-
 WHERE = "endpoint= or OSS_ENDPOINT, region= or OSS_REGION"  # settings that locate it, for messages
 # The host of a region, perhaps after a bucket or "s3"; "-internal" is for access from Alibaba's own networks.
 _ENDPOINT = re.compile(r"(?:[a-z0-9-]+\.)?oss-([a-z0-9-]{1,40}?)(?:-internal)?\.aliyuncs\.com")

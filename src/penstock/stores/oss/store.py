@@ -20,9 +20,9 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.driver import Abilities, Conditions, Limits
 from penstock.engine.endpoint import path_style
 from penstock.errors import ConfigError, Unauthenticated, Unreachable
-from penstock.stores.credentials import called, direct_opener, printed
+from penstock.stores.credentials import call_provider, direct_opener, run_credential_program
 from penstock.stores.http.listing import parse_iso_date
-from penstock.stores.http.network import ca_file, connected, first, variables
+from penstock.stores.http.network import ca_file, first, make_transport, variables
 from penstock.stores.oss.options import WHERE, OSSOptions, region_of
 from penstock.stores.store import Opening, Store
 
@@ -32,15 +32,13 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.credentials import CredentialSource
     from penstock.engine.contracts.driver import Digest, Driver
     from penstock.engine.contracts.exchange import Transport
-    from penstock.stores.s3.dialect import Bucket
-
-__all__ = ["OSS", "OSSSettings", "credentials_file", "read_credentials", "resolve", "source"]
+    from penstock.stores.s3.dialect import BucketAddress
 
 _KIB, _GIB = 1 << 10, 1 << 30
 _WEB = re.compile(r"https?://([a-z0-9-]+)\.oss-[a-z0-9-]+\.aliyuncs\.com/([^?#]*)", re.IGNORECASE)
 
 
-def _digest() -> Digest:
+def _make_digest() -> Digest:
     from penstock.stores.oss.dialect import Crc64
 
     return Crc64()
@@ -71,7 +69,7 @@ class OSS(Store):
         metadata_bytes=8 * _KIB,
     )
     abilities = Abilities(
-        digest=_digest,
+        digest=_make_digest,
         put_digest=_put_digest,
         sums=True,
         put=Conditions(create=True, replace=False),
@@ -95,7 +93,7 @@ class OSS(Store):
         credentials = RefreshingCredentials(source(opening.options, opening.environ))
         driver = S3Driver(_bucket(opening), settings.region, credentials, dialect)
         driver.abilities, driver.page_keys = self.abilities, self.limits.page_keys
-        return driver, connected(opening, settings.endpoint or "https://oss.aliyuncs.com", self.where)
+        return driver, make_transport(opening, settings.endpoint or "https://oss.aliyuncs.com", self.where)
 
     def resolve(self, options: OSSOptions, environ: Mapping[str, str]) -> tuple[OSSSettings, bytes]:
         """Look up every setting; see the function ``resolve``."""
@@ -111,8 +109,8 @@ class OSS(Store):
         return f"for this object write oss://{match[1]}/{unquote(match[2])}" if match else ""
 
 
-def _bucket(opening: Opening) -> Bucket:
-    from penstock.stores.s3.dialect import Bucket
+def _bucket(opening: Opening) -> BucketAddress:
+    from penstock.stores.s3.dialect import BucketAddress
 
     name, settings = opening.bucket, opening.settings
     endpoint, cname = settings.endpoint, settings.addressing == "cname"
@@ -120,7 +118,7 @@ def _bucket(opening: Opening) -> Bucket:
     if not cname and host.startswith(f"{name}."):
         raise ConfigError(f"the endpoint must not begin with the bucket: use {host.partition('.')[2]}")
     in_path = settings.addressing == "path" or path_style(name, "virtual", endpoint)
-    return Bucket(name, endpoint, not (cname or in_path), opening.scheme, cname=cname)
+    return BucketAddress(name, endpoint, not (cname or in_path), opening.scheme, cname=cname)
 
 
 # Variables of key id, secret and token: OSS's own tools (ossfs, ossutil, the SDKs), then Alibaba's general ones.
@@ -281,10 +279,10 @@ def source(options: OSSOptions, environ: Mapping[str, str]) -> CredentialSource[
         Unreachable: A metadata server that was named explicitly did not answer.
 
     """
-    return _Chain(options, environ)
+    return _AlibabaChain(options, environ)
 
 
-class _Chain:
+class _AlibabaChain:
     """Credential source in the order that ``source`` documents."""
 
     def __init__(self, options: OSSOptions, environ: Mapping[str, str]) -> None:
@@ -296,9 +294,9 @@ class _Chain:
         if options.access_key is not None or options.anonymous:
             return _pair("OSSOptions", options.access_key, options.secret_key, options.session_token)
         if options.credentials is not None:
-            return called(options.credentials, Credentials)
+            return call_provider(options.credentials, Credentials)
         if options.credentials_process is not None:
-            return printed(options.credentials_process, environ, Credentials)
+            return run_credential_program(options.credentials_process, environ, Credentials)
         if options.credentials_file is None and options.ecs_role is None:
             for names in KEYS:
                 access_key, secret_key, token = (environ.get(name) or None for name in names)
@@ -312,7 +310,7 @@ class _Chain:
         options, environ = self._options, self._environ
         uri = environ.get("ALIBABA_CLOUD_CREDENTIALS_URI")
         if uri and options.ecs_role is None:
-            return _read(_fetch(uri, {}), "ALIBABA_CLOUD_CREDENTIALS_URI")
+            return _parse_key_fields(_fetch(uri, {}), "ALIBABA_CLOUD_CREDENTIALS_URI")
         role = options.ecs_role or environ.get("ALIBABA_CLOUD_ECS_METADATA") or ""
         if role or environ.get("ALIBABA_CLOUD_ECS_METADATA_DISABLED", "").lower() not in ("1", "true"):
             try:
@@ -345,10 +343,10 @@ def _from_file(named: str, path: Path, environ: Mapping[str, str]) -> Credential
         if named:
             raise ConfigError(f"{named} names the credentials file {path}, which is not there") from None
         return None
-    return _read(fields, f"the credentials file {path}")
+    return _parse_key_fields(fields, f"the credentials file {path}")
 
 
-def _read(fields: Mapping[str, Any], named: str) -> Credentials:
+def _parse_key_fields(fields: Mapping[str, Any], named: str) -> Credentials:
     """Return the credentials in JSON of Alibaba's services and files."""
     key, secret, token = (fields.get(name) or None for name in ("AccessKeyId", "AccessKeySecret", "SecurityToken"))
     texts = all(each is None or isinstance(each, str) for each in (key, secret, token))
@@ -362,16 +360,16 @@ def _read(fields: Mapping[str, Any], named: str) -> Credentials:
 def _of_instance(role: str) -> Credentials:
     """Ask the metadata server of this ECS instance, in its hardened mode (a token, from a PUT, for every lookup)."""
     ttl = {"X-aliyun-ecs-metadata-token-ttl-seconds": _LOOK_S}
-    token = {"X-aliyun-ecs-metadata-token": _text(f"{_METADATA}/latest/api/token", ttl, "PUT")}
-    name = role or _text(f"{_METADATA}{_ROLES}", token).split("\n")[0].strip()
+    token = {"X-aliyun-ecs-metadata-token": _fetch_text(f"{_METADATA}/latest/api/token", ttl, "PUT")}
+    name = role or _fetch_text(f"{_METADATA}{_ROLES}", token).split("\n")[0].strip()
     if not name:
         raise Unreachable("this ECS instance has no RAM role")
-    return _read(_fetch(f"{_METADATA}{_ROLES}{name}", token), f"the ECS instance's role {name[:80]!r}")
+    return _parse_key_fields(_fetch(f"{_METADATA}{_ROLES}{name}", token), f"the ECS instance's role {name[:80]!r}")
 
 
 def _fetch(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     try:
-        value = json.loads(_text(url, headers))
+        value = json.loads(_fetch_text(url, headers))
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or value.get("Code", "Success") != "Success":
@@ -379,7 +377,7 @@ def _fetch(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     return value
 
 
-def _text(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
+def _fetch_text(url: str, headers: Mapping[str, str], method: str = "GET") -> str:
     """Return the text of a short answer; on callers' threads only. Raises ``Unreachable``."""
     import urllib.error
     import urllib.request

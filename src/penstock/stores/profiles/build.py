@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.endpoint import normal
 from penstock.errors import ConfigError, Unusable
-from penstock.options.table import Table, Value, meant, merged
-from penstock.options.typed import expanded, literal_secrets, local_path, typed_store
+from penstock.options.table import ProfileTable, Value, merge_tables, suggest_word
+from penstock.options.typed import expand_value, literal_secrets, local_path, typed_store
 from penstock.stores.profiles.project_file import check_options, check_tables
 from penstock.stores.profiles.sinks import NamedSinks
 from penstock.stores.s3.services import SERVICES
@@ -73,9 +73,9 @@ class Profile:
 _warned: set[str] = set()
 
 
-def build_profile(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -> Profile:
+def build_profile(name: str, tables: list[ProfileTable], lookup: Callable[[str], str | None]) -> Profile:
     """Return the profile of these tables, the nearest first; ``lookup`` returns variables. Raises as ``load`` does."""
-    values, origin = merged(tables), tables[0].origin
+    values, origin = merge_tables(tables), tables[0].origin
     check_tables(values)
     store, target = _locate_store(name, origin, values, lookup)
     _warn(store, tables)
@@ -98,10 +98,10 @@ def _check_endpoint(values: Mapping[str, Value], options: StoreOptions, scheme: 
         normal(endpoint, value.origin)
 
 
-def _own_scheme(tables: list[Table]) -> str:
+def _own_scheme(tables: list[ProfileTable]) -> str:
     """Return the first scheme of the store in the user's own files; empty if they name none literally."""
     own = [each for each in tables if not any(value.foreign for value in each.values.values())]
-    values = merged(own)
+    values = merge_tables(own)
     url, named = values.get("url"), values.get("provider")
     word = "" if named is None else str(named.raw)
     word = ("s3" if word in SERVICES else word) if url is None else str(url.raw).partition("://")[0]
@@ -114,7 +114,7 @@ def _locate_store(
 ) -> tuple[Store, Location | None]:
     store = target = None
     if (value := values.get("provider")) is not None:
-        wanted = str(expanded(value, lookup))
+        wanted = str(expand_value(value, lookup))
         if wanted in SERVICES:
             # A service of S3's dialect: its options are S3's.
             values.setdefault("options.provider", value)
@@ -122,9 +122,11 @@ def _locate_store(
         store = None if wanted in _SCHEMES else find_store(wanted)
         if store is None:
             known = [*(each for each in schemes() if each not in _SCHEMES), *SERVICES]
-            raise ConfigError(f"{value.origin}: no provider {wanted!r}{meant(wanted, known, '; ' + ', '.join(known))}")
+            raise ConfigError(
+                f"{value.origin}: no provider {wanted!r}{suggest_word(wanted, known, '; ' + ', '.join(known))}"
+            )
     if (value := values.get("url")) is not None:
-        target = _parse_base(str(expanded(value, lookup)), value)
+        target = _parse_base(str(expand_value(value, lookup)), value)
         if store is not None and store.name != target.store.name:
             raise ConfigError(f"{value.origin}: {target.scheme}:// is not the provider {store.schemes[0]!r}: name one")
         store = target.store
@@ -150,7 +152,7 @@ def _parse_base(url: str, value: Value) -> Location:
     return found.at(as_folder(found.key))
 
 
-def _warn(store: Store, tables: list[Table]) -> None:
+def _warn(store: Store, tables: list[ProfileTable]) -> None:
     """Warn once of keys that have no effect, and of secrets that every user of the machine can read."""
     for table in tables:
         if table.notes and table.origin not in _warned:
@@ -177,13 +179,13 @@ def named_sinks(values: Mapping[str, Value], lookup: Callable[[str], str | None]
     """
     words: tuple[str, ...] = ()
     if (value := values.get("observe")) is not None:
-        found = expanded(value, lookup)
+        found = expand_value(value, lookup)
         listed = found.split(",") if isinstance(found, str) else found
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise ConfigError(f"{value.origin} must be a list of str, such as ['jsonl:events.jsonl']")
         words = tuple(_word(each.strip(), value) for each in listed if each.strip())
     telemetry = {
-        key.partition(".")[2]: str(expanded(each, lookup))
+        key.partition(".")[2]: str(expand_value(each, lookup))
         for key, each in values.items()
         if key.startswith("telemetry.")
     }
@@ -194,7 +196,8 @@ def _word(word: str, value: Value) -> str:
     kind, _, rest = word.partition(":")
     if kind not in WORDS:
         raise ConfigError(
-            f"{value.origin}: {kind!r} does not name a sink{meant(kind, WORDS, '; there are ' + ', '.join(WORDS))}"
+            f"{value.origin}: {kind!r} does not name a "
+            f"sink{suggest_word(kind, WORDS, '; there are ' + ', '.join(WORDS))}"
         )
     if kind in _FILES and rest:
         return f"{kind}:{local_path(rest, value)}"

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from penstock.options import CacheOptions, StoreOptions
-    from penstock.options.table import Table
+    from penstock.options.table import ProfileTable
     from penstock.stores.profiles.files import File
     from penstock.stores.store import Store
 
-__all__ = ["Problem", "Setting", "cache_of", "check_files", "place_of", "profiles", "settings"]
 
-
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """Effective setting: its name, its value as text ("set" for a secret), and its origin."""
 
     name: str
@@ -64,7 +62,7 @@ class _Recorded(Mapping[str, str]):
         return len(self._environ)
 
 
-def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Setting]:
+def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[EffectiveSetting]:
     """Return all settings of a URL, or of a profile by its name.
 
     An option that is not given has the value that the store derives from the environment, its own files and its
@@ -81,11 +79,11 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Settin
         options = profile.options
     else:
         options = store.take(type(store.defaults)() if store.defaults is not None else store.options())
-    found = [Setting("provider", store.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
+    found = [EffectiveSetting("provider", store.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
     if location is not None:
-        found.append(Setting("url", store.target or location.url, _origin(profile, "url") or "URL"))
+        found.append(EffectiveSetting("url", store.target or location.url, _origin(profile, "url") or "URL"))
     found += _sinks(profile)
-    resolved = _resolved(store, options, environ)
+    resolved = _resolve_settings(store, options, environ)
     own = [each for each in fields(options) if each.name not in PARTS]
     found += [_setting("options", each, options, profile, resolved) for each in own]
     for part in PARTS:
@@ -98,12 +96,14 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Settin
     return [each._replace(value=discreet(each.value)) for each in found]
 
 
-def _sinks(profile: Profile | None) -> list[Setting]:
+def _sinks(profile: Profile | None) -> list[EffectiveSetting]:
     if profile is None:
         return []
-    named = [Setting("observe", each, _origin(profile, "observe")) for each in profile.sinks.words]
+    named = [EffectiveSetting("observe", each, _origin(profile, "observe")) for each in profile.sinks.words]
     return named + [
-        Setting(f"telemetry.{key}", _shown(value, secret=".headers." in key), _origin(profile, f"telemetry.{key}"))
+        EffectiveSetting(
+            f"telemetry.{key}", _format_setting(value, secret=".headers." in key), _origin(profile, f"telemetry.{key}")
+        )
         for key, value in profile.sinks.telemetry
     ]
 
@@ -130,7 +130,7 @@ class _Resolved(NamedTuple):
     without: Mapping[str, Hashable]
 
 
-def _resolved(store: Store, options: object, environ: Mapping[str, str]) -> _Resolved:
+def _resolve_settings(store: Store, options: object, environ: Mapping[str, str]) -> _Resolved:
     whole = _Recorded(environ)
     settings = _inner(store.resolve(options, whole)[0])
     without: dict[str, Hashable] = {}
@@ -147,7 +147,9 @@ def _inner(settings: Hashable) -> Hashable:
     return settings.settings if isinstance(settings, Route) else settings
 
 
-def _setting(table: str, field: object, options: object, profile: Profile | None, resolved: _Resolved) -> Setting:
+def _setting(
+    table: str, field: object, options: object, profile: Profile | None, resolved: _Resolved
+) -> EffectiveSetting:
     name: str = field.name  # type: ignore[attr-defined]  # a field of a dataclass
     value, key = getattr(options, name), f"{table}.{name}"
     secret = not field.repr or name in hidden(options)  # type: ignore[attr-defined]
@@ -159,7 +161,7 @@ def _setting(table: str, field: object, options: object, profile: Profile | None
         there = getattr(resolved.settings, name, None)
         if there is not None and there != value and table in ("options", "transport"):
             value, origin = there, _variable(name, there, resolved)
-    return Setting(key, _shown(value, secret=secret), origin)
+    return EffectiveSetting(key, _format_setting(value, secret=secret), origin)
 
 
 def _variable(name: str, value: object, resolved: _Resolved) -> str:
@@ -167,15 +169,17 @@ def _variable(name: str, value: object, resolved: _Resolved) -> str:
     return made[0] if made else "the provider's files or default"
 
 
-def _cache(environ: Mapping[str, str]) -> list[Setting]:
+def _cache(environ: Mapping[str, str]) -> list[EffectiveSetting]:
     """Return the settings of a cache that is configured by the environment only."""
     options = cache_options(None, environ)
     if options is None:
-        return [Setting("cache", "unset", "default")]
+        return [EffectiveSetting("cache", "unset", "default")]
     variables = {option: name for name, option in CACHE_VARIABLES.items() if environ.get(name)}
     return [
-        Setting(
-            f"cache.{each.name}", _shown(getattr(options, each.name), secret=False), variables.get(each.name, "default")
+        EffectiveSetting(
+            f"cache.{each.name}",
+            _format_setting(getattr(options, each.name), secret=False),
+            variables.get(each.name, "default"),
         )
         for each in fields(options)
     ]
@@ -186,7 +190,7 @@ def cache_of(profile: str, environ: Mapping[str, str] = os.environ) -> CacheOpti
     return load(profile, environ).options.cache
 
 
-def _shown(value: object, *, secret: bool) -> str:
+def _format_setting(value: object, *, secret: bool) -> str:
     if secret or callable(value):
         return "unset" if value is None else "set"
     if value is None:
@@ -194,7 +198,7 @@ def _shown(value: object, *, secret: bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def place_of(table: Table, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
+def place_of(table: ProfileTable, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
     """Return the base URL of a profile's paths, and its options, for a table that is not in a file.
 
     The sinks that it names are opened. For a profile without a bucket, the URL is the scheme alone.

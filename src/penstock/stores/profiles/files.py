@@ -14,28 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.errors import ConfigError, MissingExtra
-from penstock.options.table import Table, meant, table
+from penstock.options.table import ProfileTable, suggest_word, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     Kind = Literal["PENSTOCK_CONFIG", "project", "user", "system"]
-
-__all__ = [
-    "NAME",
-    "File",
-    "Signature",
-    "candidates",
-    "config_files",
-    "content_of",
-    "key_lines",
-    "line_of",
-    "msc_candidates",
-    "rclone_file",
-    "read_file",
-    "signature",
-    "yaml_of",
-]
 
 # tomllib's time and memory grow with the square of the number of dotted parts of a key.
 _MOST_CHARS = 1 << 20
@@ -78,7 +62,7 @@ class File:
         number = line_of(self.lines, keys)
         return f"{self.path}{f':{number}' if number else ''}: {'.'.join(keys)}"
 
-    def table(self, name: str) -> Table | None:
+    def table(self, name: str) -> ProfileTable | None:
         """Return a profile; None if the file does not have it.
 
         Raises:
@@ -183,7 +167,7 @@ def read_file(path: str, kind: Kind) -> File:
     for key in parsed:
         if key != "profiles":
             raise ConfigError(
-                f"{whole.at((key,))} is unknown{meant(key, ('profiles',), '; profiles are [profiles.NAME]')}"
+                f"{whole.at((key,))} is unknown{suggest_word(key, ('profiles',), '; profiles are [profiles.NAME]')}"
             )
     if not isinstance(profiles, dict):
         raise ConfigError(f"{whole.at(('profiles',))} must be a table: [profiles.NAME]")
@@ -227,11 +211,11 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
         if inside:
             inside = "" if inside in line else inside
         elif header := _HEADER.fullmatch(line):
-            head = _parts(header[1])
+            head = _split_dotted_key(header[1])
             found = head
         elif entry := _ENTRY.match(line):
-            found = (*head, *_parts(entry[1]))
-            inside = _opened(line[entry.end() :])
+            found = (*head, *_split_dotted_key(entry[1]))
+            inside = _find_open_quote(line[entry.end() :])
         for depth in range(1, len(found) + 1):
             lines.setdefault(found[:depth], number)
     return lines
@@ -242,11 +226,11 @@ def line_of(lines: Mapping[tuple[str, ...], int], keys: tuple[str, ...]) -> int:
     return next((lines[keys[:depth]] for depth in range(len(keys), 0, -1) if keys[:depth] in lines), 0)
 
 
-def _parts(dotted: str) -> tuple[str, ...]:
+def _split_dotted_key(dotted: str) -> tuple[str, ...]:
     return tuple(part[1:-1] if part[0] in "\"'" else part for part in _PART.findall(dotted))
 
 
-def _opened(value: str) -> str:
+def _find_open_quote(value: str) -> str:
     """Return the mark that ends a string which begins in this line and continues in the next; empty without one."""
     try:
         tomllib.loads(f"x ={value}")
@@ -299,11 +283,11 @@ def content_of(path: str) -> Mapping[str, Any]:
     """
     now, held = signature(path), _parsed.get(path)
     if held is None or held[0] != now:
-        held = _parsed[path] = now, _read(path)
+        held = _parsed[path] = now, _read_mapping(path)
     return held[1]
 
 
-def _read(path: str) -> Mapping[str, Any]:
+def _read_mapping(path: str) -> Mapping[str, Any]:
     fault = ""
     content: object = None
     try:

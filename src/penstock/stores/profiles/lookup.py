@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError, InvalidURL
-from penstock.options.table import Table, chain
+from penstock.options.table import ProfileTable, chain
 from penstock.stores.profiles.build import MSC, PENSTOCK, Profile, bad_name, build_profile
 from penstock.stores.profiles.files import NAME, Signature, config_files, read_file, signature
 from penstock.stores.profiles.multistorage import msc_files, msc_tables
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from penstock.stores.profiles.files import File
-
-__all__ = ["KINDS", "Kind", "load", "tables_of"]
 
 # A list of a million URLs checks for new files a few times, not a million times.
 _FRESH_S = 0.1
@@ -53,7 +51,7 @@ def load(name: str, environ: Mapping[str, str] = os.environ, scheme: str = PENST
     profile = build_profile(name, tables(name, environ), lookup)
     # A secret's file may change: do not cache the profile.
     if not any(isinstance(each.raw, dict) for each in profile.values.values()):
-        _held[scheme, name] = _Held(where, found, used, profile, monotonic() + _FRESH_S)
+        _held[scheme, name] = _HeldProfile(where, found, used, profile, monotonic() + _FRESH_S)
     return profile
 
 
@@ -67,7 +65,7 @@ def _where(environ: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldProfile:
     """Loaded profile, and its inputs."""
 
     where: tuple[str | None, ...]
@@ -81,13 +79,13 @@ class _Held:
         return all(environ.get(name) == value for name, value in self.used.items())
 
 
-_held: dict[tuple[str, str], _Held] = {}
+_held: dict[tuple[str, str], _HeldProfile] = {}
 
 
 _files: dict[str, tuple[Signature, File]] = {}
 
 
-def _read(found: Signature, kind: Any) -> File:  # noqa: ANN401  a literal
+def _read_cached(found: Signature, kind: Any) -> File:  # noqa: ANN401  a literal
     held = _files.get(found.path)
     if held is None or held[0] != found or held[1].kind != kind:
         held = _files[found.path] = found, read_file(found.path, kind)
@@ -98,15 +96,15 @@ def _signatures(environ: Mapping[str, str]) -> tuple[Signature, ...]:
     return tuple(each for _, each in config_files(environ))
 
 
-def _tables(name: str, environ: Mapping[str, str]) -> list[Table]:
-    return tables_of(name, [_read(each, kind) for kind, each in config_files(environ)])
+def _tables(name: str, environ: Mapping[str, str]) -> list[ProfileTable]:
+    return tables_of(name, [_read_cached(each, kind) for kind, each in config_files(environ)])
 
 
-def tables_of(name: str, files: list[File]) -> list[Table]:
+def tables_of(name: str, files: list[File]) -> list[ProfileTable]:
     """Return a profile's tables in these files, the nearest first. Raises ``ConfigError`` as ``load`` does."""
     at = 0
 
-    def table(wanted: str) -> Table | None:
+    def table(wanted: str) -> ProfileTable | None:
         # A profile extends profiles of its own file and of later files: a project file cannot extend the user's.
         nonlocal at
         for number, file in enumerate(files):
@@ -130,7 +128,7 @@ class Kind(NamedTuple):
     """Kind of profiles: a function for the existing files, and one for a profile's tables, the nearest first."""
 
     files: Callable[[Mapping[str, str]], tuple[Signature, ...]]
-    tables: Callable[[str, Mapping[str, str]], list[Table]]
+    tables: Callable[[str, Mapping[str, str]], list[ProfileTable]]
 
 
 KINDS = {PENSTOCK: Kind(_signatures, _tables), MSC: Kind(msc_files, msc_tables)}

@@ -12,24 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError
-from penstock.options.table import Table, Value, meant
+from penstock.options.table import ProfileTable, Value, suggest_word
 from penstock.stores.profiles.files import Signature, content_of, msc_candidates, rclone_file, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = [
-    "divides",
-    "implicit",
-    "mapped",
-    "msc_files",
-    "msc_mappings",
-    "msc_tables",
-    "rclone_profiles",
-    "telemetry",
-    "translated",
-    "translations",
-]
 
 _FILESYSTEM = "__filesystem__"
 # Type -> the scheme of its URLs here, and the service for types of S3's dialect.
@@ -145,7 +132,7 @@ def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
     found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     if found is None and environ.get("MSC_CONFIG"):
         raise ConfigError(f"MSC_CONFIG names {environ['MSC_CONFIG']!r}, which is not a file: correct it, or unset it")
-    included = () if found is None else tuple(signature(path) for path, _ in _parts(found.path)[1:])
+    included = () if found is None else tuple(signature(path) for path, _ in _read_included_files(found.path)[1:])
     other = rclone_file(environ)
     return tuple(each for each in (found, *included, *([signature(other)] if other else [])) if each is not None)
 
@@ -159,15 +146,15 @@ def msc_mappings(environ: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]
     """
     found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     mappings: dict[str, tuple[str, str, str]] = {}
-    for path, content in _parts(found.path) if found is not None else ():
-        for source, target in _mapping(content.get("path_mapping"), f"{path}: path_mapping").items():
+    for path, content in _read_included_files(found.path) if found is not None else ():
+        for source, target in _require_mapping(content.get("path_mapping"), f"{path}: path_mapping").items():
             known = mappings.setdefault(str(source), (path, str(source), str(target)))
             if known[2] != str(target):
                 raise _twice(f"path_mapping.{source}", known[0], path)
     return tuple(mappings.values())
 
 
-def msc_tables(name: str, environ: Mapping[str, str]) -> list[Table]:
+def msc_tables(name: str, environ: Mapping[str, str]) -> list[ProfileTable]:
     """Return a profile as a Penstock table; profiles of Multi-Storage Client do not extend one another.
 
     ``_s3-bucket`` (``gs``, ``ais``) and ``__filesystem__`` exist without a file.
@@ -179,19 +166,19 @@ def msc_tables(name: str, environ: Mapping[str, str]) -> list[Table]:
     """
     found = _profiles(environ)
     if name in found:
-        table = translated(name, *found[name])
+        table = translate_profile(name, *found[name])
         if "path_mapping" in found[name][2] and not environ.get("MSC_CONFIG"):
             table = replace(table, notes=(*table.notes, "path_mapping (it counts where MSC_CONFIG names the file)"))
         return [table]
     content = implicit(name)
     if content is None:
-        near = meant(
+        near = suggest_word(
             name,
             found,
             f"; there are {', '.join(found)}" if found else "; no file of its has any (MSC_CONFIG names another)",
         )
         raise ConfigError(f"Multi-Storage Client has no profile {name!r}{near}")
-    return [translated(name, content, f"implicit profile {name}", {})]
+    return [translate_profile(name, content, f"implicit profile {name}", {})]
 
 
 def implicit(name: str) -> Mapping[str, Any] | None:
@@ -204,13 +191,13 @@ def implicit(name: str) -> Mapping[str, Any] | None:
     return {"storage_provider": {"type": _IMPLICIT[protocol], "options": {"base_path": bucket}}}
 
 
-def translations(path: str) -> dict[str, Callable[[], Table]]:
+def translations(path: str) -> dict[str, Callable[[], ProfileTable]]:
     """Return a translating function for each profile of one file and of those that it includes, for checks."""
     found = _profiles({"MSC_CONFIG": path})
-    return {name: partial(translated, name, *each) for name, each in found.items()}
+    return {name: partial(translate_profile, name, *each) for name, each in found.items()}
 
 
-def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Table:
+def translate_profile(name: str, content: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> ProfileTable:
     """Return a profile of Multi-Storage Client as a Penstock table; pure.
 
     Options that only tune are named in the table's ``notes``. So are misspelled options, which exist in real files and
@@ -233,17 +220,19 @@ def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[st
         raise ConfigError(f"{origin}: storage_provider is missing: name a profile with a storage_provider")
     word = str(provider.get("type", ""))
     if word not in _TYPES:
-        raise ConfigError(f"{origin}.storage_provider.type: no provider {word!r}{meant(word, _TYPES, _available())}")
-    reading = _Reading(origin, str(Path(path).parent), *_TYPES[word])
-    reading.options(_mapping(provider.get("options"), f"{origin}.storage_provider.options"))
+        raise ConfigError(
+            f"{origin}.storage_provider.type: no provider {word!r}{suggest_word(word, _TYPES, _available())}"
+        )
+    reading = _Translation(origin, str(Path(path).parent), *_TYPES[word])
+    reading.options(_require_mapping(provider.get("options"), f"{origin}.storage_provider.options"))
     if "credentials_provider" in content:
         reading.credentials(content["credentials_provider"])
-    reading.table("retry", _mapping(content.get("retry"), f"{origin}.retry"), _RETRY)
+    reading.table("retry", _require_mapping(content.get("retry"), f"{origin}.retry"), _RETRY)
     reading.caching(content.get("caching_enabled"), top)
     reading.notes += [key for key in content if key not in _QUIET]
     if "opentelemetry" in top:
         reading.telemetry(top["opentelemetry"])
-    return Table(name, origin, reading.values, tuple(reading.notes))
+    return ProfileTable(name, origin, reading.values, tuple(reading.notes))
 
 
 def _check_top(top: Mapping[str, Any], path: str) -> None:
@@ -251,19 +240,19 @@ def _check_top(top: Mapping[str, Any], path: str) -> None:
     for key in top:
         if key not in _TOP:
             raise ConfigError(
-                f"{path}: unknown section {key!r}{meant(str(key), _TOP, '; there are ' + ', '.join(_TOP))}"
+                f"{path}: unknown section {key!r}{suggest_word(str(key), _TOP, '; there are ' + ', '.join(_TOP))}"
             )
     if top.get("experimental_features"):
         raise ConfigError(f"{path}: experimental_features: Penstock has none: remove them")
-    _mapping(top.get("profiles"), f"{path}: profiles")
-    _mapping(top.get("path_mapping"), f"{path}: path_mapping")
+    _require_mapping(top.get("profiles"), f"{path}: profiles")
+    _require_mapping(top.get("path_mapping"), f"{path}: path_mapping")
 
 
 def _available() -> str:
     return f"; Penstock has {', '.join(_TYPES)}"
 
 
-class _Reading:
+class _Translation:
     """Profile that is being translated."""
 
     def __init__(self, origin: str, folder: str, scheme: str, service: str) -> None:
@@ -296,7 +285,7 @@ class _Reading:
             elif name in only:
                 self._only(name, raw, only[name], where)
             elif name == "s3" and self._scheme == "s3":
-                self.table(where, _mapping(raw, f"{self._origin}.{where}"), _INNER)
+                self.table(where, _require_mapping(raw, f"{self._origin}.{where}"), _INNER)
             else:
                 self._noted(name, raw, where)
 
@@ -307,7 +296,7 @@ class _Reading:
             raise self.refused(where, f"must be {known!r}, got {raw!r}: remove it, or use another client")
 
     def _noted(self, name: str, raw: object, where: str) -> None:
-        given = _mapping(raw, f"{self._origin}.{where}") if name == "rust_client" else {}
+        given = _require_mapping(raw, f"{self._origin}.{where}") if name == "rust_client" else {}
         for inner, value in given.items():
             if inner == "skip_signature" and isinstance(value, bool) and self._scheme in ("s3", "gs"):
                 self.set("options.anonymous", value, f"{where}.{inner}")
@@ -327,22 +316,22 @@ class _Reading:
 
     def credentials(self, given: object) -> None:
         """Translate the credentials; unsupported ones are an error, since other credentials would sign the requests."""
-        content = _mapping(given, f"{self._origin}.credentials_provider")
+        content = _require_mapping(given, f"{self._origin}.credentials_provider")
         word = str(content.get("type", ""))
         kind = _CREDENTIALS.get(word)
         if kind is None or self._scheme not in kind.schemes:
             fitting = [each for each, known in _CREDENTIALS.items() if self._scheme in known.schemes]
             there = "" if kind is None else f" for {self._scheme}://"
             found = f"; there are {', '.join(fitting)}" if fitting else "; there are none: remove credentials_provider"
-            near = meant(word, fitting, found) if kind is None else found
+            near = suggest_word(word, fitting, found) if kind is None else found
             why = f": {_INSTEAD[word]}" if word in _INSTEAD else near
             raise self.refused("credentials_provider.type", f"no credentials {word!r}{there}{why}")
         where = "credentials_provider.options"
-        options = _mapping(content.get("options"), f"{self._origin}.{where}")
+        options = _require_mapping(content.get("options"), f"{self._origin}.{where}")
         for name in options:
             if name not in kind.keys:
                 known = f"; {word} has {', '.join(kind.keys) or 'none'}"
-                raise self.refused(f"{where}.{name}", f"no such option here{meant(name, kind.keys, known)}")
+                raise self.refused(f"{where}.{name}", f"no such option here{suggest_word(name, kind.keys, known)}")
         given_options = {name: raw for name, raw in options.items() if raw is not None and raw != ""}
         for several in kind.needs:
             if sum(name in given_options for name in several) != 1:
@@ -365,8 +354,8 @@ class _Reading:
         if "cache" not in top:  # Multi-Storage Client caches nothing
             self.notes.append("caching_enabled (there is no table cache)")
             return
-        given = _mapping(top["cache"], "cache")
-        backend = _mapping(given.get("cache_backend"), "cache.cache_backend").get("cache_path")
+        given = _require_mapping(top["cache"], "cache")
+        backend = _require_mapping(given.get("cache_backend"), "cache.cache_backend").get("cache_path")
         location = given.get("location") or backend
         if location:
             self.set("cache.path", f"{str(location).rstrip('/')}/penstock", "cache.location")
@@ -375,7 +364,7 @@ class _Reading:
         own = {name: raw for name, raw in given.items() if name not in (*_CACHE_CHECKS, "location", "cache_backend")}
         for name in own:
             if name not in (*_CACHE, *_CACHE_TUNING):
-                raise ConfigError(f"cache.{name}: no such option{meant(name, _CACHE, '; ' + ', '.join(_CACHE))}")
+                raise ConfigError(f"cache.{name}: no such option{suggest_word(name, _CACHE, '; ' + ', '.join(_CACHE))}")
         self.table("cache", {"size": _CACHE_SIZE} | own, _CACHE)
 
     def telemetry(self, given: object) -> None:
@@ -393,7 +382,7 @@ class _Reading:
                 self.notes.append(f"{table}.{name}")
 
 
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
+def _require_mapping(value: object, where: str) -> Mapping[str, Any]:
     """Return a table, empty for None; raise ``ConfigError`` for another value."""
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"{where} must be a mapping of keys, got {type(value).__name__}")
@@ -412,14 +401,14 @@ def _profiles(environ: Mapping[str, str]) -> dict[str, tuple[Mapping[str, Any], 
     found: dict[str, tuple[Mapping[str, Any], str, Mapping[str, Any]]] = {}
     files = msc_files(environ)
     other = rclone_file(environ)
-    parts = _parts(files[0].path) if files and files[0].path != other else []
-    shared = _shared(parts)
+    parts = _read_included_files(files[0].path) if files and files[0].path != other else []
+    shared = _merge_shared(parts)
     for path, own in parts:
         content = {**own, **shared}
-        for name, profile in _mapping(content.get("profiles"), f"{path}: profiles").items():
+        for name, profile in _require_mapping(content.get("profiles"), f"{path}: profiles").items():
             if name in found and found[name][0] != profile:
                 raise _twice(f"profile {name!r}", found[name][1], path)
-            found.setdefault(name, (_mapping(profile, f"{path}: profiles.{name}"), path, content))
+            found.setdefault(name, (_require_mapping(profile, f"{path}: profiles.{name}"), path, content))
     for name, profile in (rclone_profiles(other) if other else {}).items():
         if name in found:
             raise _twice(f"profile {name!r}", found[name][1], other)
@@ -427,7 +416,7 @@ def _profiles(environ: Mapping[str, str]) -> dict[str, tuple[Mapping[str, Any], 
     return found
 
 
-def _shared(parts: list[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def _merge_shared(parts: list[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """Return the settings shared by the profiles of all files; raise ``ConfigError`` if two files differ."""
     found: dict[str, Any] = {}
     attributes: list[object] = []
@@ -456,7 +445,7 @@ def _twice(what: str, path: str, other: str) -> ConfigError:
     return ConfigError(f"{what} is defined in {path} and, in another way, in {other}: remove one of them")
 
 
-def _parts(path: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _read_included_files(path: str) -> list[tuple[str, Mapping[str, Any]]]:
     """Return a file and those that it includes, with their contents.
 
     Raises:
@@ -535,7 +524,7 @@ def _profile(section: Mapping[str, str]) -> dict[str, object]:
     return profile | {key: "" for key, value in section.items() if value and key not in used}
 
 
-def mapped(text: str, environ: Mapping[str, str]) -> str:
+def map_path(text: str, environ: Mapping[str, str]) -> str:
     """Return the URL that ``path_mapping`` gives for a URL or absolute path, ``msc://profile/…``; unmapped, the text.
 
     The longest matching source counts, as in Multi-Storage Client; ``file:///path/x`` matches ``/path/``. URLs of
@@ -548,32 +537,34 @@ def mapped(text: str, environ: Mapping[str, str]) -> str:
     """
     if text.startswith("msc://"):
         return text
-    plain = _plain(text)
-    for source, target in _sorted(msc_mappings(environ)):
+    plain = _normalize_url(text)
+    for source, target in _sort_mappings(msc_mappings(environ)):
         if plain.startswith(source):
             return target + plain[len(source) :].lstrip("/")
     return text
 
 
 def divides(text: str, environ: Mapping[str, str]) -> bool:
-    """Return whether ``path_mapping`` has a source that begins with ``text`` and is longer. Raises as ``mapped``."""
-    plain = _plain(text)
-    return any(len(source) > len(plain) and source.startswith(plain) for source, _ in _sorted(msc_mappings(environ)))
+    """Return whether ``path_mapping`` has a source that begins with ``text`` and is longer. Raises as ``map_path``."""
+    plain = _normalize_url(text)
+    return any(
+        len(source) > len(plain) and source.startswith(plain) for source, _ in _sort_mappings(msc_mappings(environ))
+    )
 
 
 @lru_cache(maxsize=4)
-def _sorted(mappings: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
+def _sort_mappings(mappings: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
     for path, source, target in mappings:
         if not _SOURCE(source) or not _TARGET(target):
             raise ConfigError(
                 f"{path}: path_mapping.{source}: a path or URL that ends in '/' is mapped to msc://PROFILE/, "
                 f"not {source!r} to {target!r}"
             )
-    pairs = [(_plain(source), target) for _, source, target in mappings]
+    pairs = [(_normalize_url(source), target) for _, source, target in mappings]
     return sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
 
 
-def _plain(text: str) -> str:
+def _normalize_url(text: str) -> str:
     """Return a path unchanged, and a URL with its scheme in lower case; a ``file`` URL becomes a path."""
     scheme, mark, rest = text.partition("://")
     if not mark:
@@ -598,7 +589,7 @@ def telemetry(section: object) -> tuple[dict[str, object], list[str]]:
         exporter = _exporter(str(key), content.get("exporter"), notes)
         found |= exporter
         if key == "metrics" and exporter:
-            reader = _table(_table(content.get("reader")).get("options"))
+            reader = _coerce_table(_coerce_table(content.get("reader")).get("options"))
             found |= {f"metrics.{name}": raw for name, raw in reader.items() if name in _READER}
             notes += [f"opentelemetry.metrics.reader.options.{name}" for name in reader if name not in _READER]
             found |= _attributes(content.get("attributes"), notes)
@@ -609,13 +600,13 @@ def telemetry(section: object) -> tuple[dict[str, object], list[str]]:
 
 def _exporter(signal: str, given: object, notes: list[str]) -> dict[str, object]:
     where = f"opentelemetry.{signal}.exporter"
-    content = _table(given)
+    content = _coerce_table(given)
     kind = content.get("type")
     if kind not in _EXPORTERS:
         notes.append(f"{where}.type ({kind})" if content else f"opentelemetry.{signal} (it names no exporter)")
         return {}
     found: dict[str, object] = {f"{signal}.exporter": kind}
-    for name, raw in _table(content.get("options")).items():
+    for name, raw in _coerce_table(content.get("options")).items():
         if name == "headers" and isinstance(raw, Mapping):
             found |= {f"{signal}.headers.{header}": str(value) for header, value in raw.items()}
         elif name in _OTLP_OPTIONS and kind == "otlp":
@@ -628,9 +619,9 @@ def _exporter(signal: str, given: object, notes: list[str]) -> dict[str, object]
 def _attributes(given: object, notes: list[str]) -> dict[str, object]:
     """Return the attributes of metrics; of several with one name the last counts, as in Multi-Storage Client."""
     found: dict[str, object] = {}
-    for content in map(_table, given if isinstance(given, list) else ()):
+    for content in map(_coerce_table, given if isinstance(given, list) else ()):
         kind = str(content.get("type"))
-        for name, raw in _table(_table(content.get("options")).get("attributes")).items():
+        for name, raw in _coerce_table(_coerce_table(content.get("options")).get("attributes")).items():
             if kind == "static":
                 value = str(raw)
             elif kind == "environment_variables":
@@ -641,10 +632,10 @@ def _attributes(given: object, notes: list[str]) -> dict[str, object]:
                 found[f"attributes.{name}"] = value
             else:
                 notes.append(f"opentelemetry.metrics.attributes.{name} ({kind})")
-        if not _table(content.get("options")).get("attributes"):
+        if not _coerce_table(content.get("options")).get("attributes"):
             notes.append(f"opentelemetry.metrics.attributes ({kind})")
     return found
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def _coerce_table(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

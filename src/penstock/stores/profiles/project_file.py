@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Form = Literal["any", "literal", "place", "variable", "true"]
 
-__all__ = ["MAY", "check_options", "check_tables"]
-
 # Table of a profile, or class of its ``options`` -> name -> the form in which a project file may set it: ``any`` value,
 # also with variables; ``literal``: no variable, because its value would be sent to a third party; ``place``: a literal,
 # or a value that is a variable as a whole (``${DATA}``, ``${DATA}/train/``), so that the user chooses the place;
@@ -88,7 +86,7 @@ def check_tables(values: Mapping[str, Value]) -> None:
         table, _, name = key.partition(".") if "." in key else ("", "", key)
         known = not table or name in getattr(PART_KINDS.get(table), "__dataclass_fields__", {})
         if value.foreign and known:
-            _check(key, value, MAY[table].get(name))
+            _check_setting(key, value, MAY[table].get(name))
 
 
 def check_options(values: Mapping[str, Value], kind: type, scheme: str, own: str) -> None:
@@ -112,14 +110,16 @@ def check_options(values: Mapping[str, Value], kind: type, scheme: str, own: str
         allowed |= MAY.get(each.__name__, {})
     for key, value in _options(values):
         if value.foreign and key in names:
-            _check(f"options.{key}", value, allowed.get(key))
+            _check_setting(f"options.{key}", value, allowed.get(key))
     mine = [value for key, value in _options(values) if not value.foreign and key in names and key not in allowed]
     url = values.get("url")
     moved = [values[key] for key in _SERVERS if key in values and values[key].foreign]
     if url is not None and url.foreign and scheme != own:
         moved.append(url)
     if mine and moved:
-        raise _refused(moved[0], f"must not say which server gets the credentials of your own profile ({_at(mine[0])})")
+        raise _make_setting_error(
+            moved[0], f"must not say which server gets the credentials of your own profile ({_at(mine[0])})"
+        )
     hosts = [key for key in _HOSTS if key.partition(".")[2] in names]
     _check_host(values, scheme, hosts if scheme in _WITHOUT_HOST else [*hosts, "url"])
 
@@ -132,10 +132,10 @@ def _check_host(values: Mapping[str, Value], scheme: str, hosts: list[str]) -> N
         return
     for key, value in _options(values):
         if f"options.{key}" not in _HOSTS and _borrows(value.raw):
-            raise _refused(value, f"names a host ({host.origin}), and this would be sent there")
+            raise _make_setting_error(value, f"names a host ({host.origin}), and this would be sent there")
     anonymous = values.get("options.anonymous")
     if scheme != _WEB and (anonymous is None or anonymous.raw is not True):
-        raise _refused(
+        raise _make_setting_error(
             host, "names a host, and your credentials would be sent there: options.anonymous = true sends none"
         )
 
@@ -144,23 +144,23 @@ def _options(values: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
     return ((key.partition(".")[2], value) for key, value in values.items() if key.startswith("options."))
 
 
-def _check(key: str, value: Value, form: Form | None) -> None:
+def _check_setting(key: str, value: Value, form: Form | None) -> None:
     raw = value.raw
     if form == "variable" and isinstance(raw, str) and _VARIABLE.fullmatch(raw):
         return
     if form in (None, "variable"):
-        raise _refused(value, _NO.get(key, f"must not set {key}"))
+        raise _make_setting_error(value, _NO.get(key, f"must not set {key}"))
     if form == "true" and raw is not True:
-        raise _refused(value, f"must not set {key}, unless to true")
+        raise _make_setting_error(value, f"must not set {key}, unless to true")
     if _has_file(raw):
-        raise _refused(value, "must not have the contents of a file sent")
+        raise _make_setting_error(value, "must not have the contents of a file sent")
     if form == "literal" and _borrows(raw):
-        raise _refused(value, "must not have a variable here, which would reach the owner of the place")
+        raise _make_setting_error(value, "must not have a variable here, which would reach the owner of the place")
     if form == "place" and _borrows(raw) and not _is_the_users(raw):
-        raise _refused(value, "must not have a variable in a place, unless it is all of it")
+        raise _make_setting_error(value, "must not have a variable in a place, unless it is all of it")
 
 
-def _refused(value: Value, why: str) -> ConfigError:
+def _make_setting_error(value: Value, why: str) -> ConfigError:
     return ConfigError(
         f"{value.origin}: a project's file {why}; write the profile in ~/.config/penstock/penstock.toml, set the "
         "environment instead, or, where you trust the project, set PENSTOCK_CONFIG to its file"

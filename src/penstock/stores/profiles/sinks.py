@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NamedSinks", "open_named", "opened_by"]
-
 _opener: list[Callable[[NamedSinks], None]] = []
 
 

@@ -38,16 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Abilities, Attributes, Beginning, Driver, Ending, Part, Payload
+    from penstock.engine.contracts.driver import Abilities, Attributes, Beginning, Driver, Ending, Payload, UploadPart
     from penstock.engine.contracts.exchange import Response, Transport
     from penstock.values import Checksum
-
-__all__ = ["MultiStorage", "ProfileStore", "Profiles", "below", "chosen"]
 
 _stores: dict[tuple[str, str], tuple[Profile, ProfileStore]] = {}
 
 
-def chosen(location: Location, store: StoreOptions | str | None) -> StoreOptions:
+def choose_options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
     """Return the options that ``store=`` selects for a location: given ones, those of a profile by name, or none.
 
     Raises:
@@ -160,7 +158,7 @@ class ProfileStore(Store):
         route = opening.settings
         inner = replace(opening, scheme=route.scheme, bucket=route.bucket, settings=route.settings)
         driver, transport = self._real.open(inner)
-        return below(driver, route.base, opening.root), transport
+        return scope_driver(driver, route.base, opening.root), transport
 
     def split(self, rest: str) -> tuple[str, str]:
         """Split as the profile's kind does."""
@@ -194,14 +192,14 @@ class ProfileStore(Store):
 T = TypeVar("T")
 
 
-def below(driver: Driver, base: str, root: str) -> Driver:
+def scope_driver(driver: Driver, base: str, root: str) -> Driver:
     """Return a driver with the same verbs as ``driver`` for keys below ``base``, which callers leave out.
 
     URLs consist of ``root`` and the relative key; errors of the driver itself keep the full key. A read costs one more
     Python call than without ``base``.
     """
     verbs = tuple(verb for verb in _VERBS if supports(driver, verb))
-    kind: type[Any] = _kind(verbs)
+    kind: type[Any] = _make_driver_class(verbs)
     found: Driver = kind(driver, base, root)
     return found
 
@@ -230,7 +228,7 @@ class _Below:
         return self._root + key
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
-        return _mapped(self._inner.head(self._base + key), lambda meta: replace(meta, key=key))
+        return _map_exchange(self._inner.head(self._base + key), lambda meta: replace(meta, key=key))
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         found: Exchange[int] = self._inner.read(Span(self._base + span[0], *span[1:]), target)
@@ -251,7 +249,7 @@ class _Suffix(_Below):
 
 class _Summed(_Below):
     def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
-        return _mapped(self._inner.head(self._base + key, sums=sums), lambda meta: replace(meta, key=key))
+        return _map_exchange(self._inner.head(self._base + key, sums=sums), lambda meta: replace(meta, key=key))
 
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
         found: Checksum | None = self._inner.checksum(headers)
@@ -263,7 +261,7 @@ class _List(_Below):
         base = self._base
         after = base + start_after if start_after else ""
         listing = self._inner.list(base + prefix, token=token, start_after=after, delimiter=delimiter)
-        return _mapped(listing, self._page) if base else listing
+        return _map_exchange(listing, self._page) if base else listing
 
     def _page(self, page: Page) -> Page:
         found = page.entries
@@ -304,7 +302,7 @@ class _Multipart(_Below):
         found: Exchange[str] = self._inner.create(self._base + key, attributes)
         return found
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         found: Exchange[str] = self._inner.part(self._base + key, upload, part, body)
         return found
 
@@ -320,7 +318,7 @@ class _Multipart(_Below):
         return found
 
     def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
-        return _mapped(self._inner.uploads(self._base + prefix, token=token), self._uploads)
+        return _map_exchange(self._inner.uploads(self._base + prefix, token=token), self._uploads)
 
     def _uploads(self, page: Uploads) -> Uploads:
         entries = tuple(replace(each, key=each.key.removeprefix(self._base)) for each in page.entries)
@@ -343,7 +341,7 @@ class _Move(_Below):
 
 
 class _PartCopy(_Below):
-    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         whole = Span(self._base + span[0], *span[1:])
         found: Exchange[str] = self._inner.copy_part(self._base + key, upload, part, whole)
         return found
@@ -371,12 +369,12 @@ _VERBS: dict[Callable[..., object], type[_Below]] = {
 
 
 @cache
-def _kind(verbs: tuple[Callable[..., object], ...]) -> type[_Below]:
+def _make_driver_class(verbs: tuple[Callable[..., object], ...]) -> type[_Below]:
     """Return the class of drivers with exactly these verbs."""
     return type("Below", (*(_VERBS[verb] for verb in verbs), _Below), {})
 
 
-def _mapped(exchange: Exchange[T], change: Callable[[T], T]) -> Exchange[T]:
+def _map_exchange(exchange: Exchange[T], change: Callable[[T], T]) -> Exchange[T]:
     read = exchange.parse
 
     def parse(response: Response) -> T:

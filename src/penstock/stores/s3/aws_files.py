@@ -16,8 +16,6 @@ from penstock.stores.http.network import first, variables
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Profile", "files", "profile"]
-
 _Sections = dict[str, dict[str, str]]
 
 
@@ -74,18 +72,18 @@ def profile(name: str | None, environ: Mapping[str, str]) -> Profile:
     """
     by, name = first([("profile=", name or None), *variables(environ, "AWS_PROFILE", "AWS_DEFAULT_PROFILE")])
     config_file, credentials_file = files(environ)
-    config, credentials = _read(config_file), _read(credentials_file)
-    plain = _titled(config, "profile").get(name or "default")
+    config, credentials = _read_sections(config_file), _read_sections(credentials_file)
+    plain = _select_sections(config, "profile").get(name or "default")
     secret = credentials.get(name or "default")
     if name and plain is None and secret is None:
         message = f"profile {name!r} (of {by}) is neither in {config_file} nor in {credentials_file}"
         raise ConfigError(message)
-    return _profile(name, plain or {}, secret or {}, _titled(config, "services"))
+    return _profile(name, plain or {}, secret or {}, _select_sections(config, "services"))
 
 
 def _profile(name: str | None, config: dict[str, str], credentials: dict[str, str], services: _Sections) -> Profile:
     merged = config | credentials
-    nested = _nested(merged.get("s3", ""))
+    nested = _parse_block(merged.get("s3", ""))
     forms = {
         "dual_stack": merged.get("use_dualstack_endpoint", ""),
         "fips": merged.get("use_fips_endpoint", ""),
@@ -113,10 +111,10 @@ def _service_endpoint(section: str | None, services: _Sections) -> str | None:
     if section not in services:
         message = f"a profile uses [services {section}], which the config file does not have"
         raise ConfigError(message)
-    return _nested(services[section].get("s3", "")).get("endpoint_url")
+    return _parse_block(services[section].get("s3", "")).get("endpoint_url")
 
 
-def _titled(sections: _Sections, title: str) -> _Sections:
+def _select_sections(sections: _Sections, title: str) -> _Sections:
     """Return the sections ``[title name]`` by name; a plain ``[default]`` stands for ``[profile default]``."""
     found = {"default": sections["default"]} if "default" in sections else {}
     for heading, values in sections.items():
@@ -130,22 +128,22 @@ def _titled(sections: _Sections, title: str) -> _Sections:
     return found
 
 
-def _nested(block: str) -> dict[str, str]:
+def _parse_block(block: str) -> dict[str, str]:
     """Read an indented block of ``name = value`` lines, which configparser hands over as one long value."""
     pairs = (line.partition("=") for line in block.splitlines())
     return {name.strip().lower(): value.strip() for name, mark, value in pairs if mark}
 
 
-def _read(path: Path) -> _Sections:
+def _read_sections(path: Path) -> _Sections:
     parser = configparser.RawConfigParser()
-    if fault := _load(parser, path):
+    if fault := _parse_aws_file(parser, path):
         # Raised outside the parser's except block: its error, which quotes the line, must not be chained.
         message = f"the AWS file {path} {fault}"
         raise ConfigError(message)
     return {section: dict(parser[section]) for section in parser.sections()}
 
 
-def _load(parser: configparser.RawConfigParser, path: Path) -> str:
+def _parse_aws_file(parser: configparser.RawConfigParser, path: Path) -> str:
     try:
         with path.open(encoding="utf-8-sig") as stream:
             parser.read_file(stream)

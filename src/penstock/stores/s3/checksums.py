@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from penstock.stores.http.verify import Begin
     from penstock.values import Running
 
-__all__ = ["WithMD5", "digests", "md5_of", "sha256_of"]
-
 # Reentrant: a signal handler may fork on the thread that imports.
 _importing = RLock()
 os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)

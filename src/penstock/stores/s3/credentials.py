@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
-from penstock.stores.credentials import called, printed
+from penstock.stores.credentials import call_provider, run_credential_program
 from penstock.stores.http.network import first, variables
 from penstock.stores.s3 import aws_files as shared
-from penstock.stores.s3.settings import Service, chain_reads, resolve, unsigned
+from penstock.stores.s3.settings import Service, chain_reads, is_unsigned, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.engine.contracts.credentials import CredentialSource
     from penstock.stores.s3.options import S3Options
-
-__all__ = ["auth_token", "source"]
 
 _PUBLIC = "anonymous=True (--anonymous, AWS_NO_SIGN_REQUEST=YES) reads public data"
 
@@ -50,10 +48,10 @@ def source(
 
     Neither the message nor a chained cause quotes foreign error texts that might hold a key.
     """
-    return _Chain(options, environ, service or Service())
+    return _AmazonChain(options, environ, service or Service())
 
 
-class _Chain:
+class _AmazonChain:
     """Credential source in the order that ``source`` documents."""
 
     def __init__(self, options: S3Options, environ: Mapping[str, str], service: Service) -> None:
@@ -64,12 +62,12 @@ class _Chain:
     def load(self) -> Credentials | BearerToken | None:
         options, environ, service = self._options, self._environ, self._service
         explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
-        if explicit or unsigned(options, environ):
+        if explicit or is_unsigned(options, environ):
             return explicit
         if options.credentials is not None:
-            return called(options.credentials, Credentials)
+            return call_provider(options.credentials, Credentials)
         if options.credentials_process is not None:
-            return printed(options.credentials_process, environ, Credentials)
+            return run_credential_program(options.credentials_process, environ, Credentials)
         if service.tokens and not options.profile:
             where, token = auth_token(environ)
             if token:
@@ -135,14 +133,14 @@ def _from_botocore(options: S3Options, environ: Mapping[str, str]) -> Credential
     session.set_config_variable("region", resolve(options, environ).region)
     try:
         found = session.get_credentials()
-        return None if found is None else _thawed(found)
+        return None if found is None else _thaw_credentials(found)
     except Exception as error:  # noqa: BLE001  processes, parsers and servers raise any error, and may quote a key
-        failure = _translated(error)
+        failure = _translate_error(error)
     # Raised outside the except block, so that the original is not chained.
     raise failure
 
 
-def _thawed(found: Any) -> Credentials | None:  # noqa: ANN401  botocore has no types
+def _thaw_credentials(found: Any) -> Credentials | None:  # noqa: ANN401  botocore has no types
     keys = found.get_frozen_credentials()
     # botocore has no public attribute for the expiry.
     expiry = getattr(found, "_expiry_time", None)
@@ -152,7 +150,7 @@ def _thawed(found: Any) -> Credentials | None:  # noqa: ANN401  botocore has no 
     return replace(static, expires_at=expiry.timestamp())
 
 
-def _translated(error: Exception) -> PenstockError:
+def _translate_error(error: Exception) -> PenstockError:
     """Translate an error of botocore's chain, quoting only texts that botocore itself composes from names."""
     kinds = importlib.import_module("botocore.exceptions")
     if isinstance(error, PenstockError):
@@ -162,7 +160,7 @@ def _translated(error: Exception) -> PenstockError:
     if isinstance(error, (kinds.HTTPClientError, kinds.ConnectionError)):
         return Unreachable(f"the service that gives out credentials did not answer ({type(error).__name__})")
     if isinstance(error, kinds.ClientError):
-        return _refused(error.response)
+        return _make_service_error(error.response)
     detail = type(error).__name__
     if isinstance(error, kinds.SSOError):
         detail = str(error)
@@ -173,7 +171,7 @@ def _translated(error: Exception) -> PenstockError:
     return Unauthenticated(f"the credential chain failed: {detail}; `aws sts get-caller-identity` shows why, in full")
 
 
-def _refused(response: Mapping[str, Any]) -> PenstockError:
+def _make_service_error(response: Mapping[str, Any]) -> PenstockError:
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = response.get("Error", {}).get("Code", "")
     message = f"the service that gives out credentials answered {status} {code}"

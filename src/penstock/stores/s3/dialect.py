@@ -34,7 +34,7 @@ from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.verify import Verification
 from penstock.stores.s3.checksums import digests
 from penstock.stores.s3.settings import Service
-from penstock.stores.s3.signing import AMAZON_SCHEME, EMPTY_SHA256, Scheme, Signer, amazon_query
+from penstock.stores.s3.signing import AMAZON_SCHEME, EMPTY_SHA256, S3Signer, Scheme, amazon_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,11 +42,9 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Response
     from penstock.stores.s3.signing import Address
 
-__all__ = ["S3_CODES", "Amazon", "Bucket", "Cluster", "Dialect", "Sign", "codes_of"]
-
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class BucketAddress:
     """Location of a bucket.
 
     Attributes:
@@ -274,9 +272,9 @@ class Dialect:
         self._own = own
         self._scheme = _PAYER_SCHEME if payer else AMAZON_SCHEME
 
-    def signer(self, bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
+    def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
         """Return the function that signs requests to ``bucket`` at ``host``; ``credentials`` returns current ones."""
-        return Signer(host, region, credentials, scheme=self._scheme).sign
+        return S3Signer(host, region, credentials, scheme=self._scheme).sign
 
     def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  the dialect's own
         """Return the query that authorises one address."""
@@ -320,7 +318,7 @@ class Cluster(Dialect):
 
     cluster = True
 
-    def signer(self, bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:
+    def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:
         """Return a signer that signs for Amazon or sends a bearer token."""
         signed = super().signer(bucket, host, region, credentials)
 

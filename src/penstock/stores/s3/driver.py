@@ -1,6 +1,6 @@
 """Verbs of the S3 family of dialects: each becomes a signed request, each response a result or an error.
 
-``Route`` has the host and the signature of a bucket's requests: only those of the service that the user named.
+``BucketRoute`` has the host and the signature of a bucket's requests: only those of the service that the user named.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from penstock.stores.http.headers import (
     parse_date,
     query_string,
     read_metadata,
-    trimmed,
-    unquoted,
+    strip_quotes,
+    trim_headers,
     write_metadata,
 )
 from penstock.stores.http.listing import columns, read_page, read_uploads
@@ -44,13 +44,10 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.credentials import Identity, Renewable
-    from penstock.engine.contracts.driver import Attributes, Part
+    from penstock.engine.contracts.driver import Attributes, UploadPart
     from penstock.engine.contracts.exchange import Response
-    from penstock.stores.s3.dialect import Bucket, Dialect, Sign
+    from penstock.stores.s3.dialect import BucketAddress, Dialect, Sign
     from penstock.values import Page, Uploads
-
-
-__all__ = ["Route", "S3Driver", "is_of_cluster", "is_within", "redirected"]
 
 # A page: 1,000 keys of 1,024 bytes, each escaped, with its other fields.
 _LISTING_BYTES = 16 << 20
@@ -72,12 +69,14 @@ class S3Driver(Reads):
     # Sent with each listing, because some stores have another default (OSS: 100).
     page_keys = 1000
 
-    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], dialect: Dialect | None = None) -> None:
+    def __init__(
+        self, bucket: BucketAddress, region: str, identity: Identity[Any], dialect: Dialect | None = None
+    ) -> None:
         """Address ``bucket`` as ``identity``; if the service names another region than ``region``, follow it."""
         dialect = dialect or Amazon()
         self._bucket = bucket.name
         self._dialect = dialect
-        self._route = Route(bucket, region, identity, dialect)
+        self._route = BucketRoute(bucket, region, identity, dialect)
         self._answers = Answers(dialect.codes, identity, self._route)
         self._verify = dialect.verification
         self._wants = self._verify.range_headers, self._verify.whole_headers
@@ -107,7 +106,7 @@ class S3Driver(Reads):
             return ObjectMeta(
                 key=key,
                 size=size,
-                etag=unquoted(headers.get(self._verify.version, "")),
+                etag=strip_quotes(headers.get(self._verify.version, "")),
                 modified=parse_date(headers.get("last-modified", "")),
                 metadata=read_metadata(headers, self._metadata_prefix),
                 content_type=headers.get("content-type", ""),
@@ -223,7 +222,7 @@ class S3Driver(Reads):
 
         return Exchange(self._request("POST", key, query={"uploads": ""}, headers=headers), parse)
 
-    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
         """Send one part."""
         query = {"partNumber": str(part.number), "uploadId": upload}
 
@@ -234,7 +233,7 @@ class S3Driver(Reads):
         request = self._request("PUT", key, query=query, headers=headers, body=body)
         return Exchange(request, self._learning(self._compared(parse, body, key), headers))
 
-    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         """Copy a span of another object as one part."""
         headers = self._copy_source(span.key, span.etag)
         headers[f"{self._dialect.prefix}copy-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
@@ -374,7 +373,7 @@ class S3Driver(Reads):
         search = query_string(query) if query else ""
         digest = EMPTY_SHA256 if body is None else sha256_of(body) or UNSIGNED
         origin, search, sign = self._route.next(path, search)
-        lines = sign(method, path, search, trimmed(headers or {}), digest)
+        lines = sign(method, path, search, trim_headers(headers or {}), digest)
         if body is None or "content-type" not in (headers or {}):
             # Without it, libcurl would send the type of a form.
             lines = (*lines, "Content-Type:")
@@ -413,7 +412,7 @@ _MOST_HOPS = 3
 _MOST_REDIRECTS = 1024
 
 
-class Route:
+class BucketRoute:
     """Current address of a bucket.
 
     Attributes:
@@ -439,7 +438,7 @@ class Route:
         "sign",
     )
 
-    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], dialect: Dialect) -> None:
+    def __init__(self, bucket: BucketAddress, region: str, identity: Identity[Any], dialect: Dialect) -> None:
         """Start with the endpoint and the signature of ``region``."""
         self._bucket = bucket
         self._identity = identity
@@ -501,14 +500,14 @@ class Route:
         if self._is_member is not None:
             return self._follow_gateway(path, location, self._is_member)
         domain = "" if self._bucket.endpoint else self._dialect.domain(self._region)
-        origin = redirected(self.origin + path, location.partition("?")[0], is_within(domain))
+        origin = find_redirect_origin(self.origin + path, location.partition("?")[0], is_within(domain))
         if origin:
             self._redirect(path, origin, "")
         return bool(origin)
 
     def _follow_gateway(self, path: str, location: str, is_member: Callable[[str], bool]) -> bool:
         plain, _, search = location.partition("?")
-        origin = redirected(self.origin + path, plain, is_member, cluster=True)
+        origin = find_redirect_origin(self.origin + path, plain, is_member, cluster=True)
         hops = self._hops.setdefault(path, set())
         if not origin or len(hops | {origin}) > _MOST_HOPS:
             return False
@@ -579,7 +578,7 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def redirected(url: str, location: str, service: Callable[[str], bool], *, cluster: bool = False) -> str:
+def find_redirect_origin(url: str, location: str, service: Callable[[str], bool], *, cluster: bool = False) -> str:
     """Return the origin (``scheme://host[:port]``) that a redirect leads to; empty if it must not be followed.
 
     An absolute ``location`` with the same path and query as ``url`` is followed to the same host and port, to the same

@@ -13,8 +13,6 @@ from penstock.options.private import PUBLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["S3Options"]
-
 _MEMBER = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*|[0-9.]+/[0-9]{1,2}|[0-9a-f:]+(/[0-9]{1,3})?").fullmatch
 
 

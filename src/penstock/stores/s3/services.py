@@ -16,20 +16,18 @@ from penstock.engine import endpoint as endpoints
 from penstock.engine.contracts.driver import Abilities, Conditions, Limits
 from penstock.engine.endpoint import path_style
 from penstock.errors import ConfigError
-from penstock.stores.http.network import connected
+from penstock.stores.http.network import make_transport
 from penstock.stores.s3.options import S3Options
-from penstock.stores.s3.settings import Service, aws_endpoint, remembered, resolve
+from penstock.stores.s3.settings import Service, aws_endpoint, remember_settings, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
-    from penstock.stores.s3.dialect import Bucket, Dialect
+    from penstock.stores.s3.dialect import BucketAddress, Dialect
     from penstock.stores.s3.settings import StoreSettings
     from penstock.stores.store import Opening, Store
-
-__all__ = ["AWS", "S3", "SERVICES", "at", "named"]
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
@@ -68,13 +66,13 @@ class S3(Service):
     payer_advice = ""
     checksums: bool = True
 
-    @remembered
+    @remember_settings
     def resolve(self, options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
         """Return settings and identity; AWS's variables and files count if they name an endpoint of this service."""
-        if options.provider is not None and named(options.provider) != self:
+        if options.provider is not None and find_service(options.provider) != self:
             raise ConfigError(f"provider={options.provider!r} contradicts the URL's scheme, which is {self.name}'s")
         meant = self.shared() if self.hosts and self.has(aws_endpoint(options, environ) or "") else self
-        return _parted(resolve(options, environ, meant))
+        return _split_identity(resolve(options, environ, meant))
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
         """Return the driver of a bucket: address, dialect and credentials."""
@@ -92,7 +90,7 @@ class S3(Service):
         driver = S3Driver(bucket, settings.region, credentials, dialect)
         driver.abilities = replace(self.abilities, sums=bool(dialect.verification.digests))
         driver.page_keys = self.limits.page_keys
-        return driver, connected(opening, bucket.endpoint or "https://s3.amazonaws.com", self.where)
+        return driver, make_transport(opening, bucket.endpoint or "https://s3.amazonaws.com", self.where)
 
     def dialect(self) -> type[Dialect]:
         """Return the class of the service's dialect, imported when a bucket is opened."""
@@ -114,15 +112,15 @@ class AWS(S3):
     example = "S3Options(endpoint=…, access_key=…, secret_key=…)"
     payer_advice = Service.payer_advice
 
-    @remembered
+    @remember_settings
     def resolve(self, options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
         """Return settings and identity, for the service that is named or that the endpoint belongs to."""
         word = options.provider
         found = None if word is not None else resolve(options, environ, self)
         word = at(found.endpoint) if found is not None else word
         if found is None or word:
-            found = resolve(options, environ, named(word or "aws").shared())
-        return _parted(found)
+            found = resolve(options, environ, find_service(word or "aws").shared())
+        return _split_identity(found)
 
     def variant(self, settings: StoreSettings) -> Store | None:
         """Return the preset of the settings' service; None for AWS."""
@@ -325,7 +323,7 @@ SERVICES: Mapping[str, S3] = {
 }
 
 
-def named(word: str) -> S3:
+def find_service(word: str) -> S3:
     """Return the service of a word for ``S3Options.provider``; raise ``ConfigError`` for an unknown word."""
     if word not in SERVICES:
         near = get_close_matches(word, SERVICES, 1)
@@ -340,14 +338,14 @@ def at(url: str | None) -> str:
     return next((word for word, service in SERVICES.items() if url is not None and service.has(url)), "")
 
 
-def _parted(found: StoreSettings) -> tuple[Hashable, Hashable]:
+def _split_identity(found: StoreSettings) -> tuple[Hashable, Hashable]:
     """Return settings and identity separately, as ``Store.resolve`` does."""
     return replace(found, identity=b""), found.identity
 
 
-def _bucket(opening: Opening) -> Bucket:
+def _bucket(opening: Opening) -> BucketAddress:
     """Return the bucket's address; raise ``ConfigError`` if its name, its account and the service do not match."""
-    from penstock.stores.s3.dialect import Bucket
+    from penstock.stores.s3.dialect import BucketAddress
 
     settings, service, endpoint = opening.settings, opening.settings.service, opening.settings.endpoint
     name, _, account = opening.bucket.partition("@") if service.account_in_url else (opening.bucket, "", "")
@@ -362,10 +360,10 @@ def _bucket(opening: Opening) -> Bucket:
     if not virtual and (service.virtual_only or "s3-accelerate" in settings.own):
         message = f"{service.name} takes buckets in the host's name only, and {name!r} cannot stand there"
         raise ConfigError(message, url=opening.root)
-    return Bucket(name, endpoint, virtual, opening.scheme, shown=opening.bucket, cluster=opening.options.cluster)
+    return BucketAddress(name, endpoint, virtual, opening.scheme, shown=opening.bucket, cluster=opening.options.cluster)
 
 
-def _check_token(bucket: Bucket, opening: Opening) -> None:
+def _check_token(bucket: BucketAddress, opening: Opening) -> None:
     """Raise ``ConfigError`` if a token would be sent unencrypted to another machine."""
     from penstock.stores.s3.credentials import auth_token
 

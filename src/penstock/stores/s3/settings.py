@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.stores.s3.options import S3Options
 
-__all__ = ["Service", "StoreSettings", "aws_endpoint", "chain_reads", "remembered", "resolve", "unsigned"]
-
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
 _ACCOUNT = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,20})?")
@@ -184,7 +182,7 @@ def resolve(
     profile = _profile(options, environ, service)
     url = _endpoint(options, environ, profile, service)
     region = _region(options, environ, profile, service, url)
-    addressing = _addressing(options, profile, url or service.endpoint, service)
+    addressing = _choose_addressing(options, profile, url or service.endpoint, service)
     own = _own_endpoint(options, environ, profile, url, service)
     if url is None and service.endpoint is not None:
         url = _default_endpoint(options, environ, service, region)
@@ -194,7 +192,7 @@ def resolve(
         addressing=addressing,
         ca_file=_ca_file(options, environ, profile),
         proxy=options.transport.proxy,
-        anonymous=unsigned(options, environ),
+        anonymous=is_unsigned(options, environ),
         requester_pays=_payer(options, environ),
         service=service,
         own=own,
@@ -217,7 +215,7 @@ _RESOLUTIONS = 64
 _SETTLED_S = 1.0  # a file that changed later may change again without a new time of change
 
 
-def remembered(
+def remember_settings(
     resolve: Callable[[S, S3Options, Mapping[str, str]], tuple[Hashable, Hashable]],
 ) -> Callable[[S, S3Options, Mapping[str, str]], tuple[Hashable, Hashable]]:
     """Wrap ``resolve`` of a service: keep its results while options, environment and files are the same.
@@ -270,7 +268,7 @@ def aws_endpoint(options: S3Options, environ: Mapping[str, str]) -> str | None:
     return _endpoint(replace(options, endpoint=None), environ, profile, Service())
 
 
-def unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
+def is_unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
     """Return whether requests go unsigned: by ``anonymous``, or by ``AWS_NO_SIGN_REQUEST`` without explicit options.
 
     Explicit are ``anonymous`` itself, credentials and a profile. The variable comes from GDAL and rasterio; datasets of
@@ -307,7 +305,7 @@ def _own(options: S3Options) -> bool:
 
 def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> bytes:
     """Return a digest of the environment's identity; explicit keys are distinguished by the options themselves."""
-    if _own(options) or unsigned(options, environ):
+    if _own(options) or is_unsigned(options, environ):
         return b""
     names = (*service.keys, *_CHAIN, *_FILES) if service.aws_files else service.keys
     names = (*names, "AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE") if service.tokens else names
@@ -395,7 +393,7 @@ def _region(
     return text
 
 
-def _addressing(
+def _choose_addressing(
     options: S3Options, profile: shared.Profile, url: str | None, service: Service
 ) -> Literal["path", "virtual"]:
     style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"

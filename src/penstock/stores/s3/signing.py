@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.credentials import Credentials
 
-
-__all__ = [
-    "AMAZON_SCHEME",
-    "EMPTY_SHA256",
-    "UNSIGNED",
-    "Address",
-    "Scheme",
-    "Signer",
-    "amazon_query",
-    "day_key",
-    "keyed_query",
-    "signed_query",
-]
-
 EMPTY_SHA256 = sha256(b"").hexdigest()
 # A copy of it saves a quarter of the time of a digest: OpenSSL's search for the algorithm by its name.
 _begun = sha256().copy
@@ -79,7 +65,7 @@ def day_key(scheme: Scheme, secret: str, day: str, region: str) -> bytes:
     return key
 
 
-class _Form(NamedTuple):
+class _SigV4Form(NamedTuple):
     """Common parts of all requests with the same header names, valid while stamp and credentials last.
 
     Attributes:
@@ -96,7 +82,7 @@ class _Form(NamedTuple):
     proof: str
 
 
-class Signer:
+class S3Signer:
     """Signer of requests to one host in one region, with the current credentials."""
 
     __slots__ = (
@@ -141,7 +127,7 @@ class Signer:
         self._second, self._stamp, self._day, self._scope, self._preamble = 0, "", "", "", ""
         self._signed_by: Credentials | None = None
         self._inner = self._outer = sha256()
-        self._forms: dict[tuple[str, ...], _Form] = {}
+        self._forms: dict[tuple[str, ...], _SigV4Form] = {}
 
     def sign(
         self, method: str, path: str, query: str, headers: Mapping[str, str], digest: str = EMPTY_SHA256
@@ -149,7 +135,7 @@ class Signer:
         """Return the header lines to send: ``headers`` (lower-case names) and, unless anonymous, their signature.
 
         ``path`` and ``query`` must be sent exactly as given; ``digest`` is the SHA-256 of the body in hex. Values are
-        ``trimmed``.
+        ``trim_headers``.
         """
         credentials = self._credentials()
         lines = map(": ".join, headers.items())
@@ -187,7 +173,7 @@ class Signer:
             self._day, self._signed_by = day, credentials
         self._preamble = f"{self._algorithm}\n{self._stamp}\n{self._scope}\n"
 
-    def _form(self, names: tuple[str, ...], credentials: Credentials) -> _Form:
+    def _form(self, names: tuple[str, ...], credentials: Credentials) -> _SigV4Form:
         """Make and cache the form of requests with these headers."""
         scheme = self._scheme
         fixed = {"host": self._host, f"{scheme.prefix}date": self._stamp, **scheme.headers}
@@ -200,7 +186,7 @@ class Signer:
         headers = {name: value.replace("%", "%%") for name, value in fixed.items()} | dict.fromkeys(differing, "%s")
         canonical = "".join(f"{name.replace('%', '%%')}:{headers[name]}\n" for name in sorted(headers))
         credential = f"{credentials.access_key}/{self._scope}"
-        form = self._forms[names] = _Form(
+        form = self._forms[names] = _SigV4Form(
             itemgetter(*differing) if len(differing) > 1 else lambda values: tuple(map(values.__getitem__, differing)),
             f"{canonical}\n{signed.replace('%', '%%')}",
             tuple([f"{name}:{value}" for name, value in fixed.items()]),

@@ -10,22 +10,22 @@ from penstock.engine.contracts.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abili
 from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.stores.direct import too_large
-from penstock.stores.http.answers import Ranged, beginning
+from penstock.stores.http.answers import Ranged, make_beginning
 from penstock.stores.http.headers import is_strong
-from penstock.stores.http.listing import Walks
+from penstock.stores.http.listing import ListingWalks
 from penstock.stores.http.verify import heeds_ranges
 from penstock.stores.web.index import Walk, read_index
 from penstock.stores.web.route import (
     BY_DATE,
     BY_ETAG,
-    Route,
     Way,
+    WebRoute,
     check_encoding,
-    described,
-    escaped,
-    moved,
+    escape_key,
+    hide_query,
+    make_moved_error,
+    parse_meta,
     plain,
-    shown,
     verification,
     version_of,
 )
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.exchange import Response
-    from penstock.stores.web.index import Named
+    from penstock.stores.web.index import IndexEntry
     from penstock.values import ObjectMeta, Page, Span
-
-__all__ = ["WebDriver", "check_listable", "index_of"]
 
 _INDEX_BYTES = 32 << 20  # some 350,000 names
 _ENCODING = "content-encoding"
@@ -60,9 +58,9 @@ class WebDriver(Ranged):
         refused.
         """
         self._root = root
-        self._route = Route(root, headers, hint)
+        self._route = WebRoute(root, headers, hint)
         self._lines, self._targets = self._route.lines, self._route.targets
-        self._walks = Walks(Walk.begin)
+        self._walks = ListingWalks(Walk.begin)
         self._headless = False  # HEAD does not work here
         self._by_etag = (*BY_ETAG.range_headers, _ENCODING), (*BY_ETAG.whole_headers, _ENCODING)
         self._by_date = (*BY_DATE.range_headers, _ENCODING), (*BY_DATE.whole_headers, _ENCODING)
@@ -70,7 +68,7 @@ class WebDriver(Ranged):
 
     def url(self, key: str) -> str:
         """Return the URL without its query, which may hold a signature."""
-        return self._root + (shown(key) if "?" in key else key)
+        return self._root + (hide_query(key) if "?" in key else key)
 
     def prepare(self) -> None:
         """Do nothing: nothing blocks here."""
@@ -90,7 +88,7 @@ class WebDriver(Ranged):
             if not (by_get and response.status == 416):  # noqa: PLR2004  an empty file has no first byte
                 self._route.check(response, "look up", key, way)
             with self._route.locating(key):
-                found = described(key, response, by_get=by_get)
+                found = parse_meta(key, response, by_get=by_get)
             if found is not None:
                 return found
             if not by_get:
@@ -102,7 +100,7 @@ class WebDriver(Ranged):
 
     def _forget_heads(self, key: str) -> PenstockError:
         self._headless = True
-        return moved("this server does not answer HEAD", self.url(key))
+        return make_moved_error("this server does not answer HEAD", self.url(key))
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List one directory's part of a listing, from its index page; ``Unsupported`` if the server has none.
@@ -144,7 +142,7 @@ class WebDriver(Ranged):
             request, way = self._request(method, key, lines, pinned=bool(etag))
             request.wants, request.target = wants[whole], target
             return Exchange(request, partial(self._verified, span, target, way))
-        url = self._root + (key if plain(key) else escaped(key))
+        url = self._root + (key if plain(key) else escape_key(key))
         request = Request(method, url, self._lines + lines, wants[whole], target)
         return Exchange(request, partial(self._verified, span, target, None))
 
@@ -170,7 +168,7 @@ class WebDriver(Ranged):
         self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> Exchange[bytes | Beginning]:
         """Read a whole file of unknown size; with ``etag``, in that version only."""
-        request, way = self._request("GET", key, _held(etag))
+        request, way = self._request("GET", key, _make_match_header(etag))
         bound = min(most_bytes, self.abilities.untold_bytes)
         request.target, request.shorter, request.most_bytes = buffer, True, bound
 
@@ -184,7 +182,7 @@ class WebDriver(Ranged):
                 if buffer is not None:
                     got = verify.opened(response, etag, buffer)
                 elif response.overflow:
-                    got = beginning(verify, response, bound, most_bytes, self.url(key))
+                    got = make_beginning(verify, response, bound, most_bytes, self.url(key))
                 else:
                     got = verify.whole(response, etag)
             response.version = _pinnable(version_of(response.headers))
@@ -198,7 +196,7 @@ class WebDriver(Ranged):
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Read a file's last bytes."""
-        lines = (f"range: bytes=-{target.size}", *_held(etag))
+        lines = (f"range: bytes=-{target.size}", *_make_match_header(etag))
         request, way = self._request("GET", key, lines, pinned=bool(etag))
         request.target, request.shorter = target, True
 
@@ -224,7 +222,7 @@ class WebDriver(Ranged):
         return Request(method, way.url, fixed + lines, public=way.public), way
 
 
-def _held(etag: str) -> tuple[str, ...]:
+def _make_match_header(etag: str) -> tuple[str, ...]:
     """Return the header line that binds a request to a version; empty if the version cannot be sent."""
     if " " in etag:
         return (f"if-unmodified-since: {etag}",)
@@ -258,7 +256,7 @@ def check_listable(store: _Addressed, prefix: str, delimiter: str) -> None:
         raise Unsupported(f"a URL with a query is one object and cannot be listed: {_INSTEAD}", url=store.url(prefix))
 
 
-def index_of(response: Response, walk: Walk, way: Way, route: Route) -> list[Named]:
+def index_of(response: Response, walk: Walk, way: Way, route: WebRoute) -> list[IndexEntry]:
     """Return the entries on the index page of a walk's directory; empty if it was deleted while listing.
 
     Raises:
@@ -285,5 +283,5 @@ def index_of(response: Response, walk: Walk, way: Way, route: Route) -> list[Nam
     return found
 
 
-def _none(kind: type[PenstockError], why: str, key: str, route: Route) -> PenstockError:
+def _none(kind: type[PenstockError], why: str, key: str, route: WebRoute) -> PenstockError:
     return route.hinted(kind(f"cannot list this directory: {why}; {_INSTEAD}", url=route.url(key)), key)

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from urllib.parse import SplitResult
 
-
-__all__ = ["Named", "Walk", "read_index"]
-
 _TITLE = re.compile(r"\s*(?:index of|directory listing for)\s", re.IGNORECASE).match
 # nginx: "22-Nov-2026 10:00     1234", exact unless K, M or G follows. Other servers round sizes, or give none.
 _EXACT = re.compile(r"\s+[0-9]{2}-[A-Z][a-z]{2}-[0-9]{4} [0-9]{2}:[0-9]{2}\s+([0-9]{1,19})\s*").fullmatch
@@ -47,7 +44,7 @@ _MOST_LINKS = 400_000
 _SHORTENED = ("..>", "...", "…")
 
 
-class Named(NamedTuple):
+class IndexEntry(NamedTuple):
     """Entry of an index page.
 
     Attributes:
@@ -62,7 +59,7 @@ class Named(NamedTuple):
     modified: float | None = None
 
 
-def read_index(body: bytes, content_type: str, url: str) -> list[Named] | None:
+def read_index(body: bytes, content_type: str, url: str) -> list[IndexEntry] | None:
     """Return the entries of an index page of the directory ``url``, in its order; None for any other page.
 
     Raises:
@@ -71,14 +68,14 @@ def read_index(body: bytes, content_type: str, url: str) -> list[Named] | None:
     """
     if content_type.partition(";")[0].strip().lower() == "application/json":
         return _from_json(body)
-    page = _Page(body.decode("utf-8", "surrogateescape"))
+    page = _IndexPage(body.decode("utf-8", "surrogateescape"))
     if not _TITLE(page.title):
         return None
     if not page.whole:
         raise Damaged("the index page is cut short")
     here = urlsplit(url)
     folder, base = canonical(here.path), here.geturl()
-    found = [_named(link, here, folder, base) for link in page.links]
+    found = [_parse_link(link, here, folder, base) for link in page.links]
     return list({each.name: each for each in found if each is not None}.values())
 
 
@@ -91,7 +88,7 @@ class _Link:
         self.href, self.text, self.after = href, "", ""
 
 
-class _Page:
+class _IndexPage:
     """Title and links of a page, found in one pass: its time is proportional to the text's length."""
 
     def __init__(self, text: str) -> None:
@@ -136,7 +133,7 @@ class _Page:
             href, end = self._attributes(start)
             self._flush("a" if href is not None else "")
             if href is not None:
-                self.links.append(_Link(_unescaped(href)))
+                self.links.append(_Link(_unescape_entities(href)))
             if len(self.links) > _MOST_LINKS:
                 raise Damaged(f"the index page has more than {_MOST_LINKS} links")
             return end
@@ -171,7 +168,7 @@ class _Page:
     def _flush(self, into: str = "") -> None:
         """Assign the text since the last change to its owner; the following text belongs to ``into``."""
         if self._parts and self._into in ("title", "a", "after"):
-            text = _unescaped("".join(self._parts))
+            text = _unescape_entities("".join(self._parts))
             link = self.links[-1] if self.links else None
             if self._into == "title":
                 self.title = self.title or text
@@ -187,14 +184,14 @@ class _Page:
             raise Damaged(f"the index page has more than {_MOST_MARKS} tags")
 
 
-def _unescaped(text: str) -> str:
+def _unescape_entities(text: str) -> str:
     try:
         return unescape(text) if "&" in text else text
     except ValueError:  # a number of thousands of digits
         raise Damaged("the index page names a character that does not exist") from None
 
 
-def _named(link: _Link, here: SplitResult, folder: str, base: str) -> Named | None:
+def _parse_link(link: _Link, here: SplitResult, folder: str, base: str) -> IndexEntry | None:
     """Return the entry that a link names; None for other links: sorting, the parent, a link in a text, another host."""
     href = link.href
     if not link.text:
@@ -204,17 +201,17 @@ def _named(link: _Link, here: SplitResult, folder: str, base: str) -> Named | No
     elif _PATH(href) and "//" not in href and "/." not in href:
         path = canonical(href) if href[0] == "/" else folder + canonical(href)
     else:
-        path = _resolved(href, here, base)
+        path = _resolve_link(href, here, base)
     name = path[len(folder) :].removesuffix("/")
     if not path.startswith(folder) or "/" in name or name in ("", ".", "..") or not _says(link.text, name):
         return None
     if path.endswith("/"):
-        return Named(f"{name}/")
+        return IndexEntry(f"{name}/")
     size = _EXACT(link.after)
-    return Named(name, int(size[1]) if size and int(size[1]) <= SIZE_LIMIT else UNKNOWN_SIZE)
+    return IndexEntry(name, int(size[1]) if size and int(size[1]) <= SIZE_LIMIT else UNKNOWN_SIZE)
 
 
-def _resolved(href: str, here: SplitResult, base: str) -> str:
+def _resolve_link(href: str, here: SplitResult, base: str) -> str:
     """Return the path that a link leads to; empty if it leads to another host, or not to a file."""
     try:
         there = urlsplit(urljoin(base, href.strip()))
@@ -228,17 +225,17 @@ def _says(text: str, name: str) -> bool:
     """Return whether a link's text is its name, perhaps shortened: true of entries, not of links in a README."""
     if text == name or (text[-1:] == "/" and text[:-1] == name):  # nearly all
         return True
-    text, name = (_plain(each) for each in (text.strip().removesuffix("/").removesuffix("@"), unquote(name)))
+    text, name = (_normalize_text(each) for each in (text.strip().removesuffix("/").removesuffix("@"), unquote(name)))
     cut = next((text.removesuffix(end) for end in _SHORTENED if text.endswith(end)), None)
     return text == name or name.removesuffix("@") == text or (bool(cut) and name.startswith(str(cut)))
 
 
-def _plain(text: str) -> str:
+def _normalize_text(text: str) -> str:
     """Return a text without differences between servers: bytes that are not UTF-8 as one sign, no outer spaces."""
     return re.sub(r"[\udc80-\udcff�]+", "�", text).strip()
 
 
-def _from_json(body: bytes) -> list[Named] | None:
+def _from_json(body: bytes) -> list[IndexEntry] | None:
     if sum(map(body.count, (b"{", b"[", b","))) > _MOST_MARKS:
         raise Damaged(f"the index has more than {_MOST_MARKS} values")
     try:
@@ -253,7 +250,7 @@ def _from_json(body: bytes) -> list[Named] | None:
     return [each for each in found if each is not None]
 
 
-def _row(row: dict[str, object]) -> Named | None:
+def _row(row: dict[str, object]) -> IndexEntry | None:
     name, kind, size, date = (row.get(each) for each in ("name", "type", "size", "mtime"))
     if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
         raise Damaged("the index names a file with an invalid name")
@@ -262,10 +259,14 @@ def _row(row: dict[str, object]) -> Named | None:
     except UnicodeEncodeError:
         raise Damaged("the index names a file with incomplete characters") from None
     if kind == "directory":
-        return Named(f"{name}/")
+        return IndexEntry(f"{name}/")
     known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= SIZE_LIMIT
     modified = parse_date(date) if isinstance(date, str) else None
-    return Named(name, size if known and isinstance(size, int) else UNKNOWN_SIZE, modified) if kind == "file" else None
+    return (
+        IndexEntry(name, size if known and isinstance(size, int) else UNKNOWN_SIZE, modified)
+        if kind == "file"
+        else None
+    )
 
 
 # Nested directories; beyond that, a link leads back into itself.
@@ -306,7 +307,7 @@ class Walk:
         """Return a walk through all keys that begin with ``prefix`` and come after ``after`` (exclusive)."""
         return cls(prefix, after, flat, prefix[: prefix.rfind("/") + 1])
 
-    def enter(self, found: Iterable[Named]) -> tuple[Page, Walk | None]:
+    def enter(self, found: Iterable[IndexEntry]) -> tuple[Page, Walk | None]:
         """Process the contents of the directory; return a page of items, and the walk to continue with, if any.
 
         Raises:
@@ -321,7 +322,7 @@ class Walk:
             return Page(files, tuple([each for each in items if isinstance(each, str)])), None
         return self._tell(_Rest(tuple(items), 0, self._rest))
 
-    def _wanted(self, found: Iterable[Named]) -> Iterable[ObjectMeta | str]:
+    def _wanted(self, found: Iterable[IndexEntry]) -> Iterable[ObjectMeta | str]:
         asked = canonical(self.prefix[len(self.directory) :]) if self.first else ""
         bound = key_bytes(self.after)
         for name, size, modified in found:

@@ -10,8 +10,6 @@ from penstock.errors import ConfigError
 from penstock.options.parts import StoreOptions
 from penstock.options.private import PUBLIC, HiddenMapping
 
-__all__ = ["HTTPOptions"]
-
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
 # Headers that Penstock sends itself, or that would change the bytes of an answer.
@@ -64,10 +62,10 @@ class HTTPOptions(StoreOptions):
         if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
             raise ConfigError("token must be printable ASCII: it is a part of a header")
         if self.headers is not None:
-            object.__setattr__(self, "headers", _checked(self.headers, authorized=bool(given)))
+            object.__setattr__(self, "headers", _check_headers(self.headers, authorized=bool(given)))
 
 
-def _checked(headers: object, *, authorized: bool) -> HiddenMapping[str]:
+def _check_headers(headers: object, *, authorized: bool) -> HiddenMapping[str]:
     if not isinstance(headers, Mapping):
         raise ConfigError(f"headers must be a mapping of names to values, got {type(headers).__name__}")
     seen = set()

@@ -15,7 +15,7 @@ from penstock.engine.contracts.driver import MOVED
 from penstock.engine.endpoint import is_public
 from penstock.errors import Changed, ConfigError, Denied, Forbidden, NotFound, PenstockError, Unauthenticated, Unusable
 from penstock.stores.http.answers import STATUSES, Codes, Meaning
-from penstock.stores.http.headers import is_strong, parse_date, parse_size, unquoted
+from penstock.stores.http.headers import is_strong, parse_date, parse_size, strip_quotes
 from penstock.stores.http.verify import REPLACED, Verification
 from penstock.values import ObjectMeta
 
@@ -24,27 +24,6 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from penstock.engine.contracts.exchange import Response
-
-
-__all__ = [
-    "BY_DATE",
-    "BY_ETAG",
-    "WEB_CODES",
-    "Route",
-    "Targets",
-    "Way",
-    "asked_from",
-    "canonical",
-    "check_encoding",
-    "described",
-    "escaped",
-    "moved",
-    "plain",
-    "shown",
-    "target_of",
-    "verification",
-    "version_of",
-]
 
 plain = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # whether a key is sent unchanged
 _BARE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -57,7 +36,7 @@ _QUERY = "".join(chr(code) for code in range(33, 127) if chr(code) not in '"<>#'
 _TELLING = "%?#+;/"
 
 
-def escaped(key: str) -> str:
+def escape_key(key: str) -> str:
     """Return the sent form of a key: characters that a URL cannot hold are escaped, ``%XX`` and a query are kept."""
     if plain(key):
         return key
@@ -66,7 +45,7 @@ def escaped(key: str) -> str:
     return f"{sent}?{quote(query, safe=_QUERY)}" if mark else sent
 
 
-def shown(key: str) -> str:
+def hide_query(key: str) -> str:
     """Return the form of a key for messages, without its query, which may hold a signature."""
     path, mark, _ = key.partition("?")
     return f"{path}?…" if mark else path
@@ -75,15 +54,15 @@ def shown(key: str) -> str:
 def canonical(path: str) -> str:
     """Return the spelling of a path in listings: readable, with only the necessary escapes.
 
-    All spellings that RFC 3986 treats as one path give the same result; ``escaped`` sends it as that path.
+    All spellings that RFC 3986 treats as one path give the same result; ``escape_key`` sends it as that path.
     """
-    text = _RUNS.sub(lambda run: _read(bytes.fromhex(run[0].replace("%", ""))), _BARE.sub("%25", path))
+    text = _RUNS.sub(lambda run: _unescape_bytes(bytes.fromhex(run[0].replace("%", ""))), _BARE.sub("%25", path))
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _percent(each.encode("utf-8", "surrogateescape")) for each in text)
 
 
-def _read(data: bytes) -> str:
+def _unescape_bytes(data: bytes) -> str:
     """Return escaped bytes as text, still escaped where that matters or where they are not UTF-8."""
     text = data.decode("utf-8", "surrogateescape")
     return "".join(
@@ -120,7 +99,7 @@ class Way(NamedTuple):
     public: bool = False
 
 
-class Route:
+class WebRoute:
     """Address of one web server, its private headers, and the targets of its redirects.
 
     Attributes:
@@ -140,7 +119,7 @@ class Route:
 
     def url(self, key: str) -> str:
         """Return the URL of a key in its form for messages."""
-        return self._root + shown(key)
+        return self._root + hide_query(key)
 
     def hint(self, url: str) -> str:
         """Return a suggestion of the intended URL."""
@@ -148,7 +127,7 @@ class Route:
 
     def straight(self, key: str) -> Way:
         """Return the way of a request without a redirect."""
-        path = escaped(key)
+        path = escape_key(key)
         return Way(path, self._root + path)
 
     def next(self, key: str, *, pinned: bool) -> tuple[Way, tuple[str, ...]]:
@@ -186,7 +165,7 @@ class Route:
             return self._redirected(response, action, key, way)
         if way.reused:  # perhaps an expired signature
             self.targets.drop(way.path)
-            return moved(f"cannot {action}: where it was redirected to answers HTTP {response.status}", url)
+            return make_moved_error(f"cannot {action}: where it was redirected to answers HTTP {response.status}", url)
         if response.status == 412:  # noqa: PLR2004  a condition
             return Changed(REPLACED, url=url)
         error = WEB_CODES.refusal(response, action, url).error
@@ -213,7 +192,7 @@ class Route:
             return NotFound(f"cannot {action}: this is a directory: write '/' at its end", url=url)
         public = way.public or asked_from(way.url, response.address)
         self.targets.add(way.path, target, way.hops + 1, public=public)
-        return moved(f"cannot {action}: redirected to {_host(target)}", url)
+        return make_moved_error(f"cannot {action}: redirected to {_host(target)}", url)
 
 
 def _origin(url: str) -> str:
@@ -251,7 +230,7 @@ _SCHEMES = ("http", "https")
 
 
 @dataclass(slots=True)
-class Target:
+class RedirectTarget:
     """Target of a redirect. It may hold a signature, so its repr shows the host only.
 
     Attributes:
@@ -282,7 +261,7 @@ class Targets:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Start without targets."""
         self._clock = clock
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, RedirectTarget] = {}
 
     def __bool__(self) -> bool:
         """Return whether there are any targets."""
@@ -293,9 +272,9 @@ class Targets:
         if len(self._targets) >= _MOST_TARGETS:
             # A request that loses its target is redirected again.
             self._targets.clear()
-        self._targets[path] = Target(url, hops, self._clock(), public)
+        self._targets[path] = RedirectTarget(url, hops, self._clock(), public)
 
-    def take(self, path: str, *, pinned: bool) -> Target | None:
+    def take(self, path: str, *, pinned: bool) -> RedirectTarget | None:
         """Return the target of the next request for ``path``, or None.
 
         A target serves one request. For requests ``pinned`` to a version it serves for a minute, because the version
@@ -370,7 +349,7 @@ def version_of(headers: Mapping[str, str]) -> str:
 
     Dates contain spaces, ETags never do (RFC 9110, 8.8.3).
     """
-    etag = unquoted(headers.get("etag", ""))
+    etag = strip_quotes(headers.get("etag", ""))
     if etag and is_strong(etag):
         return etag
     return headers.get("last-modified", "").strip() or etag
@@ -381,7 +360,7 @@ def verification(headers: Mapping[str, str]) -> Verification:
     return BY_DATE if " " in version_of(headers) else BY_ETAG
 
 
-def described(key: str, response: Response, *, by_get: bool = False) -> ObjectMeta | None:
+def parse_meta(key: str, response: Response, *, by_get: bool = False) -> ObjectMeta | None:
     """Return a file's metadata from an answer to HEAD or (``by_get``) to GET of its first byte; None without a size.
 
     Raises:
@@ -420,7 +399,7 @@ def check_encoding(response: Response, key: str) -> None:
     raise Unusable(message)
 
 
-def moved(why: str, url: str) -> PenstockError:
+def make_moved_error(why: str, url: str) -> PenstockError:
     """Return the error that makes the same verb run again at once, after the driver has learned something."""
     error = ConfigError(why, url=url)
     error.code, error.retries = MOVED, 1

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from penstock.engine.contracts.driver import Abilities, Limits
 from penstock.engine.endpoint import is_here
 from penstock.errors import ConfigError, conceal
-from penstock.stores.http.network import ca_file, connected
+from penstock.stores.http.network import ca_file, make_transport
 from penstock.stores.store import Opening, Store
 from penstock.stores.web.options import HTTPOptions
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
-
-
-__all__ = ["Web", "digest", "login"]
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
 _TELLING = re.compile(r"authorization|cookie|key|token|secret|password|signature", re.IGNORECASE).search
@@ -59,7 +56,7 @@ class Web(Store):
 
         driver = WebDriver(opening.root, _lines(opening), self._hint)
         driver.abilities = self.abilities
-        return driver, connected(opening, opening.root.rstrip("/"), self.where)
+        return driver, make_transport(opening, opening.root.rstrip("/"), self.where)
 
     def resolve(self, options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
         """Return settings, and a digest of the netrc file if it is used."""
@@ -127,7 +124,7 @@ def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
         ConfigError: The file does not exist, cannot be read, or has neither the host nor a ``default``.
 
     """
-    path = _path(environ)
+    path = _find_netrc(environ)
     try:
         found = netrc(path).authenticators(host)
     except FileNotFoundError:
@@ -143,13 +140,13 @@ def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
 def digest(environ: Mapping[str, str]) -> bytes:
     """Return a digest that changes when the file names other credentials; none can be read from it."""
-    path = _path(environ)
+    path = _find_netrc(environ)
     try:
         return sha256(path.read_bytes()).digest()
     except OSError:
         return b""
 
 
-def _path(environ: Mapping[str, str]) -> Path:
+def _find_netrc(environ: Mapping[str, str]) -> Path:
     named = environ.get("NETRC")
     return Path(named).expanduser() if named else Path(os.path.expanduser("~"), ".netrc")  # noqa: PTH111  HOME may be unset

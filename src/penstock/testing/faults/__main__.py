@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.testing.faults.dialect import DIALECTS, spoken
+from penstock.testing.faults.dialect import DIALECTS, find_words
 from penstock.testing.faults.script import FAULTS, Match, Settings
 from penstock.testing.faults.server import Engine
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(*(f"{fault.name:17} {fault.about}" for fault in FAULTS.values()))
         return 0
     settings = Settings(dialect=asked.dialect, port=asked.port, latency_ms=asked.latency_ms)
-    words = spoken(settings.dialect)
+    words = find_words(settings.dialect)
     try:
         engine = Engine(settings, _log)
     except OSError as error:

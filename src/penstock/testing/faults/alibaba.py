@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.testing.faults.dialect import Bucket, Shelves, Stored
     from penstock.testing.faults.script import Settings
 
-__all__ = ["WORDS"]
-
 _SKEW_S = 15 * 60
 _FORM = re.compile(
     r"OSS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([^/,]+)/oss/aliyun_v4_request, *"
@@ -96,7 +94,7 @@ def _canonical(request: Request, additional: list[str]) -> bytes:
     """Return the canonical request of the parsed bucket and key."""
     signed = sorted({*additional, *(name for name in request.headers if name in _HEADERS or name[:6] == "x-oss-")})
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
-    query = sorted((_encoded(name), _encoded(value)) for name, _, value in pairs)
+    query = sorted((_quote_key(name), _quote_key(value)) for name, _, value in pairs)
     parts = (
         request.method,
         quote(f"/{request.bucket}/{request.key}", safe="/-_.~"),
@@ -109,7 +107,7 @@ def _canonical(request: Request, additional: list[str]) -> bytes:
     return "\n".join(parts).encode("latin-1")
 
 
-def _encoded(text: str) -> str:
+def _quote_key(text: str) -> str:
     return quote_from_bytes(unquote_to_bytes(text), safe="-_.~")
 
 
@@ -135,7 +133,7 @@ def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     return get(shelves, bucket, request)
 
 
-def _list(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _list_objects(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     request.parameters.setdefault("max-keys", _MOST_KEYS)
     answer = listing(shelves, bucket, request)
     if request.parameters.get("encoding-type") == "url":  # the token, too
@@ -212,7 +210,7 @@ class _Alibaba(Words):
 
 
 WORDS = _Alibaba(
-    verbs={"get": _get, "head": _get, "list": _list, "part": _part},
+    verbs={"get": _get, "head": _get, "list": _list_objects, "part": _part},
     # OSS names the right region in another way, and sends no redirects.
     faults={**WITHOUT_REGIONS, "expired": replace(FAULTS["expired"], status=403, code="SecurityTokenExpired")},
 )

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from penstock.testing.faults.message import Request
     from penstock.testing.faults.script import Settings
 
-
-__all__ = ["WORDS", "Scheme", "check_age", "check_body", "check_query", "check_signature", "check_version"]
-
 _SKEW_S = 15 * 60
 _FORM = re.compile(
     r"([A-Z0-9-]+) Credential=([^/,]+)/(\d{8})/([^/,]+)/([^/,]+)/([a-z0-9_]+), *"
@@ -165,11 +162,11 @@ def check_body(request: Request) -> None:
 def _canonical(request: Request, signed: list[str], digest: str, unsigned: str = "") -> bytes:
     """Return the canonical request; path and query are decoded and re-encoded, which exposes a lax client."""
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
-    query = sorted((_encoded(name, "-_.~"), _encoded(value, "-_.~")) for name, _, value in pairs)
+    query = sorted((_quote_key(name, "-_.~"), _quote_key(value, "-_.~")) for name, _, value in pairs)
     lines = [f"{name}:{' '.join(request.headers.get(name, '').split())}" for name in signed]
     parts = (
         request.method,
-        _encoded(request.path, "/-_.~"),
+        _quote_key(request.path, "/-_.~"),
         "&".join(f"{name}={value}" for name, value in query),
         *lines,
         "",
@@ -179,7 +176,7 @@ def _canonical(request: Request, signed: list[str], digest: str, unsigned: str =
     return "\n".join(parts).encode("latin-1")
 
 
-def _encoded(text: str, safe: str) -> str:
+def _quote_key(text: str, safe: str) -> str:
     return quote_from_bytes(unquote_to_bytes(text), safe=safe)
 
 

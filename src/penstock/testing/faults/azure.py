@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from penstock.testing.faults.dialect import Access, Shelves
     from penstock.testing.faults.script import Settings
 
-__all__ = ["WORDS", "entry", "listing"]
-
 _SKEW_S = 15 * 60
 _STANDARD = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
@@ -40,7 +38,7 @@ def account_of(key: str) -> str:
     return key.replace("-", "")
 
 
-def digest(data: bytes | bytearray) -> str:
+def digest_body(data: bytes | bytearray) -> str:
     """Return the Content-MD5 of a body."""
     return base64.b64encode(md5(data, usedforsecurity=False).digest()).decode()
 
@@ -92,7 +90,7 @@ def _to_sign(request: Request, account: str) -> str:
         headers.pop("range", None)
     if headers.get("content-length") == "0":
         headers.pop("content-length")
-    own = sorted((name for name in headers if name.startswith("x-ms-")), key=_collated)
+    own = sorted((name for name in headers if name.startswith("x-ms-")), key=_make_collation_key)
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
     asked = sorted((unquote(name).lower(), unquote(value)) for name, _, value in pairs)
     return "\n".join(
@@ -106,7 +104,7 @@ def _to_sign(request: Request, account: str) -> str:
     )
 
 
-def _collated(name: str) -> list[int]:
+def _make_collation_key(name: str) -> list[int]:
     return [_ORDER.index(letter) for letter in name if letter != "-"]
 
 
@@ -156,7 +154,7 @@ def _verb(request: Request) -> str:
     return {None: plain, "block": "copy-part" if copies else "part", "blocklist": "complete"}.get(asked.get("comp"), "")
 
 
-def _number(block: str) -> int:
+def _parse_block_number(block: str) -> int:
     """Return the number at the end of a block's id, as Penstock makes them; 0 if it has none."""
     try:
         return int(base64.b64decode(block, validate=True)[-8:])
@@ -167,19 +165,19 @@ def _number(block: str) -> int:
 # -- verbs -----------------------------------------------------------------------------------------------------------
 
 
-def _kept(request: Request) -> dict[str, str]:
+def _collect_kept_headers(request: Request) -> dict[str, str]:
     kind = request.headers.get("x-ms-blob-content-type", "application/octet-stream")
     own = {name: value for name, value in request.headers.items() if name.startswith("x-ms-meta-")}
     return {"content-type": kind, **own}
 
 
-def _put(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _put_blob(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     if request.headers.get("x-ms-blob-type") != "BlockBlob":
         raise Refused(400, "MissingRequiredHeader", "x-ms-blob-type")
-    return _stored(shelves, bucket, request, Stored.of(bytes(request.body), _kept(request)))
+    return _publish_object(shelves, bucket, request, Stored.of(bytes(request.body), _collect_kept_headers(request)))
 
 
-def _stored(shelves: Shelves, bucket: Bucket, request: Request, stored: Stored) -> Answer:
+def _publish_object(shelves: Shelves, bucket: Bucket, request: Request, stored: Stored) -> Answer:
     """Publish an object; blocks that were not committed are discarded."""
     bucket.objects[request.key] = stored
     bucket.uploads.pop(request.key, None)
@@ -187,7 +185,7 @@ def _stored(shelves: Shelves, bucket: Bucket, request: Request, stored: Stored) 
     return Answer(201, shelves.words.written(stored))
 
 
-def _delete(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _delete_blob(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     bucket.find(request.key)
     del bucket.objects[request.key]
     bucket.committed.pop(request.key, None)
@@ -203,9 +201,9 @@ def _origin(shelves: Shelves, request: Request) -> Stored:
     return found
 
 
-def _copy(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _copy_blob(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     source = _origin(shelves, request)
-    answer = _stored(shelves, bucket, request, Stored.of(source.data, source.headers))
+    answer = _publish_object(shelves, bucket, request, Stored.of(source.data, source.headers))
     return replace(answer, status=202, headers={**answer.headers, "x-ms-copy-status": "success"})
 
 
@@ -225,7 +223,7 @@ def _block(bucket: Bucket, request: Request, data: bytes) -> Answer:
     if any(len(str(each)) != len(name) for each in upload.parts):
         raise Refused(400, "InvalidBlobOrBlock", "The specified blob or block content is invalid.")
     upload.parts[name] = Stored.of(data, {})
-    return Answer(201, {"Content-MD5": digest(data)})
+    return Answer(201, {"Content-MD5": digest_body(data)})
 
 
 def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
@@ -241,13 +239,15 @@ def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     except KeyError:
         raise Refused(400, "InvalidBlockList", "The specified block list is invalid.") from None
     data = b"".join(blocks[name].data for _, name in named)
-    stored = Stored(data, f"{md5(data, usedforsecurity=False).hexdigest()}-{len(named)}", _kept(request))
-    answer = _stored(shelves, bucket, request, stored)
+    stored = Stored(
+        data, f"{md5(data, usedforsecurity=False).hexdigest()}-{len(named)}", _collect_kept_headers(request)
+    )
+    answer = _publish_object(shelves, bucket, request, stored)
     bucket.committed[request.key] = blocks
     return answer
 
 
-def _list(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _list_blobs(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     asked = request.parameters
     most = min(_MOST_KEYS, int(asked.get("maxresults", _MOST_KEYS)))
     after = base64.b64decode(asked.get("marker", "")).decode()
@@ -299,7 +299,7 @@ def _element(name: str, texts: dict[str, str]) -> str:
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _coded(name: str, status: int, code: str) -> Fault:
+def _make_fault(name: str, status: int, code: str) -> Fault:
     fault = FAULTS[name]
     return replace(fault, status=status, code=code, headers=(*fault.headers, ("x-ms-error-code", code)))
 
@@ -340,7 +340,7 @@ class _Azure(Words):
                 raise Refused(401, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
         else:
             _check_signature(request, access, proof, now)
-        if "content-md5" in headers and headers["content-md5"] != digest(request.body):
+        if "content-md5" in headers and headers["content-md5"] != digest_body(request.body):
             raise Refused(
                 400, "Md5Mismatch", "The MD5 value specified in the request did not match the calculated one."
             )
@@ -354,7 +354,7 @@ class _Azure(Words):
         if "x-ms-range" in request.headers:  # it overrides Range
             request.headers["range"] = request.headers["x-ms-range"]
         if "blockid" in request.parameters:
-            request.parameters["partNumber"] = str(_number(request.parameters["blockid"]))
+            request.parameters["partNumber"] = str(_parse_block_number(request.parameters["blockid"]))
 
     def hold(self, bucket: Bucket, request: Request, how: str) -> None:
         del how
@@ -379,7 +379,7 @@ class _Azure(Words):
 
     def digests(self, found: Stored, _request: Request) -> dict[str, str]:
         # An object that was made of blocks has no MD5.
-        return {} if "-" in found.etag else {"Content-MD5": digest(found.data)}
+        return {} if "-" in found.etag else {"Content-MD5": digest_body(found.data)}
 
     def refused(self, error: Refused, _request: Request) -> Answer:
         code = _CODES.get(error.code, error.code)
@@ -408,18 +408,18 @@ WORDS = _Azure(
     verbs={
         "get": get,
         "head": get,
-        "put": _put,
-        "copy": _copy,
-        "delete": _delete,
+        "put": _put_blob,
+        "copy": _copy_blob,
+        "delete": _delete_blob,
         "part": _part,
         "copy-part": _copy_part,
         "complete": _complete,
-        "list": _list,
+        "list": _list_blobs,
         "uploads": _uploads,
     },
     faults={
         **WITHOUT_REGIONS,
-        **{name: _coded(name, *refusal) for name, refusal in _REFUSALS.items()},
+        **{name: _make_fault(name, *refusal) for name, refusal in _REFUSALS.items()},
         "etag": replace(FAULTS["etag"], verbs=_VERSIONED),
     },
 )

@@ -1,7 +1,7 @@
 """S3-like dialects on the server's side: in-memory buckets, the verbs on them, and the differences of each dialect.
 
-``Words`` holds names, headers and checks of one dialect, independent of Penstock's own drivers; ``spoken`` finds them
-by name. ``Dialect`` answers a request, or raises ``Refused``.
+``Words`` holds names, headers and checks of one dialect, independent of Penstock's own drivers; ``find_words`` finds
+them by name. ``Dialect`` answers a request, or raises ``Refused``.
 """
 
 from __future__ import annotations
@@ -30,29 +30,11 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.testing.faults.script import Fault, Settings
 
-
-__all__ = [
-    "DIALECTS",
-    "Access",
-    "Bucket",
-    "Dialect",
-    "Listing",
-    "Shelves",
-    "Stored",
-    "Upload",
-    "Verb",
-    "Words",
-    "get",
-    "iso",
-    "listing",
-    "spoken",
-]
-
 # Name -> module of this folder that defines WORDS; imported when a server first speaks the dialect.
 DIALECTS = {"s3": "amazon", "gcs": "google", "oss": "alibaba", "azure": "azure", "azure-hns": "hierarchical"}
 
 
-def spoken(dialect: str) -> Words:
+def find_words(dialect: str) -> Words:
     """Return the ``WORDS`` of a dialect, by its name in ``DIALECTS`` or by a module's full name, with dots."""
     found: Words = import_module(dialect if "." in dialect else f"{__package__}.{DIALECTS[dialect]}").WORDS
     return found
@@ -94,7 +76,7 @@ class Upload:
 
 
 @dataclass(slots=True)
-class Listing:
+class ListingPage:
     """A page of a listing: objects by key, common prefixes, and the token of the next page."""
 
     entries: list[tuple[str, Stored]] = field(default_factory=list)
@@ -160,12 +142,12 @@ class Bucket:
         del self.uploads[name]
         return self.objects[key]
 
-    def page(self, prefix: str, delimiter: str, after: str, most: int) -> Listing:
+    def page(self, prefix: str, delimiter: str, after: str, most: int) -> ListingPage:
         """List ``most`` keys and common prefixes from ``after`` (exclusive), in the order of UTF-8 bytes.
 
         ``after`` is a key or a page's token: a key, or a common prefix with NUL before it, whose keys are all skipped.
         """
-        page, last = Listing(), ""
+        page, last = ListingPage(), ""
         passed = after[1:] if after.startswith("\0") else ""
         least = (passed or after).encode()
         for key in sorted(self.objects, key=str.encode):
@@ -372,7 +354,7 @@ class Dialect:
         return found
 
 
-def _copy(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _copy_stored(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     source = shelves.origin(request)
     new = request.headers.get(f"{shelves.words.prefix}metadata-directive", "COPY") == "REPLACE"
     copied = Stored.of(source.data, shelves.kept(request) if new else source.headers)
@@ -385,7 +367,7 @@ def _copy_part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     upload = bucket.upload(request.parameters["uploadId"], request.key)
     data = shelves.origin(request).data
     span = _span(request.headers.get(f"{shelves.words.prefix}copy-source-range", ""), len(data)) or (0, len(data))
-    part = bucket.part(upload, _number(request), data[slice(*span)])
+    part = bucket.part(upload, _parse_part_number(request), data[slice(*span)])
     texts = {"LastModified": iso(part.modified), "ETag": f'"{part.etag}"'}
     return _xml(document("CopyPartResult", texts))
 
@@ -426,12 +408,12 @@ def _span(header: str, size: int) -> tuple[int, int] | None:
     return start, min(stop, size)
 
 
-def _put(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _put_object(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     stored = bucket.objects[request.key] = Stored.of(bytes(request.body), shelves.kept(request))
     return Answer(headers=shelves.words.written(stored))
 
 
-def _delete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _delete_object(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     if not shelves.words.missing_deleted:
         bucket.find(request.key)
     bucket.objects.pop(request.key, None)
@@ -495,22 +477,22 @@ def _create(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 def _part(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     upload = bucket.upload(request.parameters["uploadId"], request.key)
-    part = bucket.part(upload, _number(request), bytes(request.body))
+    part = bucket.part(upload, _parse_part_number(request), bytes(request.body))
     return Answer(headers={"ETag": f'"{part.etag}"'})
 
 
-def _number(request: Request) -> int:
+def _parse_part_number(request: Request) -> int:
     number = request.parameters.get("partNumber", "")
     return int(number) if number.isdigit() else 0
 
 
 def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    stored = bucket.complete(request.parameters["uploadId"], request.key, _listed(request.body))
+    stored = bucket.complete(request.parameters["uploadId"], request.key, _parse_upload_parts(request.body))
     texts = {"Bucket": request.bucket, "Key": request.key, "ETag": f'"{stored.etag}"'}
     return _xml(document("CompleteMultipartUploadResult", texts), _versions(shelves, stored))
 
 
-def _listed(body: bytearray) -> list[tuple[int, str]]:
+def _parse_upload_parts(body: bytearray) -> list[tuple[int, str]]:
     try:
         parts = [{child.tag.rpartition("}")[2]: child.text or "" for child in part} for part in ET.fromstring(body)]  # noqa: S314  a test server on loopback
         return [(int(part["PartNumber"]), part["ETag"].strip('"')) for part in parts]
@@ -544,9 +526,9 @@ _VERBS: Mapping[str, Verb] = {
     "uploads": _uploads,
     "head": get,
     "get": get,
-    "put": _put,
-    "copy": _copy,
-    "delete": _delete,
+    "put": _put_object,
+    "copy": _copy_stored,
+    "delete": _delete_object,
     "create": _create,
     "part": _part,
     "copy-part": _copy_part,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from penstock.testing.faults.dialect import Shelves
     from penstock.testing.faults.script import Settings
 
-__all__ = ["WORDS", "crc32c"]
-
 _SCHEME = Scheme("GOOG4", "storage", "x-goog-")
 _ANY = frozenset({"auto"})
 _MOVE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/moveTo/o/([^/]+)")

@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
     from penstock.testing.faults.dialect import Shelves, Verb
 
-__all__ = ["WORDS"]
-
 _FOLDER = {"x-ms-meta-hdi_isfolder": "true", "x-ms-resource-type": "directory"}
 
 
-def _path(key: str) -> str:
+def _normalize_path(key: str) -> str:
     """Return the path of an object: parts without a name are left out."""
     return "/".join(filter(None, key.split("/")))
 
@@ -48,12 +46,12 @@ def _learn(bucket: Bucket) -> None:
             bucket.folders.setdefault(folder, time.time())
 
 
-def _written(verb: Verb) -> Verb:
+def _wrap_write(verb: Verb) -> Verb:
     """Return a verb that writes an object, and refuses a key that conflicts with existing paths."""
 
     def write(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
         _learn(bucket)
-        path = _path(request.key)
+        path = _normalize_path(request.key)
         if path in bucket.folders or any(each in bucket.objects for each in _above(path)):
             raise Refused(409, "PathConflict", "a folder has this name, or a file that of a folder on the way")
         answer = verb(shelves, bucket, replace(request, key=path))
@@ -71,7 +69,7 @@ def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     return get(shelves, bucket, request)
 
 
-def _delete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _delete_path(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     _learn(bucket)
     if request.key not in bucket.folders:
         return azure.WORDS.verbs["delete"](shelves, bucket, request)
@@ -81,7 +79,7 @@ def _delete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     return Answer(202)
 
 
-def _list(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _list_paths(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     _learn(bucket)
     asked = request.parameters
     prefix, flat = asked.get("prefix", ""), asked.get("delimiter", "") == "/"
@@ -106,10 +104,10 @@ def _entry(bucket: Bucket, name: str, asked: Mapping[str, str], *, flat: bool) -
 
 WORDS = azure.WORDS.with_verbs(
     {
-        **{verb: _written(azure.WORDS.verbs[verb]) for verb in ("put", "copy", "part", "copy-part", "complete")},
+        **{verb: _wrap_write(azure.WORDS.verbs[verb]) for verb in ("put", "copy", "part", "copy-part", "complete")},
         "get": _get,
         "head": _get,
-        "delete": _delete,
-        "list": _list,
+        "delete": _delete_path,
+        "list": _list_paths,
     }
 )

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import io
     import socket
 
-__all__ = ["Answer", "Refused", "Request", "document", "receive"]
-
 _MOST_HEADER_BYTES = 64 << 10
 _MOST_BODY_BYTES = 5 << 30  # S3's limit for one PUT
 _BUCKET_VERBS = {"GET": "list", "HEAD": "head-bucket", "PUT": "make-bucket"}

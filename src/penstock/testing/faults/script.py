@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from penstock.testing.faults.message import Request
 
-
-__all__ = ["FAULTS", "VERBS", "WITHOUT_REGIONS", "Fault", "Match", "Script", "Settings"]
-
 _STEPS = frozenset({"create", "part", "copy-part", "complete", "abort", "uploads", "move"})
 VERBS = frozenset({"head", "list", "get", "put", "copy", "delete"}) | _STEPS
 _WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads", "move"})  # in the answer
@@ -248,7 +245,7 @@ class Match:
         )
 
 
-class _Rule:
+class _FaultRule:
     """A sequence of faults and its progress."""
 
     def __init__(self, faults: Sequence[Fault], when: Match) -> None:
@@ -277,13 +274,13 @@ class Script:
 
     def __init__(self) -> None:
         """Begin without rules."""
-        self._rules: list[_Rule] = []
+        self._rules: list[_FaultRule] = []
         self._lock = threading.Lock()
 
     def add(self, faults: Sequence[Fault], when: Match) -> None:
         """Add a rule that plays the faults in order, one for each request that fits."""
         with self._lock:
-            self._rules.append(_Rule(faults, when))
+            self._rules.append(_FaultRule(faults, when))
 
     def clear(self) -> None:
         """Remove all rules."""

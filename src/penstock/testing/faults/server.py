@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.testing.faults.dialect import Dialect, Stored, spoken
+from penstock.testing.faults.dialect import Dialect, Stored, find_words
 from penstock.testing.faults.message import Answer, Refused, Request, receive
 from penstock.testing.faults.script import FAULTS, Fault, Match, Script, Settings
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from penstock.options import StoreOptions
-
-
-__all__ = ["Engine", "FaultServer", "Seen", "attend"]
 
 _NONE = Fault(name="", about="")
 _SHOWN = ("range", "if-match", "if-none-match", "content-type", "content-length", "x-amz-content-sha256", "expect")
@@ -86,7 +83,7 @@ class Engine:
         """Listen; ``log`` is called with each finished request, on the thread of its connection."""
         self._settings = settings
         self._log = log
-        self._words = spoken(settings.dialect)
+        self._words = find_words(settings.dialect)
         self._dialect = Dialect(settings, self._words)
         self._script = Script()
         self._seen: list[Seen] = []
@@ -216,8 +213,8 @@ class Engine:
             request.body[len(request.body) // 2] ^= 1
         try:
             self._dialect.check(request, self._script.regions(request.bucket))
-            asked = _shifted(request, fault.change)
-            return changed(self._dialect.answer(asked), fault, self._words.version)
+            asked = _shift_range(request, fault.change)
+            return apply_fault(self._dialect.answer(asked), fault, self._words.version)
         except Refused as error:
             return self._words.refused(error, request)
 
@@ -235,7 +232,7 @@ class Engine:
         self._log(seen)
 
 
-def _shifted(request: Request, change: str) -> Request:
+def _shift_range(request: Request, change: str) -> Request:
     """Return the request without its range (``whole``) or with it one byte on (``next``), after the signature check."""
     headers = dict(request.headers)
     if change == "whole":
@@ -266,7 +263,7 @@ def refusal(fault: Fault) -> Answer:
     return answer
 
 
-def changed(answer: Answer, fault: Fault, version: str = "ETag") -> Answer:
+def apply_fault(answer: Answer, fault: Fault, version: str = "ETag") -> Answer:
     """Return the answer with the fault's changes; changes to requests are made elsewhere.
 
     ``version`` is the header that names an object's version.
@@ -274,7 +271,7 @@ def changed(answer: Answer, fault: Fault, version: str = "ETag") -> Answer:
     headers, body = answer.headers | dict(fault.headers), answer.body
     if fault.change == "etag":
         etag = headers.get("ETag", "")
-        body = body.replace(_named(body), _OTHER_ETAG.encode()) if not etag else body
+        body = body.replace(_find_etag(body), _OTHER_ETAG.encode()) if not etag else body
         headers |= {"ETag": f'"{_OTHER_ETAG}"'} if etag else {}
         headers |= {version: _OTHER_VERSION} if version != "ETag" and version in headers else {}
     elif fault.change == "corrupt" and "Accept-Ranges" in headers and body:
@@ -286,7 +283,7 @@ def changed(answer: Answer, fault: Fault, version: str = "ETag") -> Answer:
     return replace(answer, status=status, headers=headers, body=body)
 
 
-def _named(body: bytes) -> bytes:
+def _find_etag(body: bytes) -> bytes:
     return (
         body.partition(b"<ETag>&quot;")[2].partition(b"&quot;")[0] or body.partition(b'<ETag>"')[2].partition(b'"')[0]
     )
@@ -294,7 +291,7 @@ def _named(body: bytes) -> bytes:
 
 def send(connection: socket.socket, request: Request, answer: Answer, fault: Fault) -> bool:
     """Send the answer; return whether the connection can be used again, else the caller closes it. Raises OSError."""
-    head, body = _parts(request, answer, fault)
+    head, body = _serialize_answer(request, answer, fault)
     whole = (head + body) * fault.copies
     pieces = {"": whole, "start": b"", "headers": head[: len(head) // 2], "body": head + body[: len(body) // 2]}
     _write(connection, pieces[fault.cut], fault.bytes_per_s)
@@ -303,7 +300,7 @@ def send(connection: socket.socket, request: Request, answer: Answer, fault: Fau
     return not (fault.cut or fault.unsized or answer.unsized or fault.longer > 0 or request.last)
 
 
-def _parts(request: Request, answer: Answer, fault: Fault) -> tuple[bytes, bytes]:
+def _serialize_answer(request: Request, answer: Answer, fault: Fault) -> tuple[bytes, bytes]:
     headers = {**answer.headers, "Server": "penstock-faults", "x-amz-request-id": "0123456789ABCDEF"}
     unsized = fault.unsized or answer.unsized
     if not unsized and answer.status not in _BODYLESS:
@@ -425,17 +422,17 @@ class FaultServer:
     @property
     def store(self) -> StoreOptions:
         """Options that connect to the server."""
-        return spoken(self.settings.dialect).store(self.settings, self.endpoint)
+        return find_words(self.settings.dialect).store(self.settings, self.endpoint)
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables that connect to the server, for a training program that must not be changed."""
-        return spoken(self.settings.dialect).environment(self.settings, self.endpoint)
+        return find_words(self.settings.dialect).environment(self.settings, self.endpoint)
 
     @property
     def scheme(self) -> str:
         """Scheme of its URLs, such as ``s3``."""
-        return spoken(self.settings.dialect).scheme
+        return find_words(self.settings.dialect).scheme
 
     def admit(self, *tokens: str) -> None:
         """Accept these tokens, of bearers or of temporary keys, from now on, and no others.

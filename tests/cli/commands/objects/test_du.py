@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.commands.objects.du import Row, _groups, _lines
+from penstock.cli.commands.objects.du import SizeRow, _groups, _lines
 from penstock.values import ObjectMeta
 
 SIZES = {"t/a": 1, "t/b!": 2, "t/b/1": 10, "t/b/x/2": 20, "t/é/3": 100, "t/z": 3, "u": 1000}
@@ -61,7 +61,7 @@ def test_a_tree_shows_the_largest_first_with_its_share(penstock, tmp_path):
 
 def test_a_tree_without_unicode_is_made_of_ascii(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
-    total = Row("total", "u/", 0, 1, 1, [Row("prefix", "u/a/", 1, 1, 1)])
+    total = SizeRow("total", "u/", 0, 1, 1, [SizeRow("prefix", "u/a/", 1, 1, 1)])
     assert [*_lines(total, 1, "", "")][1] == f"    1 byte  100% {'#' * 20}            1  `- a/"
 
 
@@ -91,7 +91,7 @@ def test_nothing_there_ends_with_1(penstock, tmp_path):
 
 @given(keys=st.lists(st.text("ab/!", min_size=1, max_size=6), unique=True).map(sorted), size=st.integers(0, 9))
 def test_each_object_is_counted_once_and_in_all(keys, size):
-    loose, total = Row("objects", ""), Row("total", "")
+    loose, total = SizeRow("objects", ""), SizeRow("total", "")
     groups = list(_groups([ObjectMeta(key, size) for key in keys], (0, 1), str, (loose, total)))
     assert (total.objects, total.size_bytes) == (len(keys), size * len(keys))
     assert sum(group.objects for group in groups) + loose.objects == total.objects

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.columns.affixes import AFFIX_BYTES, Affixed, Derived, affixed, compact_keys, derived
+from penstock.data.catalog.columns.affixes import (
+    AFFIX_BYTES,
+    Affixed,
+    Derived,
+    compact_keys,
+    compress_affixes,
+    derive_keys,
+)
 from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.columns.compact import compact
 from penstock.data.catalog.columns.table import TableBuilder
@@ -52,15 +59,15 @@ def check_all(strings, values, part):
 
 @given(VALUES, st.slices(100))
 def test_strings_come_back_whole_in_parts_and_after_travelling(values, part):
-    check_all(affixed(*flat(values)), values, part)
-    check_all(affixed(*flat(sorted(values))), sorted(values), part)
+    check_all(compress_affixes(*flat(values)), values, part)
+    check_all(compress_affixes(*flat(sorted(values))), sorted(values), part)
 
 
 def test_keys_of_many_blocks_are_cut_at_the_same_places(monkeypatch):
     values = [b"train/%04d/%07d.%s" % (each // 100, each, b"jpg" if each % 333 else b"JPEG") for each in range(2000)]
-    strings = affixed(*flat(values))
+    strings = compress_affixes(*flat(values))
     monkeypatch.setattr("penstock.data.catalog.columns.affixes._ROWS", 64)
-    pieced = affixed(*flat(values))
+    pieced = compress_affixes(*flat(values))
     assert {name: each.values.tolist() for name, each in strings.parts.items()} == {
         name: each.values.tolist() for name, each in pieced.parts.items()
     }
@@ -71,8 +78,8 @@ def test_keys_of_many_blocks_are_cut_at_the_same_places(monkeypatch):
 @given(VALUES, st.sampled_from([b".jpg", b"", b".left.jpg"]), st.sampled_from([b".json", b".j", b"", b".right.jpg"]))
 def test_keys_with_another_ending_are_derived(stems, mine, theirs):
     values, others = [each + mine for each in stems], [each + theirs for each in stems]
-    for origin in (compact(*flat(values)), affixed(*flat(values))):
-        found = derived(origin, compact(*flat(others)))
+    for origin in (compact(*flat(values)), compress_affixes(*flat(values))):
+        found = derive_keys(origin, compact(*flat(others)))
         assert found is not None
         check_all(found, others, slice(None, None, 3))
         again = pickle.loads(pickle.dumps((origin, found)))
@@ -92,7 +99,7 @@ def test_keys_with_another_ending_are_derived(stems, mine, theirs):
     ],
 )
 def test_other_keys_are_not_derived(keys, others):
-    assert derived(compact(*flat(keys)), compact(*flat(others))) is None
+    assert derive_keys(compact(*flat(keys)), compact(*flat(others))) is None
 
 
 def test_common_texts_are_used_only_where_they_save_memory():
@@ -121,7 +128,7 @@ def test_common_texts_are_used_only_where_they_save_memory():
     ],
 )
 def test_bounds_that_contradict_each_other_are_refused(part, at, value):
-    strings = affixed(*flat([b"x/%03d.jpg" % row for row in range(40)]))
+    strings = compress_affixes(*flat([b"x/%03d.jpg" % row for row in range(40)]))
     parts = {name: each.values.copy() for name, each in strings.parts.items()}
     parts[part][at] = value
     with pytest.raises(ValueError, match=r"outside|go back"):
@@ -130,14 +137,14 @@ def test_bounds_that_contradict_each_other_are_refused(part, at, value):
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 34, 35, 36])
 def test_vectors_of_other_lengths_are_refused(cut):
-    parts = [each.values for each in affixed(*flat([b"x/%03d.jpg" % row for row in range(40)])).parts.values()]
+    parts = [each.values for each in compress_affixes(*flat([b"x/%03d.jpg" % row for row in range(40)])).parts.values()]
     with pytest.raises(ValueError, match=r"fit|without|outside"):
         Affixed(*pack([parts[0], parts[1][:cut], parts[2]])).check()
 
 
 def test_common_text_that_a_small_file_would_repeat_is_refused():
     long = b"x" * (AFFIX_BYTES + 1)
-    strings = affixed(*flat([long + b"%d" % (row % 10) for row in range(64)]))
+    strings = compress_affixes(*flat([long + b"%d" % (row % 10) for row in range(64)]))
     assert listed(strings)[1] == long + b"1"
     strings.check()
     size = len(long)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.columns.column import pack
-from penstock.data.catalog.columns.compact import Even, Stepped, chained, compact
+from penstock.data.catalog.columns.compact import Even, Stepped, compact, concatenate_strings
 
 _values = st.lists(st.binary(max_size=5), max_size=70) | st.lists(st.binary(min_size=3, max_size=3), max_size=70)
 
@@ -34,7 +34,7 @@ def test_strings_come_back_whole_in_parts_and_after_travelling(values, more, par
     rows = range(len(values))[part]
     for chosen in (rows, np.array(rows, np.int32), np.array(rows, np.uint32)):
         assert _read(compact(*strings.joined(chosen))) == values[part]
-    assert _read(compact(*chained(strings, _compact(more)))) == values + more
+    assert _read(compact(*concatenate_strings(strings, _compact(more)))) == values + more
 
 
 @pytest.mark.parametrize(("length", "dtype"), [(7, "|u1"), (1000, "<u2"), (70_000, "<u4")])

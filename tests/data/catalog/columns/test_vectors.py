@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.columns.table import TableBuilder, described, padded, vectors_of
+from penstock.data.catalog.columns.table import TableBuilder, described, pad_vectors, vectors_of
 
 
 def test_vectors_lie_at_their_declared_aligned_offsets():
@@ -16,7 +16,7 @@ def test_vectors_lie_at_their_declared_aligned_offsets():
         growing.add(b"k" * number, number, "e", number)
     vectors, values = vectors_of(growing.freeze())
     assert described([each._asdict() for each in vectors]) == vectors
-    whole = b"".join(map(bytes, padded(vectors, values)))
+    whole = b"".join(map(bytes, pad_vectors(vectors, values)))
     assert len(whole) == vectors[-1].stop
     for each, numbers in zip(vectors, values, strict=True):
         assert each.offset % 64 == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.discovery.inventory import Part, described
+from penstock.data.catalog.discovery.inventory import InventoryFile, parse_inventory_manifest
 from penstock.errors import ManifestError, Unusable
 
 AMAZON = {
@@ -34,13 +34,13 @@ GOOGLE = {
 
 
 def _found(manifest):
-    return described(json.dumps(manifest).encode(), "s3://i/manifest.json")
+    return parse_inventory_manifest(json.dumps(manifest).encode(), "s3://i/manifest.json")
 
 
 def test_amazons():
     found = _found(AMAZON)
     assert (found.bucket, found.form, found.columns) == ("photos", "csv", ("bucket", "key", "size", "etag"))
-    assert found.parts == (Part("a/b.csv.gz", 2147483647, "f11166069f1990abeb9c97ace9cdfabc"),)
+    assert found.parts == (InventoryFile("a/b.csv.gz", 2147483647, "f11166069f1990abeb9c97ace9cdfabc"),)
     assert found.escaped
     assert _found({**AMAZON, "fileFormat": "Parquet"}).form == "parquet"
 
@@ -49,7 +49,7 @@ def test_googles():
     found = _found(GOOGLE)
     assert (found.bucket, found.form, found.delimiter) == ("photos", "csv", ";")
     assert found.columns == ("project", "name", "timecreated")
-    assert found.parts == (Part("x_0.csv"),)
+    assert found.parts == (InventoryFile("x_0.csv"),)
     assert found.rows == 2
     assert not found.escaped
 
@@ -98,4 +98,4 @@ def test_a_manifest_with_anything_in_it_is_read_or_refused(manifest, data):
 @given(st.binary(max_size=50))
 def test_bytes_are_refused(data):
     with pytest.raises(ManifestError):
-        described(data, "x")
+        parse_inventory_manifest(data, "x")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.discovery.journal import Beyond, Journal, Stretch, gaps, journal
-from penstock.data.catalog.discovery.scan import Listing, listed, scan
+from penstock.data.catalog.discovery.scan import ScanOptions, listed, scan
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import Throttled, Unusable
 
@@ -161,7 +161,9 @@ def test_a_listing_that_is_broken_off_again_and_again_is_the_plain_one(bucket_of
         rounds += 1
         with journal(tmp_path / "a", ABOUT) as kept:
             try:
-                _, table = listed(bucket, "", Listing(progress=broken(30 if seeks else 1000), known=kept, workers=5))
+                _, table = listed(
+                    bucket, "", ScanOptions(progress=broken(30 if seeks else 1000), known=kept, workers=5)
+                )
             except _Stop:
                 continue
         break
@@ -184,10 +186,10 @@ def test_stretches_kept_before_an_error_are_requested_only_once(bucket_of, tmp_p
 
     bucket = bucket_of((f"{i // 10:02}/{i:03}" for i in range(100)), 10, before=refuse)
     with journal(tmp_path / "a", ABOUT) as kept, pytest.raises(Throttled):
-        listed(bucket, "", Listing(known=kept, workers=1))
+        listed(bucket, "", ScanOptions(known=kept, workers=1))
     fail, first = False, len(bucket.requests)
     with journal(tmp_path / "a", ABOUT) as kept:
-        assert listed(bucket, "", Listing(known=kept, workers=1))[1].rows == 100
+        assert listed(bucket, "", ScanOptions(known=kept, workers=1))[1].rows == 100
     assert len(bucket.requests) - first <= 4
 
 
@@ -201,7 +203,7 @@ def test_stretches_from_a_server_ignoring_start_after_are_listed_again_in_order(
         kept.add(Stretch(b"", b"019", [b"%03d" % at for at in range(20)], [3] * 20, [""] * 20))
         kept.add(Stretch(b"030", b"035"))
     with journal(tmp_path / "a", ABOUT) as kept:
-        _, table = listed(bucket, "", Listing(known=kept))
+        _, table = listed(bucket, "", ScanOptions(known=kept))
     assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys, "an empty stretch proves nothing"
     assert _kept(tmp_path / "a") == []
 
@@ -227,9 +229,9 @@ def test_keys_that_were_left_out_before_a_kill_are_found_after_it(bucket_of, tmp
             raise _Stop
 
     with journal(tmp_path / "a", ABOUT) as kept, suppress(_Stop):
-        listed(bucket, "", Listing(progress=kill, known=kept, workers=8))
+        listed(bucket, "", ScanOptions(progress=kill, known=kept, workers=8))
     with journal(tmp_path / "a", ABOUT) as kept:
-        _, table = listed(bucket, "", Listing(known=kept, workers=8))
+        _, table = listed(bucket, "", ScanOptions(known=kept, workers=8))
     assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys
 
 
@@ -249,7 +251,7 @@ def test_keys_missed_by_an_interrupted_listing_are_found_by_the_next_run(bucket_
         if beyond:
             kept.add(Stretch(b"0049", None, late, [4] * 48, [""] * 48, late[0]))
     with journal(tmp_path / "a", ABOUT) as kept:
-        _, table = listed(bucket, "", Listing(known=kept))
+        _, table = listed(bucket, "", ScanOptions(known=kept))
     assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys
 
 
@@ -257,6 +259,6 @@ def test_keys_missed_by_an_interrupted_listing_are_found_by_the_next_run(bucket_
 def test_listing_beyond_a_key_finds_only_later_keys(bucket_of, seeks):
     bucket = bucket_of([f"{at:03}" for at in range(100)], 10, jumps=seeks)
     bucket.abilities = Abilities(seeks=seeks, jumps=seeks)
-    _, table = listed(bucket, "", Listing(known=Beyond(b"0885")))
+    _, table = listed(bucket, "", ScanOptions(known=Beyond(b"0885")))
     assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys[89:]
     assert len(bucket.requests) <= (3 if seeks else 10)

@@ -5,11 +5,11 @@ import tracemalloc
 
 import pytest
 
-from penstock.data.catalog.discovery.inventory import Inventory, Part, records
+from penstock.data.catalog.discovery.inventory import Inventory, InventoryFile, records
 from penstock.errors import ManifestError
 from tests.data.catalog.discovery.inventories import csv_of, parquet_of
 
-PLAIN = Inventory("bucket", "csv", (Part("a"),), ("key", "size", "etag"))
+PLAIN = Inventory("bucket", "csv", (InventoryFile("a"),), ("key", "size", "etag"))
 
 
 def _read(data, inventory=PLAIN):

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 import penstock as ps
-from penstock.data.catalog.discovery.shards import expanded
+from penstock.data.catalog.discovery.shards import expand_braces
 from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from tests.data.shards.archives import tar
 
@@ -136,13 +136,13 @@ def test_urls_without_an_order_are_refused_since_ranks_would_differ(folder, kind
 
 
 def test_braces_count_and_list():
-    assert expanded("a{08..11}b{x,y}") == [f"a{at}b{end}" for at in ("08", "09", "10", "11") for end in "xy"]
-    assert expanded("{8..10}") == ["8", "9", "10"]
-    assert expanded("{0..2}") == ["0", "1", "2"]
+    assert expand_braces("a{08..11}b{x,y}") == [f"a{at}b{end}" for at in ("08", "09", "10", "11") for end in "xy"]
+    assert expand_braces("{8..10}") == ["8", "9", "10"]
+    assert expand_braces("{0..2}") == ["0", "1", "2"]
     # As in a shell.
-    assert expanded("{8..010}") == ["008", "009", "010"]
-    assert [expanded("{00..100}")[at] for at in (0, 9, 10, 100)] == ["000", "009", "010", "100"]
-    assert expanded("plain") == ["plain"]
+    assert expand_braces("{8..010}") == ["008", "009", "010"]
+    assert [expand_braces("{00..100}")[at] for at in (0, 9, 10, 100)] == ["000", "009", "010", "100"]
+    assert expand_braces("plain") == ["plain"]
 
 
 @pytest.mark.parametrize(

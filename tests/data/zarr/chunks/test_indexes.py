@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.zarr.arrays.opening import opened
-from penstock.data.zarr.chunks.contents import Index, IndexCache, ShardIndexes
+from penstock.data.zarr.chunks.contents import IndexCache, ShardIndex, ShardIndexes
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Cancelled, ChecksumMismatch
 from penstock.interop.zarr import Store
@@ -55,7 +55,7 @@ def test_the_oldest_indexes_go_first(monkeypatch):
     monkeypatch.setattr("penstock.data.zarr.chunks.contents._MOST_BYTES", 2000)
     cache = IndexCache()
     for number in range(4):
-        cache.put((0, str(number)), Index(np.zeros((50, 2), np.uint64)))
+        cache.put((0, str(number)), ShardIndex(np.zeros((50, 2), np.uint64)))
     assert [cache.get((0, str(number))) is not None for number in range(4)] == [False, False, True, True]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.data.zarr.format.layout import Fields
+from penstock.data.zarr.format.layout import DocumentFields
 from penstock.errors import Damaged, Unsupported
 
 
 def test_an_error_names_field_value_and_url():
-    fields = Fields({"grid": {"shape": [-1]}}, "s3://b/zarr.json")
+    fields = DocumentFields({"grid": {"shape": [-1]}}, "s3://b/zarr.json")
     with pytest.raises(
         Damaged, match=r"'grid.shape' should be a list of whole numbers from 0 on: \[-1\] \[s3://b/zarr.json\]"
     ):
@@ -19,7 +19,7 @@ def test_an_error_names_field_value_and_url():
 
 
 def test_an_error_does_not_quote_a_long_value():
-    fields = Fields({"shape": ["x" * 10_000] * 10_000})
+    fields = DocumentFields({"shape": ["x" * 10_000] * 10_000})
     with pytest.raises(Damaged) as caught:
         fields.sizes("shape", 0)
     assert len(str(caught.value)) < 1500
@@ -28,17 +28,17 @@ def test_an_error_does_not_quote_a_long_value():
 @pytest.mark.parametrize("value", [None, 3, "12", [1.0], [True], [-1], ["1"], [1 << 63], {"a": 1}, [[1]]])
 def test_sizes_are_lists_of_whole_numbers(value):
     with pytest.raises(Damaged):
-        Fields({"shape": value}).sizes("shape", 0)
+        DocumentFields({"shape": value}).sizes("shape", 0)
 
 
 def test_more_dimensions_than_numpy_has_are_unsupported():
-    assert len(Fields({"shape": [1] * 32}).sizes("shape", 1)) == 32
+    assert len(DocumentFields({"shape": [1] * 32}).sizes("shape", 1)) == 32
     with pytest.raises(Unsupported, match="32 dimensions"):
-        Fields({"shape": [1] * 33}).sizes("shape", 1)
+        DocumentFields({"shape": [1] * 33}).sizes("shape", 1)
 
 
 def test_extensions_are_names_or_named_configurations():
-    fields = Fields({"codecs": ["bytes", {"name": "zstd", "configuration": {"level": 1}}, {"name": "crc32c"}]})
+    fields = DocumentFields({"codecs": ["bytes", {"name": "zstd", "configuration": {"level": 1}}, {"name": "crc32c"}]})
     found = [(name, dict(configuration.values)) for name, configuration in fields.extensions("codecs")]
     assert found == [("bytes", {}), ("zstd", {"level": 1}), ("crc32c", {})]
     assert fields.extensions("none") == []
@@ -49,13 +49,13 @@ def test_extensions_are_names_or_named_configurations():
 )
 def test_invalid_extension_metadata_raises_damaged(value):
     with pytest.raises(Damaged):
-        Fields({"codecs": value}).extensions("codecs")
+        DocumentFields({"codecs": value}).extensions("codecs")
 
 
 @pytest.mark.parametrize("value", [".", "/"])
 def test_a_word_is_one_of_several(value):
-    assert Fields({"separator": value}).chosen("separator", (".", "/"), "?") == value
-    assert Fields({}).chosen("separator", (".", "/"), "?") == "?"
+    assert DocumentFields({"separator": value}).chosen("separator", (".", "/"), "?") == value
+    assert DocumentFields({}).chosen("separator", (".", "/"), "?") == "?"
     for other in ("..", 3, ["."], "\\"):
         with pytest.raises(Damaged, match=r"'\.' or '/'"):
-            Fields({"separator": other}).chosen("separator", (".", "/"), "?")
+            DocumentFields({"separator": other}).chosen("separator", (".", "/"), "?")

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.data.zarr.format import references as records
 from penstock.data.zarr.format.metadata import open_arrays
-from penstock.data.zarr.format.references import Records, Target, references_of_records
+from penstock.data.zarr.format.references import ChunkLocation, Records, references_of_records
 from penstock.errors import Damaged, DatasetChanged, Unsupported
 from penstock.source import open_source
 from tests.data.zarr.format.test_documents import V2
@@ -51,10 +51,10 @@ def test_references_are_those_of_the_json(source, size, categories):
     put_references(source, "refs.parq", ENTRIES, size, categories=categories)
     found = pickle.loads(pickle.dumps(references(source)))
     tas = found.arrays["tas"]
-    assert found.find(tas, (0, 0)) == Target("s3://other/a.nc", 10, 30)
-    assert found.find(tas, (0, 1)) == Target("s3://other/b.nc")
+    assert found.find(tas, (0, 0)) == ChunkLocation("s3://other/a.nc", 10, 30)
+    assert found.find(tas, (0, 1)) == ChunkLocation("s3://other/b.nc")
     assert found.find(tas, (2, 0)) == b"\0\1\2"
-    assert found.find(tas, (3, 1)) == Target("s3://other/a.nc", 30, 70)
+    assert found.find(tas, (3, 1)) == ChunkLocation("s3://other/a.nc", 30, 70)
     assert found.find(tas, (1, 0)) is None
     assert found.find(found.arrays["deep/er"], ()) == b"text"
     for key in ("tas/4.0", "tas/0.2", "tas/0", "tas/0.0.0", "tas/-1.0", "tas/" + "9" * 30 + ".0", "pr/0.0", "tas/", ""):
@@ -69,10 +69,10 @@ def test_files_are_read_when_they_are_needed_and_once(source, monkeypatch):
     found.at("tas/0.0")
     found.at("tas/0.1")
     assert asked == ["refs.parq/tas/refs.0.parq"]
-    assert found.known("tas/0.0") == Target("s3://other/a.nc", 10, 30)
+    assert found.known("tas/0.0") == ChunkLocation("s3://other/a.nc", 10, 30)
     found.records.prepare(["tas/0.0", "tas/2.0", "tas/2.1", "tas/3.1", "none"])
     assert asked[1:] == ["refs.parq/tas/refs.2.parq", "refs.parq/tas/refs.3.parq"]
-    assert found.at("tas/3.1") == Target("s3://other/a.nc", 30, 70)
+    assert found.at("tas/3.1") == ChunkLocation("s3://other/a.nc", 30, 70)
     assert len(asked) == 3
 
 
@@ -121,7 +121,7 @@ def test_missing_rows_and_empty_paths_resolve_to_none(source):
     source.put("refs.parq/tas/refs.0.parq", record({0: ["", 0, 0], 1: ["s3://other/a", 0, 0]}, 2))
     found = references(source)
     assert found.at("tas/0.0") is None
-    assert found.at("tas/0.1") == Target("s3://other/a")  # as fsspec has it: no range is all of the object
+    assert found.at("tas/0.1") == ChunkLocation("s3://other/a")  # as fsspec has it: no range is all of the object
     assert found.at("tas/3.1") is None
 
 
@@ -153,7 +153,7 @@ def test_damaged_record_file_raises_damaged_only_for_its_own_chunks(source, data
     found.records.prepare(["tas/0.0", "tas/3.1"])
     with pytest.raises(Damaged, match=r"refs\.0\.parq"):
         found.at("tas/0.0")
-    assert found.at("tas/3.1") == Target("s3://other/a.nc", 30, 70)
+    assert found.at("tas/3.1") == ChunkLocation("s3://other/a.nc", 30, 70)
 
 
 def test_a_file_that_is_too_large_is_not_read(source, monkeypatch):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.zarr.format.codecs import decoder_of
-from penstock.data.zarr.format.references import References, Target, references_of, references_of_manifests
+from penstock.data.zarr.format.references import ChunkLocation, References, references_of, references_of_manifests
 from penstock.errors import Damaged, NotFound, PenstockError, Unsupported
 from penstock.source import open_source
 from penstock.values import Span
@@ -55,7 +55,7 @@ def test_chunks_within_another_file_are_read(version, tmp_path):
     for chunk in product(*map(range, layout.grid)):
         target = references.find(layout, chunk)
         box = tuple(slice(at * n, (at + 1) * n) for at, n in zip(chunk, layout.chunks, strict=True))
-        if isinstance(target, Target):
+        if isinstance(target, ChunkLocation):
             source, path = open_source(target.url)
             target = source.read(Span(path, target.start, target.stop))
         block = decoder.filled() if target is None else decoder.decode(target)
@@ -63,8 +63,8 @@ def test_chunks_within_another_file_are_read(version, tmp_path):
 
 
 def test_a_reference_is_a_range_an_object_or_data():
-    assert found(["s3://other/a.nc", 10, 20]) == Target("s3://other/a.nc", 10, 30)
-    assert found(["s3://other/a.nc"]) == Target("s3://other/a.nc", 0, None)
+    assert found(["s3://other/a.nc", 10, 20]) == ChunkLocation("s3://other/a.nc", 10, 30)
+    assert found(["s3://other/a.nc"]) == ChunkLocation("s3://other/a.nc", 0, None)
     assert found("base64:AAEC") == b"\0\1\2"
     assert found("text") == b"text"
 
@@ -90,10 +90,10 @@ def test_names_of_templates_are_filled_in_and_expressions_are_refused():
 def test_the_flat_form_and_documents_as_objects_are_references():
     for document in (V2, json.dumps(V2), "base64:" + base64.b64encode(json.dumps(V2).encode()).decode()):
         references = references_of({"tas/.zarray": document, "tas/0.0": ["s3://other/a.nc", 1, 2]}, URL)
-        assert references.find(references.arrays["tas"], (0, 0)) == Target("s3://other/a.nc", 1, 3)
+        assert references.find(references.arrays["tas"], (0, 0)) == ChunkLocation("s3://other/a.nc", 1, 3)
     consolidated = {".zmetadata": json.dumps({"metadata": {"tas/.zarray": V2}}), "tas/0.0": ["s3://other/a.nc"]}
     references = references_of(consolidated, URL)
-    assert references.find(references.arrays["tas"], (0, 0)) == Target("s3://other/a.nc")
+    assert references.find(references.arrays["tas"], (0, 0)) == ChunkLocation("s3://other/a.nc")
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_a_document_of_a_store_names_no_file_of_this_machine(url):
 def test_local_reference_document_may_name_any_url():
     for url in ("/data/a.nc", "file:///data/a.nc", "data/a.nc", "s3://other/a.nc"):
         for where in ("/data/refs.json", "file:///data/refs.json", ""):
-            assert found([url, 0, 10], url=where) == Target(url, 0, 10)
+            assert found([url, 0, 10], url=where) == ChunkLocation(url, 0, 10)
 
 
 def test_file_urls_with_one_slash_or_this_host_are_paths():
     for url in ("file:/data/a.nc", "file://localhost/data/a.nc"):
-        assert found([url, 0, 10], url="/data/refs.json") == Target("file:///data/a.nc", 0, 10)
+        assert found([url, 0, 10], url="/data/refs.json") == ChunkLocation("file:///data/a.nc", 0, 10)
     for url in ("file:data/a.nc", "file://elsewhere/data/a.nc"):
         with pytest.raises(Damaged, match="has no URL"):
             found([url, 0, 10], url="/data/refs.json")
@@ -167,13 +167,13 @@ def test_manifests_of_virtualizarr_are_references():
     entry = {"path": "s3://other/a.nc", "offset": 100, "length": 50}
     references = references_of_manifests({"tas": (V3, {"0.0": entry, "3.0": {**entry, "offset": 150}})}, URL)
     layout = references.arrays["tas"]
-    assert references.find(layout, (0, 0)) == Target("s3://other/a.nc", 100, 150)
-    assert references.find(layout, (3, 0)) == Target("s3://other/a.nc", 150, 200)
+    assert references.find(layout, (0, 0)) == ChunkLocation("s3://other/a.nc", 100, 150)
+    assert references.find(layout, (3, 0)) == ChunkLocation("s3://other/a.nc", 150, 200)
     assert references.find(layout, (1, 0)) is None
     scalar = {**V3, "shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
     for place in ("", "0"):
         references = references_of_manifests({"": (scalar, {place: entry})})
-        assert references.find(references.arrays[""], ()) == Target("s3://other/a.nc", 100, 150)
+        assert references.find(references.arrays[""], ()) == ChunkLocation("s3://other/a.nc", 100, 150)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ ANY = st.recursive(
 @given(ANY)
 def test_any_entry_is_a_reference_or_an_error_of_ours(entry):
     with suppress(PenstockError):
-        assert isinstance(found(entry), Target | bytes | None)
+        assert isinstance(found(entry), ChunkLocation | bytes | None)
 
 
 @given(st.dictionaries(st.sampled_from(["refs", "templates", "gen", "version", "a/.zarray", ".zmetadata"]), ANY))

@@ -10,12 +10,10 @@ from typing import Annotated
 from typer import Option, Typer
 
 from penstock.cli.options import Store, Urls, with_store
-from penstock.cli.output import outgoing
+from penstock.cli.output import handle_output_errors
 from penstock.errors import Unusable
 from penstock.jobs.selection import select_objects
 from penstock.values import ObjectMeta, Span
-
-__all__ = ["app", "cat"]
 
 app = Typer()
 _PIECE_BYTES = 8 << 20
@@ -38,7 +36,7 @@ def cat(
 
     A glob stands for all matches in key order; an object with exactly this name takes precedence.
     """
-    start, stop = _bounds(span)
+    start, stop = _parse_range(span)
     for url in urls:
         found = select_objects(url, store)
         spans = (span for meta in found.entries() for span in _spans(meta, start, stop))
@@ -48,7 +46,7 @@ def cat(
                 _out(piece)
 
 
-def _bounds(span: str) -> tuple[int, int | None]:
+def _parse_range(span: str) -> tuple[int, int | None]:
     match = _RANGE.fullmatch(span)
     if match is None or (match[2] and int(match[1] or 0) > int(match[2])):
         raise Unusable(f"--range {span!r}: write START:STOP in bytes, STOP not included; either may be left out")
@@ -65,6 +63,6 @@ def _spans(meta: ObjectMeta, start: int, stop: int | None) -> Iterator[Span]:
 def _out(data: bytes) -> None:
     """Write bytes without Python's buffer, which would keep the bytes that a closed reader did not take."""
     view = memoryview(data)
-    with outgoing():
+    with handle_output_errors():
         while view:
             view = view[os.write(sys.stdout.fileno(), view) :]

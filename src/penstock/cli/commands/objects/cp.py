@@ -10,9 +10,7 @@ from typer import Argument, Option, Typer
 from penstock.cli.options import DryRun, JsonObjects, Processes, Store, with_options, with_store
 from penstock.cli.output import Report
 from penstock.errors import Unusable
-from penstock.jobs.transfer import How, transfer
-
-__all__ = ["app", "cp", "mv"]
+from penstock.jobs.transfer import TransferOptions, transfer
 
 app = Typer()
 _Sources = Annotated[list[str], Argument(metavar="SOURCE", help="Objects, trees (with -r), or globs in quotes.")]
@@ -45,8 +43,8 @@ def _how(
     json: JsonObjects = False,
     fail_fast: Annotated[bool, Option("--fail-fast", help="Stop at the first failure.")] = False,
     processes: Processes = None,
-) -> How:
-    return How(recursive, dry_run=dry_run, json=json, fail_fast=fail_fast, processes=processes)
+) -> TransferOptions:
+    return TransferOptions(recursive, dry_run=dry_run, json=json, fail_fast=fail_fast, processes=processes)
 
 
 @app.command(
@@ -62,7 +60,7 @@ def cp(
     resume: Annotated[
         bool, Option("--resume", help="Skip objects that exist: same size and ETag, or newer than the source.")
     ] = False,
-    how: How,
+    how: TransferOptions,
     store: Store,
 ) -> None:
     """Copy objects to ``dest``: see ``jobs.transfer``."""
@@ -82,14 +80,14 @@ def mv(
     resume: Annotated[
         bool, Option("--resume", help="Do not copy again what exists: same size and ETag, or a file's MD5.")
     ] = False,
-    how: How,
+    how: TransferOptions,
     store: Store,
 ) -> None:
     """Move objects to ``dest``: see ``jobs.transfer``."""
     _transfer(sources, dest, replace(how, move=True, resume=resume), store)
 
 
-def _transfer(urls: list[str], dest: str, how: How, store: Store) -> None:
+def _transfer(urls: list[str], dest: str, how: TransferOptions, store: Store) -> None:
     if "-" in (*urls, dest):
         raise Unusable("'-' is not a file: penstock cat writes to standard output; write ./- for a file of that name")
     if dest in ("/dev/stdout", "/dev/stderr"):

@@ -7,14 +7,12 @@ from typing import Annotated
 
 from typer import Option, Typer
 
-from penstock.cli.commands.objects.ls import nothing
+from penstock.cli.commands.objects.ls import make_empty_error
 from penstock.cli.options import JsonLines, Prefix, Store, with_store
 from penstock.cli.output import draws_unicode, harmless, readable, share_bar, write, write_row
-from penstock.jobs.selection import sized
+from penstock.jobs.selection import stat_unsized
 from penstock.source import open_source
 from penstock.values import ObjectMeta
-
-__all__ = ["Row", "app", "du"]
 
 app = Typer()
 # Prefixes of one level that have a line of their own; the smaller ones share a line.
@@ -22,7 +20,7 @@ _SHOWN = 50
 
 
 @dataclass(slots=True)
-class Row:
+class SizeRow:
     """Sum over one prefix, over the objects in no prefix (``objects``), or over all objects (``total``)."""
 
     kind: str
@@ -30,7 +28,7 @@ class Row:
     depth: int = 0
     objects: int = 0
     size_bytes: int = 0
-    inner: list["Row"] = field(default_factory=list)
+    inner: list["SizeRow"] = field(default_factory=list)
 
     def add(self, size_bytes: int, objects: int = 1) -> None:
         """Count an object, or several."""
@@ -53,12 +51,12 @@ def du(
     Exit code 1 if there are no objects.
     """
     source, prefix = open_source(url, store)
-    total = Row("total", source.url(prefix))
-    loose = Row("objects", source.url(prefix), 1)
+    total = SizeRow("total", source.url(prefix))
+    loose = SizeRow("objects", source.url(prefix), 1)
     # One request for each 1,000 objects, and memory for one page and the tree.
-    entries = (entry for page in source.pages(prefix) for entry in sized(source, page.entries))
+    entries = (entry for page in source.pages(prefix) for entry in stat_unsized(source, page.entries))
     # Prefixes of each level that wait for the one that holds them, which ends after them.
-    waiting: list[list[Row]] = [[] for _ in range(depth + 2)]
+    waiting: list[list[SizeRow]] = [[] for _ in range(depth + 2)]
     for group in _groups(entries, (len(prefix), depth), source.url, (loose, total)):
         if json and not summary:
             _record(group)
@@ -66,7 +64,7 @@ def du(
             group.inner, waiting[group.depth + 1] = waiting[group.depth + 1], []
             waiting[group.depth].append(group)
     if not total.objects:
-        raise nothing(source.url(prefix))
+        raise make_empty_error(source.url(prefix))
     if json:
         for row in (loose, total):
             if row is total or (loose.objects and not summary):
@@ -76,14 +74,14 @@ def du(
     write("".join(f"{harmless(line)}\n" for line in _lines(total, total.size_bytes, "", "")))
 
 
-def _record(row: Row) -> None:
+def _record(row: SizeRow) -> None:
     record = {"url": row.url, "kind": row.kind, "depth": row.depth, "objects": row.objects, "size": row.size_bytes}
     write_row(record, "", as_json=True)
 
 
 def _groups(
-    entries: Iterable[ObjectMeta], levels: tuple[int, int], url: Callable[[str], str], others: tuple[Row, Row]
-) -> Iterator[Row]:
+    entries: Iterable[ObjectMeta], levels: tuple[int, int], url: Callable[[str], str], others: tuple[SizeRow, SizeRow]
+) -> Iterator[SizeRow]:
     """Yield a row for each prefix after its last key, inner ones first, for sorted keys.
 
     ``levels`` are the length of the keys' common beginning and the number of levels below it. Objects in no prefix, and
@@ -92,7 +90,7 @@ def _groups(
     loose, total = others
     start, depth = levels
     names: list[str] = []
-    rows: list[Row] = []
+    rows: list[SizeRow] = []
     for entry in entries:
         total.add(entry.size)
         heads = _heads(entry.key, start, depth)
@@ -102,7 +100,7 @@ def _groups(
         kept = sum(one == other for one, other in zip(names, heads, strict=False))
         while len(rows) > kept:
             yield rows.pop()
-        rows += [Row("prefix", url(head), at) for at, head in enumerate(heads[kept:], kept + 1)]
+        rows += [SizeRow("prefix", url(head), at) for at, head in enumerate(heads[kept:], kept + 1)]
         names = heads
         for row in rows:
             row.add(entry.size)
@@ -118,7 +116,7 @@ def _heads(key: str, start: int, depth: int) -> list[str]:
     return found
 
 
-def _lines(row: Row, whole: int, name: str, indent: str) -> Iterator[str]:
+def _lines(row: SizeRow, whole: int, name: str, indent: str) -> Iterator[str]:
     """Yield the line of a row and those of what it holds, the largest first."""
     share = row.size_bytes / whole if whole else 0.0
     yield f"{readable(row.size_bytes):>10} {share:>5.0%} {share_bar(share)} {row.objects:>12,}  {name or row.url}"
@@ -130,16 +128,16 @@ def _lines(row: Row, whole: int, name: str, indent: str) -> Iterator[str]:
         yield from _lines(each, whole, f"{indent}{last if end else branch}{text}", indent + ("   " if end else line))
 
 
-def _largest(row: Row) -> list[Row]:
+def _largest(row: SizeRow) -> list[SizeRow]:
     """Return what a row holds, the largest first: prefixes, the many small ones as one, and objects in none."""
     if not row.inner:
         return []
     found = sorted(row.inner, key=lambda each: (-each.size_bytes, each.url))
     shown, rest = found[:_SHOWN], found[_SHOWN:]
     if rest:
-        shown.append(Row("rest", f"({len(rest):,} smaller prefixes)", row.depth + 1))
+        shown.append(SizeRow("rest", f"({len(rest):,} smaller prefixes)", row.depth + 1))
         shown[-1].add(sum(each.size_bytes for each in rest), sum(each.objects for each in rest))
-    loose = Row("objects", "(objects)", row.depth + 1)
+    loose = SizeRow("objects", "(objects)", row.depth + 1)
     objects, size_bytes = (sum(getattr(each, name) for each in found) for name in ("objects", "size_bytes"))
     loose.add(row.size_bytes - size_bytes, row.objects - objects)
     return shown + ([loose] if loose.objects else [])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.commands.objects.ls import form, nothing
+from penstock.cli.commands.objects.ls import choose_format, make_empty_error
 from penstock.cli.options import JsonUrls, Long, Store, seconds, size_bytes, with_options, with_store
 from penstock.cli.output import write
 from penstock.errors import NotFound
@@ -14,12 +14,10 @@ from penstock.errors import NotFound
 if TYPE_CHECKING:
     from penstock.jobs.find import FindKeywords
 
-__all__ = ["app", "find"]
-
 app = Typer()
 
 
-def _wanted(
+def _collect_conditions(
     *,
     name: Annotated[list[str] | None, Option(metavar="GLOB", help="Of the last component of a key.")] = None,
     path: Annotated[list[str] | None, Option(metavar="GLOB", help="Of the key below URL; ** crosses /.")] = None,
@@ -40,7 +38,7 @@ def _wanted(
 
 @app.command(epilog="Example: penstock find --name '*.tmp' --older 7d s3://bucket/runs")
 @with_store
-@with_options("wanted", _wanted)
+@with_options("wanted", _collect_conditions)
 def find(
     url: Annotated[str, Argument(metavar="URL", help="A directory, a prefix or a bucket.")],
     *,
@@ -51,7 +49,7 @@ def find(
     store: Store,
 ) -> None:
     """Find objects below URL by name, size and age, one per line. Exit code 1 if there are none."""
-    line, found = form(long=long, json=json), False
+    line, found = choose_format(long=long, json=json), False
     everything: FindKeywords = {**wanted, "kind": kind}  # type: ignore[typeddict-item]  # ps.find validates it
     for meta in ps.find(url, store=store, **everything):
         write(line(meta.url, meta) + "\n")
@@ -59,4 +57,4 @@ def find(
     if not found:
         if any(wanted.values()):
             raise NotFound("no object there has the name, size and age that are asked for", url=url)
-        raise nothing(url)
+        raise make_empty_error(url)

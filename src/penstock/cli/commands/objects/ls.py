@@ -15,8 +15,6 @@ from penstock.progress import tally
 from penstock.source import open_source
 from penstock.values import UNKNOWN_SIZE, ObjectMeta
 
-__all__ = ["app", "form", "ls", "nothing"]
-
 app = Typer()
 
 
@@ -24,7 +22,7 @@ app = Typer()
 @with_store
 def ls(url: Prefix, *, long: Long = False, json: JsonUrls = False, store: Store) -> None:
     """List the objects whose URL begins with URL, one per line. Exit code 1 if there are none."""
-    line = form(long=long, json=json)
+    line = choose_format(long=long, json=json)
     source, prefix = open_source(url, store)
     count = size_bytes = 0
     # Memory for one page. Lines on the same terminal already show the progress.
@@ -35,18 +33,18 @@ def ls(url: Prefix, *, long: Long = False, json: JsonUrls = False, store: Store)
             size_bytes += sum(entry.size for entry in page.entries if entry.size != UNKNOWN_SIZE)
             tell(len(page.entries), 0)
     if not count:
-        raise nothing(source.url(prefix))
+        raise make_empty_error(source.url(prefix))
     if (long and not json) or sys.stderr.isatty():
         print(f"{counted(count, 'object')}, {readable(size_bytes)}", file=sys.stderr)
 
 
-def nothing(url: str) -> NotFound:
+def make_empty_error(url: str) -> NotFound:
     """Return the error for a URL without objects."""
     glob = " (it is taken as it stands, not as a glob)" if "*" in url else ""
     return NotFound(f"nothing there begins with this URL{glob}{elsewhere(url)}", url=url)
 
 
-def form(*, long: bool, json: bool) -> Callable[[str, ObjectMeta], str]:
+def choose_format(*, long: bool, json: bool) -> Callable[[str, ObjectMeta], str]:
     """Return the function that makes the line of an object from its URL and metadata."""
     return _as_json if json else _as_long if long else _as_url
 

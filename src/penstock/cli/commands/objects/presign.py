@@ -11,8 +11,6 @@ from penstock.cli.options import Store, seconds, with_store
 from penstock.cli.output import json_line, moment, write
 from penstock.errors import Unusable
 
-__all__ = ["app", "presign"]
-
 app = Typer()
 
 

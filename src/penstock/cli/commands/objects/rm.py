@@ -24,8 +24,6 @@ from penstock.progress import tally
 from penstock.source import Source, open_source
 from penstock.values import ObjectMeta, Upload
 
-__all__ = ["app", "rm"]
-
 Victim = tuple[Source, ObjectMeta]
 
 app = Typer()
@@ -36,7 +34,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _RemovalArguments:
     recursive: bool = False
     dry_run: bool = False
     yes: bool = False
@@ -51,8 +49,8 @@ def _how(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow emptying a whole bucket.")] = False,
     json: JsonObjects = False,
-) -> _How:
-    return _How(recursive, dry_run, yes, whole_bucket, json)
+) -> _RemovalArguments:
+    return _RemovalArguments(recursive, dry_run, yes, whole_bucket, json)
 
 
 def _hours(
@@ -80,7 +78,7 @@ def _hours(
 def rm(
     urls: Annotated[list[str], Argument(metavar="URL", help="Objects, trees (with -r), or globs in quotes.")],
     *,
-    how: _How,
+    how: _RemovalArguments,
     hours: float | None,
     store: Store,
 ) -> None:
@@ -110,7 +108,7 @@ def rm(
     if not how.yes and sys.stdin.isatty() and sys.stderr.isatty():
         victims = list(victims)
         _ask(victims)
-    _delete(victims, as_json=how.json)
+    _delete_victims(victims, as_json=how.json)
 
 
 def _ask(victims: Sequence[Victim]) -> None:
@@ -124,12 +122,12 @@ def _ask(victims: Sequence[Victim]) -> None:
         raise Cancelled("nothing was deleted")
 
 
-def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
+def _delete_victims(victims: Iterable[Victim], *, as_json: bool) -> None:
     report, stop = Report("deleted", as_json=as_json), Event()
     with (
         report,
         tally("deleting") as count,
-        closing(run_jobs(victims, _deleted, lambda _: 0, stop)) as results,
+        closing(run_jobs(victims, _delete_victim, lambda _: 0, stop)) as results,
     ):
         for (source, meta), result in results:
             count(1, meta.size)
@@ -140,12 +138,12 @@ def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
     report.end()
 
 
-async def _deleted(victim: Victim) -> None:
+async def _delete_victim(victim: Victim) -> None:
     source, meta = victim
     await steps.delete(source, meta.key)
 
 
-def _abort(urls: Sequence[str], hours: float, store: Store, how: _How) -> None:
+def _abort(urls: Sequence[str], hours: float, store: Store, how: _RemovalArguments) -> None:
     """Abort uploads to keys that begin with one of ``urls`` and were started more than ``hours`` ago.
 
     Nothing shows whether the process of an upload still runs, so ``hours`` must be longer than any upload takes.

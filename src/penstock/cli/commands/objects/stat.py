@@ -10,8 +10,6 @@ from penstock.cli.output import harmless, json_line, moment, readable, write
 from penstock.jobs.selection import select_objects
 from penstock.values import ObjectMeta
 
-__all__ = ["app", "stat"]
-
 app = Typer()
 _AT_ONCE = 256
 

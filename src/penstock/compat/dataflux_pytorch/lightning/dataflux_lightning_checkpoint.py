@@ -8,8 +8,6 @@ from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.compat.dataflux_pytorch.lightning.path_utils import gcs_url
 from penstock.compat.dataflux_pytorch.listing import store_options
 
-__all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
-
 
 class DatafluxLightningCheckpoint(CheckpointIO):
     """Checkpoints by ``gs://`` or ``gcs://`` path: ``Trainer(plugins=[DatafluxLightningCheckpoint(project)])``.

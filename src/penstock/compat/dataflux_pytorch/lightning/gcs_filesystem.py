@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Path = str | os.PathLike[str]
 
-__all__ = ["GCSDistributedReader", "GCSDistributedWriter", "GCSFileSystem"]
-
 
 class GCSFileSystem(ObjectFileSystem):
     """Objects of Google Cloud Storage as files, for torch's ``FileSystemWriter`` and ``FileSystemReader``."""

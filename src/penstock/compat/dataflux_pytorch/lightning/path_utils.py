@@ -11,8 +11,6 @@ from penstock.stores.urls import parse
 if TYPE_CHECKING:
     import os
 
-__all__ = ["gcs_url", "parse_gcs_path", "process_input_path"]
-
 
 def process_input_path(path: str | os.PathLike[str]) -> str:
     """Return a path as text; restore the slash of ``gs://`` that a pathlib path has lost.

@@ -13,8 +13,6 @@ from penstock.source import object_at
 if TYPE_CHECKING:
     import io
 
-__all__ = ["upload_chunks_concurrently_from_bytesio"]
-
 _PART_BYTES, _WORKERS = 32 << 20, 8  # the original's defaults
 # Blob properties that Penstock's writer does not support. Google's library sends them with an upload, or drops them.
 _NOT_SENT = (
@@ -54,13 +52,13 @@ def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's si
     store = replace(store_options(blob.client, retry), write=write, user_project=payer)
     source, key = object_at(url, store)
     kind = content_type or getattr(blob, "content_type", None) or ""
-    with source.open_write(key, metadata=_given(blob, "metadata"), content_type=kind) as writer:
+    with source.open_write(key, metadata=_get_set_property(blob, "metadata"), content_type=kind) as writer:
         writer.write(bytesio.getbuffer())
 
 
 def _refuse_unsent(blob: Any, url: str) -> None:  # noqa: ANN401  a google.cloud.storage.Blob
     """Raise ``Unsupported`` for the first property that would be lost."""
-    found = [name for name in _NOT_SENT if _given(blob, name)]
+    found = [name for name in _NOT_SENT if _get_set_property(blob, name)]
     if getattr(blob, "_encryption_key", None) or getattr(blob, "encryption_key", None):
         found.insert(0, "encryption_key")
     kms = getattr(blob, "kms_key_name", None)
@@ -72,7 +70,7 @@ def _refuse_unsent(blob: Any, url: str) -> None:  # noqa: ANN401  a google.cloud
         raise Unsupported(f"{message}; unset it, or upload by blob.upload_from_file", url=url)
 
 
-def _given(blob: Any, name: str) -> Any:  # noqa: ANN401  a google.cloud.storage.Blob
+def _get_set_property(blob: Any, name: str) -> Any:  # noqa: ANN401  a google.cloud.storage.Blob
     """Return a property that the caller has set; None if it was loaded from the store or is not set."""
     first, *others = name.split("_")
     changed = getattr(blob, "_changes", None)

@@ -9,8 +9,6 @@ from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["exists", "isdir", "isfile"]
-
 
 def exists(path: str | PathLike[str]) -> bool:
     """Return whether an object exists at the path, or anything below it."""

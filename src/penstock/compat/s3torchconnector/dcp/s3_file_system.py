@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Path = str | os.PathLike[str]
 
-__all__ = ["S3FileSystem", "S3StorageReader", "S3StorageWriter"]
-
 
 class S3FileSystem(ObjectFileSystem):
     """Objects of S3 as files, for torch's ``FileSystemWriter``, ``FileSystemReader`` and their subclasses."""

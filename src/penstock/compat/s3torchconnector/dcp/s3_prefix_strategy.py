@@ -6,15 +6,6 @@ from abc import ABC, abstractmethod
 
 from penstock.compat.arguments import WrongArgument
 
-__all__ = [
-    "BinaryPrefixStrategy",
-    "DefaultPrefixStrategy",
-    "HexPrefixStrategy",
-    "NumericPrefixStrategy",
-    "RoundRobinPrefixStrategy",
-    "S3PrefixStrategyBase",
-]
-
 _LENGTH = 10
 
 
@@ -50,11 +41,11 @@ class NumericPrefixStrategy(S3PrefixStrategyBase):
             ValueError: A number is out of range; the error is also a ``ConfigError``.
 
         """
-        _check(min_prefix_length, "min_prefix_length", 1)
+        _check_number(min_prefix_length, "min_prefix_length", 1)
         if prefix_count is not None:
-            _check(prefix_count, "prefix_count", 1)
+            _check_number(prefix_count, "prefix_count", 1)
         if epoch_num is not None:
-            _check(epoch_num, "epoch_num", 0)
+            _check_number(epoch_num, "epoch_num", 0)
         self.base = base
         self.epoch_num = epoch_num
         self.min_prefix_len = min_prefix_length
@@ -105,7 +96,7 @@ class RoundRobinPrefixStrategy(S3PrefixStrategyBase):
         return f"{self.user_prefixes[rank % len(self.user_prefixes)]}/{_epoch(self.epoch_num)}__{rank}_"
 
 
-def _check(number: object, name: str, least: int) -> None:
+def _check_number(number: object, name: str, least: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise WrongArgument(f"{name} must be a whole number of at least {least}, got {number!r}")
 

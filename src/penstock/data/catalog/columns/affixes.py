@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.columns.column import Rows
 
-__all__ = ["AFFIX_BYTES", "LEAST_BYTES", "Affixed", "Derived", "Keys", "affixed", "compact_keys", "derived"]
-
 _STEP = 32  # keys in a block; part of the format
 _BOUNDS = _STEP + 2  # of a block: the end of the beginning, that of the ending, and those of the keys
 AFFIX_BYTES = 1 << 10  # limit of what is stored once: otherwise a small file could repeat a long text many times
@@ -46,7 +44,7 @@ class Affixed(Strings):
     __slots__ = ("_bases", "_count", "parts")
 
     def __init__(self, bases: Numbers, bounds: Numbers, texts: Numbers) -> None:
-        """Take vectors that ``affixed`` packed."""
+        """Take vectors that ``compress_affixes`` packed."""
         super().__init__(texts.view, bounds.view)
         self._bases = bases.view
         self._count = len(bounds) - 2 * len(bases)
@@ -144,7 +142,7 @@ class Derived(Strings):
         """Derive keys from those of ``origin``.
 
         Raises:
-            ValueError: The vectors are not those that ``derived`` packed.
+            ValueError: The vectors are not those that ``derive_keys`` packed.
 
         """
         super().__init__(ending.view, memoryview(b""))
@@ -192,7 +190,7 @@ class Derived(Strings):
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return ``len(rows) + 1`` offsets and these rows' keys end to end."""
         before, data = self.origin.joined(rows)
-        return _replaced(before, data, self._cut, self._ending)
+        return _replace_ending(before, data, self._cut, self._ending)
 
     def __reduce__(self) -> tuple[Callable[..., Derived], tuple[Any, ...]]:
         """Pickle the other column, and the vectors: see ``Numbers``."""
@@ -210,7 +208,7 @@ def _tails(ends: NDArray[np.int64], data: NDArray[np.uint8], cut: int) -> NDArra
     return found
 
 
-def _replaced(
+def _replace_ending(
     ends: NDArray[np.int64], data: NDArray[np.uint8], cut: int, ending: bytes
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return strings, as ``Strings.joined`` does, with ``ending`` in place of their last ``cut`` bytes."""
@@ -231,19 +229,19 @@ def compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact | 
     """Copy keys, given end to end with one more offset than keys, into memory that workers map."""
     if not len(data):
         return compact(ends, data)
-    found = affixed(ends, data)
+    found = compress_affixes(ends, data)
     taken = sum(each.values.nbytes for each in found.parts.values())
     return found if taken < len(data) - len(data) // 8 else compact(ends, data)
 
 
-def affixed(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Affixed:
+def compress_affixes(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Affixed:
     """Copy strings, given as ``compact`` takes them; at least one."""
     texts = bytearray()
     sizes: list[NDArray[np.int64]] = []
     bounds: list[NDArray[Any]] = []
     for first in range(0, len(ends) - 1, _ROWS):
         some = ends[first : first + _ROWS + 1]
-        pieces, lengths, firsts = _cut(some, data)
+        pieces, lengths, firsts = _split_blocks(some, data)
         texts += gather(data, pieces, lengths).data
         stops = np.cumsum(lengths)
         blocks_of = np.append(stops[firsts[1:] - 1], stops[-1])
@@ -254,7 +252,7 @@ def affixed(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Affixed:
     return Affixed(*pack([bases.astype(np.uint64), np.concatenate(bounds), np.frombuffer(texts, np.uint8)]))
 
 
-def _cut(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], ...]:
+def _split_blocks(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], ...]:
     """Return where the pieces of some blocks begin in ``data``, their lengths, and the first piece of each block.
 
     The pieces of a block are its beginning, its ending, and what is left of its strings.
@@ -301,7 +299,7 @@ def _common(
     return found
 
 
-def derived(origin: Keys, keys: Keys) -> Derived | None:
+def derive_keys(origin: Keys, keys: Keys) -> Derived | None:
     """Return ``keys`` as derived from ``origin``; None if they are not, row by row, the same with another ending."""
     if isinstance(origin, Derived) or len(origin) != len(keys) or not len(keys):
         return None
@@ -316,7 +314,7 @@ def derived(origin: Keys, keys: Keys) -> Derived | None:
         tails = _tails(ends, data, cut)
         if tails is None or (tails != np.frombuffer(first[same:], np.uint8)).any():
             return None
-        ends, data = _replaced(ends, data, cut, ending)
+        ends, data = _replace_ending(ends, data, cut, ending)
         if not np.array_equal(ends, theirs) or not np.array_equal(data, more):
             return None
     return Derived(origin, *pack([np.array([cut], np.uint32), np.frombuffer(ending, np.uint8)]))

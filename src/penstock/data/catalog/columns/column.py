@@ -22,25 +22,6 @@ if TYPE_CHECKING:
     Rows = range | NDArray[np.integer[Any]]  # row numbers: evenly spaced, or any
     _T = TypeVar("_T", bound=np.generic)
 
-__all__ = [
-    "DTYPES",
-    "Categorical",
-    "Column",
-    "Numbers",
-    "Strings",
-    "StringsBuilder",
-    "blocks",
-    "checked",
-    "coded",
-    "decode",
-    "encode",
-    "gather",
-    "joined",
-    "narrowest",
-    "pack",
-    "taken",
-]
-
 DTYPES = frozenset(("|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)), "<f4", "<f8"))
 
 
@@ -171,7 +152,7 @@ class Column:
         return Column, (self.numbers, self.texts)
 
 
-def coded(texts: Iterable[str]) -> tuple[NDArray[np.uint32], list[str]]:
+def code_texts(texts: Iterable[str]) -> tuple[NDArray[np.uint32], list[str]]:
     """Return a code for each text, and the distinct texts in sorted order, which the codes index."""
     found: dict[str, int] = {}
     codes = np.fromiter((found.setdefault(each, len(found)) for each in texts), np.uint32)
@@ -182,7 +163,7 @@ def coded(texts: Iterable[str]) -> tuple[NDArray[np.uint32], list[str]]:
     return (rank[codes] if names else codes), names
 
 
-def checked(name: str, values: object, rows: int) -> Column:
+def check_column(name: str, values: object, rows: int) -> Column:
     """Return a column of a user's values: a sequence, an array or a tensor of numbers or texts.
 
     Raises:
@@ -210,7 +191,7 @@ def checked(name: str, values: object, rows: int) -> Column:
         what = array.dtype if wrong is None or array.dtype.kind != "U" else f"{type(wrong).__name__} beside str"
         raise Unusable(f"column {name!r} holds {what}: a column is all bool, int, float or str; fill gaps first")
     try:
-        return Column.of(*coded(texts))
+        return Column.of(*code_texts(texts))
     except UnicodeEncodeError as error:
         raise Unusable(f"column {name!r} holds a text that is not valid UTF-8: {error}") from error
 

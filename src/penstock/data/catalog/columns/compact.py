@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.columns.column import Rows
 
-
-__all__ = [
-    "SUMS",
-    "Compact",
-    "Digests",
-    "ETags",
-    "Even",
-    "Stepped",
-    "chained",
-    "compact",
-    "compact_etags",
-    "plus",
-    "take",
-]
-
 _STEP = 32  # strings in a block; part of the format
 
 
@@ -165,7 +150,7 @@ def compact(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact:
 
 
 class Joinable(Protocol):
-    """The part of a column that ``chained`` needs."""
+    """The part of a column that ``concatenate_strings`` needs."""
 
     def __len__(self) -> int:
         """Return the number of strings."""
@@ -174,7 +159,7 @@ class Joinable(Protocol):
         """Return some strings, as ``Strings.joined`` does."""
 
 
-def chained(first: Joinable, second: Joinable) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def concatenate_strings(first: Joinable, second: Joinable) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the strings of both columns, in the form that ``Strings.joined`` returns."""
     (ends, data), (others, more) = (each.joined(range(len(each))) for each in (first, second))
     return np.concatenate((ends, others[1:] + ends[-1])), np.concatenate((data, more))
@@ -233,7 +218,7 @@ class Digests:
     def take(self, rows: Rows) -> Digests:
         """Return a copy of some rows."""
         sums = taken(self._sums.values.reshape(-1, _BYTES), rows)
-        return Digests(_packed(sums), self._case, None if self._endings is None else _some(self._endings, rows))
+        return Digests(_pack_sums(sums), self._case, None if self._endings is None else _some(self._endings, rows))
 
     def plus(self, other: Digests) -> Digests | None:
         """Return a copy of the rows of both; None if the cases of their digits differ."""
@@ -246,7 +231,7 @@ class Digests:
                 each or _endless(count) for each, count in zip(endings, (len(self), len(other)), strict=True)
             )
             both = joined("etag", first, second)
-        return Digests(_packed(np.concatenate(sums)), self._case, both)
+        return Digests(_pack_sums(np.concatenate(sums)), self._case, both)
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the ETags of ``rows`` as ``Strings.joined`` does; takes about 0.5 µs each."""
@@ -278,7 +263,7 @@ def take(etags: ETags, rows: Rows) -> ETags:
 def plus(first: ETags, second: ETags) -> ETags:
     """Return a copy of the rows of both."""
     both = first.plus(second) if isinstance(first, Digests) and isinstance(second, Digests) else None
-    return compact_etags(*chained(first, second)) if both is None else both
+    return compact_etags(*concatenate_strings(first, second)) if both is None else both
 
 
 def _digests(ends: NDArray[np.int64], data: NDArray[np.uint8], case: str) -> Digests | None:
@@ -302,7 +287,7 @@ def _digests(ends: NDArray[np.int64], data: NDArray[np.uint8], case: str) -> Dig
     if not count:
         return None
     column = Column.of(codes, [*map(decode, endings)]) if codes.any() else None
-    return Digests(_packed(sums), case, column)
+    return Digests(_pack_sums(sums), case, column)
 
 
 def _sums(
@@ -342,5 +327,5 @@ def _endless(count: int) -> Column:
     return Column.of(np.zeros(count, np.uint8), [""])
 
 
-def _packed(sums: NDArray[np.uint8]) -> Numbers:
+def _pack_sums(sums: NDArray[np.uint8]) -> Numbers:
     return pack([sums.reshape(-1)])[0]

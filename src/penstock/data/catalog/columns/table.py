@@ -33,9 +33,9 @@ from penstock.data.catalog.columns.compact import (
     ETags,
     Even,
     Stepped,
-    chained,
     compact,
     compact_etags,
+    concatenate_strings,
     plus,
     take,
 )
@@ -52,21 +52,6 @@ if TYPE_CHECKING:
     from penstock.data.shards.format import ShardFormat
 
     Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, then by part
-
-__all__ = [
-    "RANGED_KEY_BYTES",
-    "Ranges",
-    "Table",
-    "TableBuilder",
-    "Vector",
-    "described",
-    "gathered",
-    "padded",
-    "parts_of",
-    "ranges_of",
-    "table_of",
-    "vectors_of",
-]
 
 RANGED_KEY_BYTES = 16 << 10  # limit for the key of an object with ranges; no store has longer keys
 
@@ -209,12 +194,12 @@ class Table:
             ranges = ranges_of(
                 np.concatenate((first[0], second[0] + len(self.keys))), np.concatenate((first[1], second[1]))
             )
-        keys = _compact_keys(*chained(self.keys, other.keys))
+        keys = _compact_keys(*concatenate_strings(self.keys, other.keys))
         return Table(
             _sizes(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
             keys,
             plus(self.etags, other.etags),
-            compact(*chained(self.labels, other.labels)),
+            compact(*concatenate_strings(self.labels, other.labels)),
             ranges,
             classes,
             columns,
@@ -332,13 +317,13 @@ def vectors_of(table: Table, start: int = 0, places: Numbers | None = None) -> t
     for role, name, parts in found:
         for part, numbers in parts.items():
             array = numbers.values
-            vectors.append(Vector(role, name, part, array.dtype.str, _aligned(start), array.nbytes))
+            vectors.append(Vector(role, name, part, array.dtype.str, _round_up_offset(start), array.nbytes))
             values.append(numbers)
             start = vectors[-1].stop
     return vectors, values
 
 
-def padded(vectors: list[Vector], values: list[Numbers]) -> Iterator[memoryview | bytes]:
+def pad_vectors(vectors: list[Vector], values: list[Numbers]) -> Iterator[memoryview | bytes]:
     """Yield the bytes of the vectors, padded so that each begins at its offset."""
     at = 0
     for vector, numbers in zip(vectors, values, strict=True):
@@ -347,7 +332,7 @@ def padded(vectors: list[Vector], values: list[Numbers]) -> Iterator[memoryview 
         at = vector.stop
 
 
-def gathered(table: Table, *, anew: bool = False) -> Table:
+def gather_regions(table: Table, *, anew: bool = False) -> Table:
     """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs no more.
 
     With ``anew``, a copy in any case, without what else its region holds.
@@ -377,7 +362,7 @@ def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
         vector = Vector(**each)
         if vector.dtype not in DTYPES or type(vector.bytes) is not int or vector.bytes < 0:
             raise ValueError("a vector has an unknown type or an invalid length")
-        if vector.offset != _aligned(start) or vector.bytes % np.dtype(vector.dtype).itemsize:
+        if vector.offset != _round_up_offset(start) or vector.bytes % np.dtype(vector.dtype).itemsize:
             raise ValueError("the vectors do not lie one after another")
         vectors.append(vector)
         start = vector.stop
@@ -488,7 +473,7 @@ def _column(parts: dict[str, Numbers]) -> Column:
     return Column(parts["numbers"], (parts["ends"], parts["texts"]))
 
 
-def _aligned(start: int) -> int:
+def _round_up_offset(start: int) -> int:
     return -(-start // _ALIGN) * _ALIGN
 
 
@@ -579,7 +564,7 @@ class TableBuilder:
         if self._objects is not None:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
         keys, etags, labels = (each.freeze() for each in self._strings)
-        return gathered(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
+        return gather_regions(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
 
 
 def _lengths(pieces: Sequence[bytes | str]) -> NDArray[np.uint64]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from penstock.data.catalog.columns.column import Numbers, narrowest, pack, taken
-from penstock.data.shards.format import Piece
+from penstock.data.shards.format import UnitPiece
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.column import Rows
     from penstock.data.catalog.columns.compact import ETags
     from penstock.data.shards.format import Units
-
-__all__ = ["UNIT_ROLES", "Place", "UnitRows", "UnitTable", "units_of"]
 
 # Between two ranges of a unit, fetched and thrown away: a request of their own costs more.
 _GAP_BYTES = 16 << 10
@@ -121,7 +119,7 @@ class UnitTable(NamedTuple):
             raise ValueError("a unit of two objects")
 
 
-class Place(NamedTuple):
+class SamplePlace(NamedTuple):
     """Where a sample lies.
 
     Attributes:
@@ -162,12 +160,12 @@ class UnitRows(NamedTuple):
         chosen = rows.start + entries * rows.step if isinstance(rows, range) else rows[entries]
         return self.units.rows.values[chosen].astype(np.int64)
 
-    def place(self, entry: int) -> Place:
+    def place(self, entry: int) -> SamplePlace:
         """Return where an entry lies."""
         row, units = self.rows[entry], self.units
         unit = units.rows.view[row]
         first = units.firsts.view[unit]
-        return Place(unit, first, self.numbers.view[row] - first)
+        return SamplePlace(unit, first, self.numbers.view[row] - first)
 
     def spans(self, entry: int) -> list[Span]:
         """Return spans, pinned to the listed version, that hold the ranges of the unit of an entry; see ``pieces``."""
@@ -182,15 +180,15 @@ class UnitRows(NamedTuple):
                 merged.append(Span(key, start, stop, etag))
         return merged
 
-    def pieces(self, entry: int, found: Iterable[tuple[Span, bytes]]) -> list[Piece]:
+    def pieces(self, entry: int, found: Iterable[tuple[Span, bytes]]) -> list[UnitPiece]:
         """Return the ranges of the unit of an entry, given what ``spans`` returned for it with the bytes."""
         ranges = iter(self.units.ranges(self.units.rows.view[self.rows[entry]]))
-        pieces: list[Piece] = []
+        pieces: list[UnitPiece] = []
         for span, data in found:
             view, at = memoryview(data), 0
             while at < len(view) and (each := next(ranges, None)) is not None:
                 at = each[1] - span.start
-                pieces.append(Piece(each[0], view[each[0] - span.start : at]))
+                pieces.append(UnitPiece(each[0], view[each[0] - span.start : at]))
         return pieces
 
     def fetched(self, entries: Sequence[int]) -> Iterator[Span]:

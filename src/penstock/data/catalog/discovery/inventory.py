@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from penstock.stores.urls import Location
     from penstock.values import ObjectMeta
 
-
-__all__ = ["Inventory", "Part", "described", "listed", "records"]
-
 _LOG = getLogger("penstock")
 _MANIFEST = "/manifest.json"
 _MANIFEST_BYTES = 16 << 20  # enough to name 100,000 files
@@ -71,7 +68,7 @@ def listed(
         raise ManifestError(f"not the manifest of an inventory: it has {meta.size} bytes", url=name)
     data = _read_whole(source, meta)
     _check_manifest(source, key, data)
-    inventory = described(data, name)
+    inventory = parse_inventory_manifest(data, name)
     if inventory.bucket != place.bucket:
         raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} lies in another bucket", url=name)
     growing, base = TableBuilder(), place.key[: place.key.rfind("/") + 1]
@@ -94,7 +91,7 @@ def listed(
     if rows < inventory.rows:
         message = f"the inventory has {rows} rows, where the manifest says {inventory.rows}: a file was cut off"
         raise ManifestError(message, url=name)
-    return _sorted(growing.freeze(), name)
+    return _sort_table(growing.freeze(), name)
 
 
 def _check_manifest(source: Source, key: str, data: bytes) -> None:
@@ -110,7 +107,7 @@ def _check_manifest(source: Source, key: str, data: bytes) -> None:
         raise ChecksumMismatch("the manifest does not match manifest.checksum", url=source.url(key))
 
 
-def _file(source: Source, manifest: str, part: Part) -> tuple[str, bytes]:
+def _file(source: Source, manifest: str, part: InventoryFile) -> tuple[str, bytes]:
     key = part.name if "/" in part.name else manifest[: manifest.rfind("/") + 1] + part.name
     url, meta = source.url(key), source.head(key)
     if part.size not in (-1, meta.size):
@@ -126,7 +123,7 @@ def _read_whole(source: Source, meta: ObjectMeta) -> bytes:
     return source.read(Span(meta.key, 0, meta.size, meta.etag, whole=True))
 
 
-def _sorted(table: Table, name: str) -> Table:
+def _sort_table(table: Table, name: str) -> Table:
     keys = [table.keys[row] for row in range(table.rows)]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     twice = next((keys[one] for one, other in pairwise(order) if keys[one] == keys[other]), None)
@@ -166,7 +163,7 @@ def records(data: bytes, inventory: Inventory, name: str) -> Iterator[Records]:
         MissingExtra: The file is Parquet, and pyarrow is not installed.
 
     """
-    source = parquet_columns(data, name, _wanted) if inventory.form == "parquet" else _csv(data, inventory, name)
+    source = parquet_columns(data, name, _find_columns) if inventory.form == "parquet" else _csv(data, inventory, name)
     try:
         for found in source:
             yield _present(found, escaped=inventory.escaped and inventory.form == "csv")
@@ -180,7 +177,7 @@ def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Seq
         lines = _Lines(text)
         reader = csv.reader(lines, delimiter=inventory.delimiter, strict=True)
         columns = inventory.columns or tuple(next(reader, ()))
-        places = {field: columns.index(column) for field, column in _wanted(columns, name).items()}
+        places = {field: columns.index(column) for field, column in _find_columns(columns, name).items()}
         rows: list[list[str]] = []
         told = lines.chars
         while few := list(islice(reader, _FEW)):
@@ -217,7 +214,7 @@ class _Lines:
             yield line
 
 
-def _wanted(columns: Sequence[str], name: str) -> dict[str, str]:
+def _find_columns(columns: Sequence[str], name: str) -> dict[str, str]:
     """Return the column of each field.
 
     Raises:
@@ -243,12 +240,12 @@ def _present(found: dict[str, Sequence[object]], *, escaped: bool) -> Records:
     ]  # fmt: skip
     at = [row for row, kept in enumerate(there) if kept]
     names = [_key(keys[row], escaped=escaped) for row in at]
-    sizes = [_size(each) for each in _taken(found.get("size", nothing), at)]
-    versions = ["" if each is None else str(each).strip('"') for each in _taken(found.get("version", nothing), at)]
+    sizes = [_size(each) for each in _take_cells(found.get("size", nothing), at)]
+    versions = ["" if each is None else str(each).strip('"') for each in _take_cells(found.get("version", nothing), at)]
     return names, sizes, versions, len(keys)
 
 
-def _taken(cells: Sequence[object], at: Sequence[int]) -> list[object]:
+def _take_cells(cells: Sequence[object], at: Sequence[int]) -> list[object]:
     return [cells[row] for row in at]
 
 
@@ -290,7 +287,7 @@ _GOOGLE_CSV = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InventoryFile:
     """A file of an inventory.
 
     Attributes:
@@ -322,14 +319,14 @@ class Inventory:
 
     bucket: str
     form: str
-    parts: tuple[Part, ...]
+    parts: tuple[InventoryFile, ...]
     columns: tuple[str, ...] = ()
     delimiter: str = ","
     escaped: bool = False
     rows: int = -1
 
 
-def described(data: bytes, name: str) -> Inventory:
+def parse_inventory_manifest(data: bytes, name: str) -> Inventory:
     """Read a manifest: Amazon's ``manifest.json``, or Google's ``…_manifest.json`` of Storage Insights.
 
     Raises:
@@ -350,7 +347,7 @@ def _amazon(found: dict[str, Any]) -> Inventory:
     """Parse a manifest as described in the Amazon S3 user guide under "Inventory manifest"."""
     form = found["fileFormat"].lower()
     columns = tuple(each.strip().lower() for each in found["fileSchema"].split(",")) if form == "csv" else ()
-    parts = tuple(Part(each["key"], int(each["size"]), each["MD5checksum"].lower()) for each in found["files"])
+    parts = tuple(InventoryFile(each["key"], int(each["size"]), each["MD5checksum"].lower()) for each in found["files"])
     return Inventory(found["sourceBucket"], form if form != "orc" else "", parts, columns, escaped=True)
 
 
@@ -358,7 +355,7 @@ def _google(found: dict[str, Any], name: str) -> Inventory:
     """Parse a manifest as described in Google's guide "View an inventory report"."""
     config = found["report_config"]
     options = config["object_metadata_report_options"]
-    parts = tuple(map(Part, found["report_shards_file_names"]))
+    parts = tuple(map(InventoryFile, found["report_shards_file_names"]))
     if int(found["shard_count"]) != len(parts):
         raise ManifestError(f"the inventory lists {len(parts)} files of {found['shard_count']}", url=name)
     bucket, rows = options["storage_filters"]["bucket"], int(found.get("records_processed", -1))

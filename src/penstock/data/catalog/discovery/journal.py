@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Beyond", "Journal", "ShardJournal", "Stretch", "Walked", "gaps", "journal", "overlapping", "shard_journal"]
-
 _FORMAT, _SHARDS_FORMAT = "penstock listing 1", "penstock shards 1"
 _BEGIN = b'{"format":"penstock '
 _HEX = b"0123456789abcdef"
@@ -90,13 +88,13 @@ class Journal:
     def forget(self) -> None:
         """Discard all known stretches: the server has left keys out."""
         self.known = []
-        with _told(self._path):
+        with _translate_os_errors(self._path):
             self._file.seek(0)
             self._file.truncate(len(self._file.readline()))
 
     def remove(self) -> None:
         """Remove the file, which is not needed any more."""
-        with _told(self._path):
+        with _translate_os_errors(self._path):
             self._path.unlink(missing_ok=True)
 
 
@@ -113,7 +111,7 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
 
     """
     header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
-    with _kept(path, header, _STRETCH, restart=restart) as (file, values):
+    with _open_journal(path, header, _STRETCH, restart=restart) as (file, values):
         yield Journal(file, path, _stretches(values))
 
 
@@ -159,7 +157,7 @@ class ShardJournal:
 
     def remove(self) -> None:
         """Remove the file, which is not needed any more."""
-        with _told(self._path):
+        with _translate_os_errors(self._path):
             self._path.unlink(missing_ok=True)
 
 
@@ -172,12 +170,12 @@ def shard_journal(path: Path, about: Mapping[str, object], *, restart: bool = Fa
 
     """
     header = {"format": _SHARDS_FORMAT, "columns": len(Walked._fields), **about}
-    with _kept(path, header, [str, *WALKED], restart=restart) as (file, values):
+    with _open_journal(path, header, [str, *WALKED], restart=restart) as (file, values):
         yield ShardJournal(file, path, {key: Walked(*walked) for key, *walked in values})
 
 
 @contextmanager
-def _kept(
+def _open_journal(
     path: Path, header: Mapping[str, object], form: object, *, restart: bool
 ) -> Generator[tuple[BinaryIO, list[list[Any]]]]:
     """Open and lock a file of lines; yield it with the values of the lines after the header, if that is ``header``.
@@ -186,18 +184,18 @@ def _kept(
         Damaged: A value does not match the schema ``form``.
 
     """
-    with _told(path):
+    with _translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered: each line is one write. Links are not followed: anyone can guess the name beside the output.
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
     with file:
-        with _told(path):
+        with _translate_os_errors(path):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Unusable(f"another process is listing into {path}: wait for it, or name another output") from None
-            values, stop = _read(file, header, path)
+            values, stop = _read_journal(file, header, path)
             if restart or not stop:
                 values, stop = [], 0
             file.truncate(stop)
@@ -209,7 +207,7 @@ def _kept(
 
 def _append(file: BinaryIO, path: Path, value: object) -> None:
     line = _line(value)
-    with _told(path):
+    with _translate_os_errors(path):
         if file.write(line) < len(line):
             raise OSError(ENOSPC, os.strerror(ENOSPC))
 
@@ -225,7 +223,7 @@ def gaps(known: Sequence[Stretch]) -> Iterator[tuple[bytes, bytes | None]]:
         yield at, None
 
 
-def overlapping(known: Sequence[Stretch]) -> list[Stretch]:
+def overlap_stretches(known: Sequence[Stretch]) -> list[Stretch]:
     """Return the stretches, without their last key where a gap follows, so that the gap's listing begins with that key.
 
     This detects a server that leaves keys out where a listing begins. A stretch with a single key, or with ``beyond``,
@@ -234,11 +232,11 @@ def overlapping(known: Sequence[Stretch]) -> list[Stretch]:
     shorter = []
     for each, after in zip(known, [*(other.after for other in known[1:]), b""], strict=False):
         short = each.until not in (None, after) and not each.beyond and len(each.keys) > 1
-        shorter.append(_cut(each, each.keys[-2]) if short else each)
+        shorter.append(_cut_stretch(each, each.keys[-2]) if short else each)
     return shorter
 
 
-def _cut(stretch: Stretch, until: bytes) -> Stretch:
+def _cut_stretch(stretch: Stretch, until: bytes) -> Stretch:
     """Return the stretch up to ``until``, a key within it."""
     count = bisect_right(stretch.keys, until)
     columns = stretch.keys[:count], stretch.sizes[:count], stretch.etags[:count]
@@ -250,7 +248,7 @@ def _line(value: object) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[list[Any]], int]:
+def _read_journal(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[list[Any]], int]:
     """Return the values of a file, and where the last whole one ends: 0 for another header or an empty file."""
     file.seek(0)
     with os.fdopen(os.dup(file.fileno()), "rb") as reader:
@@ -282,7 +280,7 @@ def _stretches(values: list[list[Any]]) -> list[Stretch]:
     # A resumed listing may have listed the end of the stretch before it again: see overlapping.
     for at, (one, other) in enumerate(pairwise(known)):
         if one.until is None or one.until > other.after:
-            known[at] = _cut(one, other.after)
+            known[at] = _cut_stretch(one, other.after)
     return known
 
 
@@ -293,7 +291,7 @@ def _value(line: bytes) -> object:
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None]:
+def _translate_os_errors(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -35,16 +35,16 @@ def left_out(base: str, holds: Callable[[str], bool]) -> Iterator[tuple[str, str
     while pending:
         entries = _entries(pending.pop())
         for entry in entries:
-            kind, name = _kind(entry), entry.path[len(base) :]
+            kind, name = _classify_entry(entry), entry.path[len(base) :]
             if kind == "link" and not Path(entry.path).is_file() and holds(name):
                 yield entry.path, FOLDER if Path(entry.path).is_dir() else BROKEN
             elif not kind and holds(name):
                 yield entry.path, "neither a file nor a directory"
-        folders = [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
+        folders = [entry.path for entry in reversed(entries) if _classify_entry(entry) == "folder"]
         pending += [path for path in folders if holds(f"{path[len(base) :]}/")]
 
 
-def _kind(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:
+def _classify_entry(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:
     """Return the kind of an entry; empty for other kinds, or if the file system cannot report it."""
     with suppress(OSError):
         return "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file" if entry.is_file() else ""

@@ -17,7 +17,7 @@ from reprlib import Repr
 from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.data.catalog.rows import Entry
-from penstock.data.parquet import decoded, open_parquet, text_bytes
+from penstock.data.parquet import decode_column, open_parquet, text_bytes
 from penstock.data.unpacking import check_unpacked, most_unpacked
 from penstock.errors import ManifestError, MissingExtra
 from penstock.values import as_folder
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from penstock.stores.store import Store
     from penstock.stores.urls import Location
-
-
-__all__ = ["Parser", "columns", "manifest_fields", "read_groups", "read_manifest", "resolve_key", "rows"]
 
 Parser = Callable[[BinaryIO], Iterable[object]]  # keys or (key, label)
 _Rows = Iterator[tuple[int, Mapping[str, object]]]
@@ -80,7 +77,7 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
         MissingExtra: The file is Parquet, and pyarrow is not installed.
 
     """
-    form, where = (_items(parser), "item") if parser else _form(data, name)
+    form, where = (_items(parser), "item") if parser else _choose_parser(data, name)
     resolve = _resolver(name, base)
     for number, row in form(data, name):
         try:
@@ -91,12 +88,12 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
 
 def _resolver(name: str, base: Location) -> Callable[[str, Location], str]:
     foreign = base.local and "://" in name and not name.startswith(base.root)
-    return _contained if foreign else resolve_key
+    return _resolve_name if foreign else resolve_key
 
 
 def manifest_fields(data: bytes, name: str) -> tuple[str, ...]:
     """Return the fields that a manifest's columns ``*_file_name`` name; () if each row names one object."""
-    form, _ = _form(data, name, several=True)
+    form, _ = _choose_parser(data, name, several=True)
     _, row = next(iter(form(data, name)), (0, {}))
     if any(column in row for column in (*_KEY_COLUMNS, _FILE_NAME)):
         return ()
@@ -123,7 +120,7 @@ def read_groups(
         MissingExtra: The file is Parquet, and pyarrow is not installed.
 
     """
-    form, where = _form(data, name, several=True)
+    form, where = _choose_parser(data, name, several=True)
     resolve = _resolver(name, base)
     for number, row in form(data, name):
         columns = {field: field if field in row else f"{field}{_OF_FIELD}" for field in fields}
@@ -171,7 +168,7 @@ def resolve_key(text: str, base: Location) -> str:
     return _storable(key, base.store)
 
 
-def _contained(text: str, base: Location) -> str:
+def _resolve_name(text: str, base: Location) -> str:
     """Return the full key for the text of a manifest in a bucket, which may only name files below a local ``base``."""
     if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
         raise ManifestError(f"{_short(text)}: a manifest in a bucket may name local files only by names below base=")
@@ -191,9 +188,9 @@ def _storable(key: str, store: Store) -> str:
     return key
 
 
-def _form(data: bytes, name: str, *, several: bool = False) -> tuple[Callable[[bytes, str], _Rows], str]:
+def _choose_parser(data: bytes, name: str, *, several: bool = False) -> tuple[Callable[[bytes, str], _Rows], str]:
     known: dict[str, Callable[[bytes, str], _Rows]] = {
-        ".txt": _plain, ".csv": _csv, ".tsv": _tsv, ".jsonl": _json, ".ndjson": _json, ".parquet": rows
+        ".txt": _parse_text_lines, ".csv": _csv, ".tsv": _tsv, ".jsonl": _json, ".ndjson": _json, ".parquet": rows
     }  # fmt: skip
     form = known.get(PurePosixPath(name).suffix.lower()) or _guess(data)
     if several and form in (_csv, _tsv):
@@ -212,7 +209,7 @@ def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
         columns = [column.strip() for column in first.split(separator)]
         if len(columns) > 1 and any(column in names or column.endswith(_OF_FIELD) for column in columns):
             return form
-    return _plain
+    return _parse_text_lines
 
 
 def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
@@ -266,7 +263,7 @@ def _lines(data: bytes, name: str) -> Iterator[str]:
             raise ManifestError(f"{name}, line {number}: not UTF-8 ({error})", url=name) from error
 
 
-def _plain(data: bytes, name: str) -> _Rows:
+def _parse_text_lines(data: bytes, name: str) -> _Rows:
     for number, line in enumerate(_lines(data, name), 1):
         text = line.strip(" \t\r\n")
         if text:
@@ -367,7 +364,7 @@ def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
         number = 0
         for batch in _batches(file, name):
             names = batch.schema.names
-            for values in zip(*map(decoded, batch.columns), strict=True):
+            for values in zip(*map(decode_column, batch.columns), strict=True):
                 row = dict(zip(names, values, strict=True))
                 number += 1
                 _check_plain(row, f"{name}, row {number}")
@@ -395,7 +392,7 @@ def columns(
         file = open_parquet(data, name)
         names = wanted(file.schema_arrow.names, name)
         for batch in _batches(file, name, [*names.values()]):
-            yield {word: decoded(batch.column(column)) for word, column in names.items()}
+            yield {word: decode_column(batch.column(column)) for word, column in names.items()}
     except (ManifestError, MissingExtra):
         raise
     except Exception as error:

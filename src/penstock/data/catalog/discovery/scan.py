@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.data.catalog.columns.column import decode, encode
 from penstock.data.catalog.columns.table import TableBuilder
-from penstock.data.catalog.discovery.journal import Stretch, gaps, overlapping
+from penstock.data.catalog.discovery.journal import Stretch, gaps, overlap_stretches
 from penstock.data.catalog.discovery.links import check_links
-from penstock.engine.listing.keyspace import Keyspace, Part
+from penstock.engine.listing.keyspace import Keyspace, KeySpan
 from penstock.engine.listing.listing import columns
 from penstock.engine.listing.select import globs, selector, split_of, splits_of
 from penstock.errors import ConfigError, Damaged, NotFound, PenstockError
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from penstock.engine.listing.select import Leftovers
     from penstock.values import Page
 
-
-__all__ = [
-    "KeyRange",
-    "Listable",
-    "Listing",
-    "absent",
-    "first_names",
-    "listed",
-    "report_left_out",
-    "scan",
-    "warn_of_splits",
-]
-
 _LOG = getLogger("penstock")
 # Pages listed before bounds are guessed: a short listing costs no further request.
 _PLAIN = 3
@@ -54,7 +41,7 @@ _WORTH = 1.5  # least pages of a part
 _MOST_NAMES = 1000
 
 
-class Known(Protocol):
+class EarlierListing(Protocol):
     """Record of an earlier listing, which also records the current one: ``Journal`` or ``Beyond``."""
 
     @property
@@ -142,11 +129,11 @@ def scan(
         PenstockError: A request failed.
 
     """
-    return listed(source, prefix, Listing(include, exclude, workers, progress))
+    return listed(source, prefix, ScanOptions(include, exclude, workers, progress))
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ScanOptions:
     """Options of a listing: see ``scan``.
 
     Stretches in ``known`` are not listed again, and ``known`` records pages. ``leftovers`` of other tools are left out;
@@ -157,11 +144,11 @@ class Listing:
     exclude: str | Iterable[str] = ()
     workers: int = 32
     progress: Callable[[int], None] | None = None
-    known: Known | None = None
+    known: EarlierListing | None = None
     leftovers: Leftovers | None = None
 
 
-def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
+def listed(source: Listable, prefix: str, how: ScanOptions) -> tuple[str, Table]:
     """List as ``scan`` does, with the options ``how``.
 
     Raises:
@@ -204,7 +191,7 @@ class _Scan:
     """Key ranges of a listing, each with a request for its next page, and advice on where to divide them."""
 
     def __init__(
-        self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: Listing, *, seeks: bool
+        self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: ScanOptions, *, seeks: bool
     ) -> None:
         self._pieces: list[KeyRange] = []
         self._waiting: list[KeyRange] = []  # until fewer than `workers` requests are in flight
@@ -261,7 +248,7 @@ class _Scan:
             unwanted, inner = [each for each in known if not each.keys], self._keep or selector()
             self._keep = lambda key, size: not _within(encode(key), unwanted) and inner(key, size)
             return [KeyRange(prefix)]
-        known = overlapping(known)
+        known = overlap_stretches(known)
         for each in known:
             piece = KeyRange(prefix, each.after, each.until, over=True, first=each.first, beyond=each.beyond)
             piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
@@ -304,7 +291,7 @@ class _Scan:
             return
         asking = {piece for piece, directory in self._flying.values() if directory is not None}
         listed = [piece for piece, _ in self._flying.values() if piece.seen and piece.advised and piece not in asking]
-        for piece, parts in _divided(most, [(piece, self._pages_left(piece)) for piece in listed]):
+        for piece, parts in _divide_ranges(most, [(piece, self._pages_left(piece)) for piece in listed]):
             made = piece.cut([encode(bound) for bound in self._keyspace.bounds(piece.view(latest=True), parts)])
             self._left.pop(piece, None)
             self._open(made)
@@ -350,7 +337,7 @@ class _Scan:
             self._flying[request] = piece, directory
 
 
-def _divided(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tuple[KeyRange, int]]:
+def _divide_ranges(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tuple[KeyRange, int]]:
     """Return how many further parts to divide each range into, ``most`` in total, to minimise the largest part."""
     parts = [1] * len(ranges)
     largest = [(-pages, at) for at, (_, pages) in enumerate(ranges)]
@@ -390,7 +377,7 @@ _no_marker = selector()
 
 
 @dataclass(slots=True, eq=False)
-class KeyRange(Part):
+class KeyRange(KeySpan):
     """A part that collects its rows and can also be divided at directories.
 
     Delimiter listings are only advice on where to divide: a wrong answer costs time, never a key.

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from penstock.data.catalog.columns.column import Strings, encode
-from penstock.data.catalog.columns.table import Table, gathered, ranges_of
+from penstock.data.catalog.columns.table import Table, gather_regions, ranges_of
 from penstock.data.catalog.columns.units import units_of
 from penstock.data.catalog.discovery.journal import Beyond, Walked
-from penstock.data.catalog.discovery.scan import Listing, absent, listed, report_left_out, warn_of_splits
+from penstock.data.catalog.discovery.scan import ScanOptions, absent, listed, report_left_out, warn_of_splits
 from penstock.data.catalog.discovery.stated import (
     INDEX,
     check_strays,
@@ -27,11 +27,11 @@ from penstock.data.catalog.discovery.stated import (
     read_stated,
     stated_files,
 )
-from penstock.data.catalog.labels import classified
+from penstock.data.catalog.labels import classify_rows
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.litdata import HEAD_BYTES, form_of_rows, may_have_rows
-from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settled, suffixes
+from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settle_format, suffixes
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_shards
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
@@ -58,18 +58,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
     _Walk = Generator[Ask | Span, memoryview, Extents]
-
-__all__ = [
-    "Shard",
-    "Shards",
-    "added_shards",
-    "expanded",
-    "find_shards",
-    "index_shards",
-    "indexed",
-    "table_of_extents",
-    "walked",
-]
 
 _LOG = getLogger("penstock")
 _MOST_URLS = 1 << 20
@@ -197,10 +185,10 @@ class Shards(NamedTuple):
         there = {each.key: each for each in self.found}
         files = stated_files(self.source, folder, stated, {each.key: each.size for each in self.found})
         found = [there[key] for key in files]
-        return self._replace(found=found, stated=files, format=settled(self.format, [*files]))
+        return self._replace(found=found, stated=files, format=settle_format(self.format, [*files]))
 
 
-def expanded(pattern: str) -> list[str]:
+def expand_braces(pattern: str) -> list[str]:
     """Return the texts that a pattern with braces stands for: ``{000..127}`` counts, ``{a,b}`` lists.
 
     Raises:
@@ -263,12 +251,12 @@ def find_shards(
     if single and not _BRACES.search(patterns[0]):
         source, key = open_source(patterns[0], store)
         if form is not None and form.name in _LITDATA:
-            return _described(source, key, cast("ColumnFormat", form))
+            return _read_litdata_index(source, key, cast("ColumnFormat", form))
         if (form is None or form.name == "mds") and f"/{key}".endswith(f"/{INDEX}"):
-            return _named(source, key, cast("MdsFormat", form or format_by("mds", (), arguments)))
+            return _read_mds_index(source, key, cast("MdsFormat", form or format_by("mds", (), arguments)))
         if _WILD.search(key) or not is_shard(key, form):
             try:
-                base, found = _listed(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
+                base, found = _list_shards(source, key, form, os.fspath(urls))  # type: ignore[arg-type]
             except NotFound:
                 if (empty := _empty(source, key, form)) is None:
                     raise
@@ -277,7 +265,7 @@ def find_shards(
             if not split_of(key[len(base) :])[0]:
                 warn_of_splits(source, base, [each[len(base) :] for each in keys])
             form = form or format_by(None, keys, arguments)
-            return _indexed(Shards(source, base, found, form, whole=not key or key.endswith("/")), key)
+            return _apply_mds_index(Shards(source, base, found, form, whole=not key or key.endswith("/")), key)
     if form is not None and form.name in _LITDATA:
         raise Unusable(f'format="litdata" takes the URL of one folder, or of its {INDEX}; join several with ps.concat')
     return _singly(patterns, form, arguments, store)
@@ -294,7 +282,7 @@ def _singly(
     patterns: Sequence[str], form: ShardFormat | None, arguments: Mapping[str, object], store: StoreOptions | str | None
 ) -> Shards:
     """Return the shards that URLs with braces name one by one; a HEAD for each."""
-    places = [parse(each) for pattern in patterns for each in expanded(pattern)]
+    places = [parse(each) for pattern in patterns for each in expand_braces(pattern)]
     if not places:
         raise NotFound("the list of shards is empty")
     if stray := [place.url for place in places if place.root != places[0].root]:
@@ -305,7 +293,7 @@ def _singly(
     if len(set(keys)) < len(keys):
         twice = next(key for at, key in enumerate(keys) if key in keys[:at])
         raise InvalidURL("the shard is named twice", url=places[0].at(twice).url)
-    form = settled(form or format_by(None, keys, arguments), keys)
+    form = settle_format(form or format_by(None, keys, arguments), keys)
     for key in keys:
         is_shard(key, form)
     source, _ = open_source(places[0].root, store)
@@ -315,7 +303,7 @@ def _singly(
         if any(_WILD.search(key) or "::" in key for key in keys):
             error.message = f"{error.message}: {_SINGLE}"
         raise
-    return Shards(source, _folder(keys), found, form)
+    return Shards(source, _find_common_folder(keys), found, form)
 
 
 def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> Shards:
@@ -329,11 +317,11 @@ def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> S
         raise Unusable("a catalog of LitData's chunks cannot be refreshed: scan again", url=source.url(key))
     if _BRACES.search(key):
         raise Unusable("braces name no further shards: pass their prefix, or a glob", url=source.url(key))
-    base, _, found = _chosen(source, key, form, after)
-    return _indexed(Shards(source, base, found, form), key, after)
+    base, _, found = _find_shards(source, key, form, after)
+    return _apply_mds_index(Shards(source, base, found, form), key, after)
 
 
-def _named(source: Source, key: str, form: MdsFormat) -> Shards:
+def _read_mds_index(source: Source, key: str, form: MdsFormat) -> Shards:
     """Return the shards that an index.json of MDS names: a HEAD for each."""
     stated = read_stated(source, key, empty=True)
     if stated is None:
@@ -353,7 +341,7 @@ def _empty(source: Source, key: str, form: ShardFormat | None) -> Shards | None:
     return None
 
 
-def _described(source: Source, key: str, form: ColumnFormat) -> Shards:
+def _read_litdata_index(source: Source, key: str, form: ColumnFormat) -> Shards:
     """Return the chunks that the index.json of LitData in a folder names: a HEAD for each.
 
     Raises:
@@ -379,7 +367,7 @@ def _described(source: Source, key: str, form: ColumnFormat) -> Shards:
     return Shards(source, folder, found, form, counts={each.name: each.samples for each in named})
 
 
-def _indexed(shards: Shards, key: str, after: bytes = b"") -> Shards:
+def _apply_mds_index(shards: Shards, key: str, after: bytes = b"") -> Shards:
     """Return the shards below the prefix ``key`` that its index.json names, if they are MDS and there is one.
 
     Args:
@@ -400,12 +388,12 @@ def _indexed(shards: Shards, key: str, after: bytes = b"") -> Shards:
             check_strays(shards.source, folder, stated, keys)
             files = zip(stated, named_files(folder, stated, packed=False), strict=True)
             return shards.named(folder, [each for each, name in files if encode(name) > after])
-    return shards._replace(format=settled(shards.format, keys))
+    return shards._replace(format=settle_format(shards.format, keys))
 
 
-def _listed(source: Source, key: str, form: ShardFormat | None, given: str) -> tuple[str, list[Shard]]:
+def _list_shards(source: Source, key: str, form: ShardFormat | None, given: str) -> tuple[str, list[Shard]]:
     """Return the shards below the prefix ``key``, or those that the glob ``key`` matches, and their base."""
-    base, rows, found = _chosen(source, key, form)
+    base, rows, found = _find_shards(source, key, form)
     if not found:
         if not rows:
             wild = bool(_WILD.search(key))
@@ -433,7 +421,7 @@ def _other(key: str, form: ShardFormat | None) -> str:
     )
 
 
-def _chosen(
+def _find_shards(
     source: Source, key: str, form: ShardFormat | None, after: bytes | None = None
 ) -> tuple[str, int, list[Shard]]:
     """Return the base of a prefix or glob, the number of objects there, and the shards among them.
@@ -443,7 +431,7 @@ def _chosen(
 
     """
     prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
-    base, table = listed(source, prefix, Listing(known=None if after is None else Beyond(after)))
+    base, table = listed(source, prefix, ScanOptions(known=None if after is None else Beyond(after)))
     chosen = selector(key[len(base) :]) if wild else None
     left = Leftovers(prefix, [key[len(base) :]] if wild else (), shards=True)
     found, rows, log = [], 0, ""
@@ -480,13 +468,13 @@ def _chosen(
     return base, rows, found
 
 
-def _folder(keys: Sequence[str]) -> str:
+def _find_common_folder(keys: Sequence[str]) -> str:
     first, last = min(keys), max(keys)
     same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[: first.rfind("/", 0, same) + 1]
 
 
-def indexed(
+def read_shard_indexes(
     shards: Shards,
     labels: Rule | None,
     *,
@@ -538,13 +526,13 @@ def index_shards(shards: Shards, labels: Rule | None, walks: KeptWalks) -> Table
     every = cast("list[Extents]", found)
     table = table_of_extents(shards, every)
     if labels is None:
-        return gathered(table)
+        return gather_regions(table)
     base = len(shards.base)
     blocks = (
         [f"{shard.key[base:]}/{key}" for key in each.keys or [""] * len(each.offsets)]
         for shard, each in zip(shards.found, every, strict=True)
     )
-    return gathered(table.having(classes=classified(labels, blocks, table.rows, None)))
+    return gather_regions(table.having(classes=classify_rows(labels, blocks, table.rows, None)))
 
 
 class KeptWalks:
@@ -619,7 +607,7 @@ def walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extent
     A shard of ``shards.found`` whose listing named no version gets that of its first bytes: the rest of the walk, and
     later its samples, are read in it.
     """
-    walks = _Walks(shards, numbers)
+    walks = _ShardWalks(shards, numbers)
     with shards.source.lookahead(walks.spans()) as reads, suppress(StopIteration):
         while True:
             walks.take(reads.advance())
@@ -627,7 +615,7 @@ def walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extent
     yield from walks.ended()
 
 
-class _Walks:
+class _ShardWalks:
     """Walks through shards, each waiting for bytes that it has asked for; as many as the format allows at once."""
 
     def __init__(self, shards: Shards, numbers: Iterable[int]) -> None:

@@ -12,12 +12,10 @@ from penstock.values import Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.data.shards.litdata import Named
+    from penstock.data.shards.litdata import NamedChunk
     from penstock.data.shards.mds import ColumnFormat
     from penstock.data.shards.mds_index import Stated
     from penstock.source import Source
-
-__all__ = ["INDEX", "check_strays", "named_files", "read_described", "read_stated", "stated_files"]
 
 T = TypeVar("T")
 
@@ -34,13 +32,13 @@ def read_stated(source: Source, key: str, *, empty: bool = False) -> list[Stated
         NotFound: It names no shard, and ``empty`` is False.
 
     """
-    found = _read(source, key, stated_shards)
+    found = _read_index(source, key, stated_shards)
     if found == [] and not empty:
         raise NotFound(f"{INDEX} names no shard", url=source.url(key))
     return found
 
 
-def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[Named], ColumnFormat]:
+def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[NamedChunk], ColumnFormat]:
     """Return the chunks of LitData that the index.json ``key`` names, and their format: a HEAD, and a GET.
 
     Raises:
@@ -49,7 +47,7 @@ def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[N
         NotFound: It is not there, or names no chunk.
 
     """
-    found = _read(source, key, lambda data: described_chunks(data, form))
+    found = _read_index(source, key, lambda data: described_chunks(data, form))
     if found is None:
         raise NotFound(f'format="litdata" needs the {INDEX} of the chunks, which is not there', url=source.url(key))
     if not found[0]:
@@ -57,7 +55,7 @@ def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[N
     return found
 
 
-def _read(source: Source, key: str, parse: Callable[[bytes], T]) -> T | None:
+def _read_index(source: Source, key: str, parse: Callable[[bytes], T]) -> T | None:
     """Return what an index.json says, as ``parse`` reads it; None if it is not there."""
     (meta,) = source.stat_existing([key])
     if meta is None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from penstock.data.zarr.arrays.stored import OwnObjects
 from penstock.data.zarr.format.cf import ATTRIBUTES
 from penstock.data.zarr.format.metadata import Arrays
-from penstock.data.zarr.format.tracing import Traced, traced
+from penstock.data.zarr.format.tracing import Traced, trace_variable
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.errors import Cancelled, NotFound, PenstockError, Transient, Truncated, Unusable
 from penstock.source import open_source
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
     Manifest: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]
-
-__all__ = ["ForeignObjects", "Opened", "arrays_of", "foreign_objects", "is_opened", "manifests_of", "reader_of"]
 
 
 class Opened(NamedTuple):
@@ -86,7 +84,7 @@ def reader_of(store: Any) -> Callable[[str, int, int | None], bytes | None]:  # 
 
 def is_opened(value: object) -> bool:
     """Return whether a value is an array or group of zarr, or a dataset, array or variable of xarray."""
-    return _kind(value) != ""
+    return _classify_object(value) != ""
 
 
 def arrays_of(value: object) -> Opened:
@@ -102,18 +100,18 @@ def arrays_of(value: object) -> Opened:
         PenstockError: An array that was passed directly is invalid.
 
     """
-    kind = _kind(value)
+    kind = _classify_object(value)
     if not kind:
         raise Unusable(f"neither an array or group of zarr nor a dataset or array of xarray: {type(value).__name__}")
     arrays, stores, described = Arrays(), list[Any](), dict[str, Any]()
     chosen: dict[str, dict[str, Elements]] = {}
     decodes = dict[str, bool]()
     # In order of names: zarr lists a group in the order of responses, which differs between processes.
-    for name, array, view in sorted(_named(value, kind), key=itemgetter(0)):
+    for name, array, view in sorted(_iterate_arrays(value, kind), key=itemgetter(0)):
         if isinstance(array, PenstockError):
             arrays.refused[name] = array
             continue
-        if _kind(array) == "group":
+        if _classify_object(array) == "group":
             described[name] = array.attrs
             continue
         document = {**array.metadata.to_dict()}
@@ -158,7 +156,7 @@ def manifests_of(value: object) -> dict[str, Manifest]:
         Unusable: There are virtual variables, and a data variable that is not virtual.
 
     """
-    kind = _kind(value)
+    kind = _classify_object(value)
     if not kind or hasattr(value, "store_path"):
         return {}
     xarrays = cast("Any", value)
@@ -184,7 +182,7 @@ def _manifest(variable: Any) -> Manifest:  # noqa: ANN401  a variable of xarray
     return layer.metadata.to_dict() | moved, layer.manifest.dict()
 
 
-def _kind(value: object) -> str:
+def _classify_object(value: object) -> str:
     """Return ``group`` or ``array``; empty for other objects. Does not import zarr or xarray."""
     kinds = {"Dataset": "group", "Group": "group", "Array": "array", "DataArray": "array", "Variable": "array"}
     for each in type(value).__mro__:
@@ -193,7 +191,7 @@ def _kind(value: object) -> str:
     return ""
 
 
-def _named(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | None]]:  # noqa: ANN401  of either library
+def _iterate_arrays(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | None]]:  # noqa: ANN401  of either library
     """Yield names, arrays of zarr (or errors), and the view of xarray (or None).
 
     For a group of zarr, yield the group itself and all members below it, too.
@@ -205,7 +203,7 @@ def _named(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | None]]:  #
         return
     variables = {"": getattr(value, "variable", value)} if kind == "array" else value.data_vars
     for name, variable in variables.items():
-        found = traced(getattr(variable, "variable", variable))
+        found = trace_variable(getattr(variable, "variable", variable))
         if isinstance(found, Traced):
             yield str(name), found.array, _View(tuple(map(str, variable.dims)), found.chosen, found.decodes)
         else:

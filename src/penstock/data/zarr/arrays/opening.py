@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-
-__all__ = ["Opener", "VirtualArrays", "document_at", "of_manifests", "opened", "records_above", "records_at"]
-
 # CF attributes that name other variables.
 _NAMING = ("coordinates", "bounds", "grid_mapping", "ancillary_variables")
 _OPENED_AT_ONCE = 16  # stores
@@ -85,10 +82,10 @@ def opened(
         Unsupported: The metadata uses an extension that Penstock does not support.
 
     """
-    return _opened(given, what, _Manner(store, decode_cf, forbidden_is_missing, along))
+    return _open_arrays(given, what, _Manner(store, decode_cf, forbidden_is_missing, along))
 
 
-def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
+def _open_arrays(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
     if manner.along is not None and (several := stores_of(given, manner.store)) is not None:
         return _several(several, what, manner, manner.along)
     if isinstance(given, str | os.PathLike):
@@ -115,12 +112,12 @@ def _opened(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]
 def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> dict[str, StoredArray]:
     """Return the arrays of several stores, each as one array."""
     alone = manner._replace(along=None)
-    found = [_opened(given[0], f"{what}[0]", alone)]
+    found = [_open_arrays(given[0], f"{what}[0]", alone)]
     objects = next(iter(found[0].values())).objects
     alone = alone._replace(files=objects.files if isinstance(objects, OwnObjects) else ())
     with ThreadPoolExecutor(_OPENED_AT_ONCE, "penstock-opening") as threads:
         names = (f"{what}[{number}]" for number in range(1, len(given)))
-        found += threads.map(_opened, given[1:], names, repeat(alone))
+        found += threads.map(_open_arrays, given[1:], names, repeat(alone))
     if any(array.chosen for arrays in found for array in arrays.values()):
         raise Unusable(f"{what} has a selection of xarray, and along= joins whole objects: pass them, and select=")
     shown = [
@@ -131,7 +128,7 @@ def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> di
 
 
 def _single(name: object, given: object, what: str, manner: _Manner) -> StoredArray:
-    found = _opened(given, f"{what}[{name!r}]", manner)
+    found = _open_arrays(given, f"{what}[{name!r}]", manner)
     if [*found] != [""]:
         raise Unusable(f"{what}[{name!r}] is a group, but a name stands for one array: {', '.join(found)}")
     return found[""]
@@ -164,18 +161,18 @@ def _at(url: str | os.PathLike[str], what: str, manner: _Manner) -> dict[str, St
             ),
             decode_cf=manner.decode_cf,
         )
-        for name, layout in _sampled(layouts, what).items()
+        for name, layout in _select_sample_arrays(layouts, what).items()
     }
 
 
 def _virtual(found: VirtualArrays, what: str, manner: _Manner) -> dict[str, StoredArray]:
     return {
         name: StoredArray.of(found.source, layout, found.objects(layout), decode_cf=manner.decode_cf)
-        for name, layout in _sampled(found.arrays, what).items()
+        for name, layout in _select_sample_arrays(found.arrays, what).items()
     }
 
 
-def _sampled(layouts: Arrays, what: str) -> dict[str, Layout]:
+def _select_sample_arrays(layouts: Arrays, what: str) -> dict[str, Layout]:
     """Return the arrays of a sample: a group's arrays without coordinates, an image's finest, or the named array."""
     if not layouts and not layouts.refused:
         raise NotFound(f"{what} is a group without arrays", url=layouts.url)
@@ -199,7 +196,7 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
     if manifests:
         return _virtual(of_manifests(manifests, manner.store), what, manner)
     found = arrays_of(given)
-    chosen = _sampled(found.arrays, what)
+    chosen = _select_sample_arrays(found.arrays, what)
     # The values are those of the object: of xr.open_zarr(…, mask_and_scale=False), as they are stored.
     decode_cf = {
         name: False if manner.decode_cf is None and not found.decodes.get(name, True) else manner.decode_cf
@@ -250,10 +247,12 @@ def _data(layouts: Arrays) -> dict[str, Layout]:
 
 
 def _coordinates(layouts: Arrays) -> set[str]:
-    return layouts.coordinates | {word for layout in layouts.values() for word in _named(layout.attributes)}
+    return layouts.coordinates | {
+        word for layout in layouts.values() for word in _iterate_coordinates(layout.attributes)
+    }
 
 
-def _named(attributes: Mapping[str, Any]) -> Iterable[str]:
+def _iterate_coordinates(attributes: Mapping[str, Any]) -> Iterable[str]:
     for each in _NAMING:
         value = attributes.get(each)
         if isinstance(value, str):
@@ -356,7 +355,7 @@ class Opener:
 
     def __call__(self, url: str) -> Source:
         """Return the store of a URL."""
-        source, _ = open_source(url, _fitting(url, self.store))
+        source, _ = open_source(url, _match_options(url, self.store))
         # Also for options of a profile.
         if self.home not in (None, source.root) and isinstance(source.options, HTTPOptions):
             public = replace(source.options, token=None, username=None, password=None, headers=None)
@@ -406,14 +405,14 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
     if at is None:
         return None
     address = location.at("/".join(parts[: at + 1])).url
-    source, key = open_source(address, _fitting(address, store))
+    source, key = open_source(address, _match_options(address, store))
     [meta] = source.stat_existing([key])
     if meta is None:
         return None
     if meta.size > _MOST_BYTES:
         raise Damaged(f"a document of references has {meta.size:,} bytes: Penstock reads up to 2 GiB", url=address)
     found = references_of(source.read(Span(key, 0, meta.size, meta.etag)), address)
-    arrays = _below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
+    arrays = _select_below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
     opener = Opener(store, None if location.local else location.root)
     return VirtualArrays(arrays, source, found, _stores(found, opener), opener)
 
@@ -433,7 +432,7 @@ def records_at(
     """
     found = references_of_records(layouts, source, as_folder(key))
     opener = Opener(store, None if parse(source.root).local else source.root)
-    return VirtualArrays(_below(layouts, path.strip("/")), source, found, {source.root: source}, opener)
+    return VirtualArrays(_select_below(layouts, path.strip("/")), source, found, {source.root: source}, opener)
 
 
 def records_above(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
@@ -485,14 +484,14 @@ def _stores(references: References, opener: Opener) -> dict[str, Source]:
     return {root: opener(url) for root, url in references.roots().items()}
 
 
-def _fitting(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:
+def _match_options(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:
     """Return options if they fit the provider of the URL; a document and its objects may lie in two stores."""
     if not isinstance(store, StoreOptions) or type(store) is StoreOptions:
         return store
     return store if isinstance(store, parse(url).store.options) else None
 
 
-def _below(arrays: Arrays, path: str) -> Arrays:
+def _select_below(arrays: Arrays, path: str) -> Arrays:
     """Return the arrays at or below a path, by their names there."""
     if not path:
         return arrays

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["joined_along", "stores_of"]
-
 _NUMBERS = re.compile(r"(\d+)")
 # Ratio of difflib: a letter too few or too many in a short name.
 _CLOSE = 0.8
@@ -193,15 +191,15 @@ def _with(sizes: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
 def _check_same(cannot: str, parts: Sequence[StoredArray], along: str) -> None:
     """Raise for arrays that differ in more than their lengths and chunks along a dimension."""
     first, *others = parts
-    wanted = _compared(first, along)
+    wanted = _list_common_traits(first, along)
     for other in others:
-        for (what, one), (_, two) in zip(wanted, _compared(other, along), strict=True):
+        for (what, one), (_, two) in zip(wanted, _list_common_traits(other, along), strict=True):
             if one != two:
                 how = "; penstock zarr copy --chunks stores one like the other" if what == "chunks" else ""
                 raise Unusable(f"{cannot}: {what} of {first.url} are {one}, and of {other.url} {two}{how}")
 
 
-def _compared(array: StoredArray, along: str) -> list[tuple[str, object]]:
+def _list_common_traits(array: StoredArray, along: str) -> list[tuple[str, object]]:
     """Return what arrays must have in common."""
     layout: Layout = array.layout
     dims = dims_of(layout)

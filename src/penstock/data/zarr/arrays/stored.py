@@ -37,23 +37,6 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-
-__all__ = [
-    "HomeKey",
-    "Located",
-    "Missing",
-    "Normal",
-    "OwnObjects",
-    "ReferencedObjects",
-    "StoredArray",
-    "Stores",
-    "alike",
-    "check_absent",
-    "homed",
-    "joined",
-    "numbered",
-]
-
 _lock = Lock()  # for all instances of Stores: held only briefly
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
@@ -94,7 +77,7 @@ class Stores:
             return number
 
 
-def homed(span: Span, home: int) -> Span:
+def set_home(span: Span, home: int) -> Span:
     """Return a span of an object in store number ``home``."""
     if not home:
         return span
@@ -103,7 +86,7 @@ def homed(span: Span, home: int) -> Span:
     return span._replace(key=key)
 
 
-def joined(stores: Stores) -> Source:
+def join_stores(stores: Stores) -> Source:
     """Return the first source, with reads of keys of other stores routed to their own source."""
     sources = stores.sources
     return sources[0] if len(sources) == 1 and not stores.grow else sources[0].through(partial(_Joined, sources))
@@ -295,7 +278,7 @@ class OwnObjects:
 
     def find(self, span: Span) -> Span:
         """Return the span, with the number of the store."""
-        return homed(span, self.home)
+        return set_home(span, self.home)
 
     @property
     def records(self) -> None:
@@ -394,7 +377,7 @@ class ReferencedObjects:
                 f"the reference {span.key!r} has {size} bytes, and no chunk has: it is damaged", url=found.url
             )
         home = self.homes.get(location.root)
-        return homed(part._replace(key=location.key), self._new_home(found.url) if home is None else home)
+        return set_home(part._replace(key=location.key), self._new_home(found.url) if home is None else home)
 
     def _new_home(self, url: str) -> int:
         """Return the number of a store that is new among the targets of references."""

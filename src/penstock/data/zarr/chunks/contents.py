@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_absent, joined, numbered
+from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_absent, join_stores, numbered
 from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import bounds
@@ -40,14 +40,12 @@ if TYPE_CHECKING:
     from penstock.data.zarr.format.layout import Layout, Runs
     from penstock.data.zarr.format.references import Records
     from penstock.data.zarr.samples.arrangement import Arrangement
-    from penstock.data.zarr.samples.extraction import Part
+    from penstock.data.zarr.samples.extraction import ChunkPart
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
 
     Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and the elements in each
     Shard = tuple[int, str]  # number of the array, key of the shard
-
-__all__ = ["Chunks", "Index", "IndexCache", "ShardIndexes", "ZarrContents", "box_of", "whole_arrays"]
 
 _MOST_BYTES = 64 << 20
 _MOST_FILES = 100_000  # whose versions are kept: 20 MiB or so
@@ -56,7 +54,7 @@ _index_lock = Lock()  # for all caches: held only briefly
 os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
 
 
-class Index(NamedTuple):
+class ShardIndex(NamedTuple):
     """Index of a shard.
 
     Attributes:
@@ -76,14 +74,14 @@ class IndexCache:
 
     def __init__(self) -> None:
         """Create an empty cache."""
-        self._held: OrderedDict[Shard, Index] = OrderedDict()
+        self._held: OrderedDict[Shard, ShardIndex] = OrderedDict()
         self._held_bytes = 0
 
-    def get(self, shard: Shard) -> Index | None:
+    def get(self, shard: Shard) -> ShardIndex | None:
         """Return the index of a shard; None if it is not cached."""
         return self._held.get(shard)
 
-    def put(self, shard: Shard, index: Index | None) -> None:
+    def put(self, shard: Shard, index: ShardIndex | None) -> None:
         """Replace the index of a shard; None removes it."""
         with _index_lock:
             if (old := self._held.pop(shard, None)) is not None:
@@ -150,7 +148,7 @@ class ShardIndexes:
         index = self._cache.get(shard)
         return index is not None and (index.reading is self._reading or index.entries[inner, 0] != ABSENT)
 
-    def get(self, shard: Shard, inner: int) -> Index | None:
+    def get(self, shard: Shard, inner: int) -> ShardIndex | None:
         """Wait for the index of a shard, to locate the chunk ``inner``, and return it; None if the shard is missing.
 
         Raises:
@@ -178,7 +176,7 @@ class ShardIndexes:
             etag = index.etag
         return index
 
-    def _wait(self, shard: Shard) -> Index | None:
+    def _wait(self, shard: Shard) -> ShardIndex | None:
         number, key = shard
         array = self._arrays[number]
         read = None if shard in self._found else self._reads.pop(shard)
@@ -191,7 +189,7 @@ class ShardIndexes:
         etag = "" if read is None else read.version
         stored = read is None or read.span.etag or read.attempts
         entries = read_index(array.layout, data, array.objects.url(key))
-        index = Index(entries, etag, self._reading if stored else None)
+        index = ShardIndex(entries, etag, self._reading if stored else None)
         self._cache.put(shard, index)
         return index
 
@@ -233,7 +231,7 @@ class Chunks:
         self.parts = tuple(part for array in arrays for part in array.parts)
         self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]
         # Called before and after each read.
-        self._at = lru_cache(_KEPT)(partial(_located, self.bases, _grids(arrays)))
+        self._at = lru_cache(_KEPT)(partial(_locate_chunk, self.bases, _grids(arrays)))
         self._records = [part.objects.records for part in self.parts]
         self._sharded = any(part.layout.shards is not None for part in self.parts)
         self._decoders = [decoder_of(part.layout, part.url) for part in self.parts]
@@ -345,7 +343,7 @@ class Chunks:
             if span is None:
                 return None
             take = partial(part.source.read, span) if read is None else read.take
-            data, error = _attempted(take, unpinned=not span.etag)
+            data, error = _try_take(take, unpinned=not span.etag)
             if data is not None and span.etag:
                 return data
             index = self._read_index(number, key, span.etag)
@@ -366,12 +364,12 @@ class Chunks:
                 raise Changed(message, url=part.objects.url(key))
         return data
 
-    def _read_index(self, number: int, key: str, outdated: str) -> Index:
+    def _read_index(self, number: int, key: str, outdated: str) -> ShardIndex:
         """Return the index of a shard in a version other than ``outdated``, read anew unless another thread did so."""
         index, part = self.indexes.get((number, key)), self.parts[number]
         if index is None or index.etag in ("", outdated):
             data, etag = part.source.read_version(index_span(part.layout, key))
-            index = Index(read_index(part.layout, data, part.source.url(key)), etag)
+            index = ShardIndex(read_index(part.layout, data, part.source.url(key)), etag)
             self.indexes.put((number, key), index)
         return index
 
@@ -400,7 +398,7 @@ class Chunks:
         return filled
 
 
-def _attempted(take: Callable[[], bytes], *, unpinned: bool) -> tuple[bytes | None, PenstockError | None]:
+def _try_take(take: Callable[[], bytes], *, unpinned: bool) -> tuple[bytes | None, PenstockError | None]:
     """Return the bytes of a chunk, or the error which shows that it may lie elsewhere by now."""
     try:
         return take(), None
@@ -441,7 +439,7 @@ def _grids(arrays: Sequence[StoredArray]) -> list[_Grid]:
     return found
 
 
-def _located(bases: Sequence[int], grids: Sequence[_Grid], chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
+def _locate_chunk(bases: Sequence[int], grids: Sequence[_Grid], chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
     """Return the number and layout of the stored array of a chunk, and the chunk's coordinates in its grid."""
     number = bisect_right(bases, chunk) - 1
     grid, left, reverse = grids[number], chunk - bases[number], []
@@ -501,7 +499,7 @@ class ZarrContents:
     @property
     def source(self) -> Source:
         """Store of all arrays, or a source that reads from several stores."""
-        return joined(self._stores)
+        return join_stores(self._stores)
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -595,7 +593,7 @@ class ZarrContents:
             found[:, 1:][found[:, 1:] == found[:, :-1]] = -1
         return found
 
-    def parts(self, position: Sequence[int]) -> list[list[Part]]:
+    def parts(self, position: Sequence[int]) -> list[list[ChunkPart]]:
         """Return the parts of each array that the sample at a position takes."""
         return [extraction.parts(position) for extraction in self.arrangement.extractions]
 
@@ -615,7 +613,7 @@ class ZarrContents:
         return columns
 
     def assembled(
-        self, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]], *, own: bool
+        self, parts: Sequence[Sequence[ChunkPart]], values: Mapping[int, NDArray[Any]], *, own: bool
     ) -> list[NDArray[Any]]:
         """Return the arrays of a sample: views of chunks where possible, copies with ``own``."""
         kept, dtypes, found = self.kept, self.chunks.dtypes, []

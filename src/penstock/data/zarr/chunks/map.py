@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.zarr.chunks.contents import ZarrContents
-    from penstock.data.zarr.samples.extraction import Part
+    from penstock.data.zarr.samples.extraction import ChunkPart
 
-    Make = Callable[[int, Sequence[Sequence[Part]], Mapping[int, NDArray[Any]]], Any]
-
-__all__ = ["ZarrMap"]
+    Make = Callable[[int, Sequence[Sequence[ChunkPart]], Mapping[int, NDArray[Any]]], Any]
 
 
 class ZarrMap(Dataset[Any]):
@@ -58,7 +56,7 @@ class ZarrMap(Dataset[Any]):
         numbers = [sample_number(index, len(self)) for index in indices]
         places = self._contents.arrangement.space.positions(np.array(numbers, dtype=np.int64)).tolist()
         size_of, made = self._contents.chunks.size_of, list[Any]()
-        waiting: list[tuple[int, list[list[Part]]]] = []
+        waiting: list[tuple[int, list[list[ChunkPart]]]] = []
         wanted: dict[int, int] = {}  # bytes of the chunks of waiting samples
         for number, place in zip(numbers, places, strict=True):
             parts = self._contents.parts(place)
@@ -70,7 +68,7 @@ class ZarrMap(Dataset[Any]):
             wanted |= own
         return made + self._made(waiting, wanted)
 
-    def _made(self, waiting: Sequence[tuple[int, list[list[Part]]]], wanted: Mapping[int, int]) -> list[Any]:
+    def _made(self, waiting: Sequence[tuple[int, list[list[ChunkPart]]]], wanted: Mapping[int, int]) -> list[Any]:
         # After a fork: another thread of the parent may have held the lock.
         if self._cache.process != os.getpid():
             self._cache = _DecodedChunks()

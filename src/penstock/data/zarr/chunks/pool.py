@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.samples.arrangement import Arrangement
 
-
-__all__ = ["BATCHES", "Limits", "MemoryPool", "limits_of", "with_blocks"]
-
 # The C library itself reuses the memory of smaller arrays.
 _LEAST_BYTES = 64 << 10
 

@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from penstock.data.order.schedule import Turn
     from penstock.data.zarr.chunks.contents import ZarrContents
     from penstock.data.zarr.chunks.pool import Limits
-    from penstock.data.zarr.samples.extraction import Part
+    from penstock.data.zarr.samples.extraction import ChunkPart
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
 
-    Make = Callable[[int, Sequence[Sequence[Part]], Mapping[int, NDArray[Any]]], Any]
+    Make = Callable[[int, Sequence[Sequence[ChunkPart]], Mapping[int, NDArray[Any]]], Any]
     Rows = Callable[[list[list[NDArray[Any]]]], list[Any]]
-
-__all__ = ["ZarrReading", "chunk_spans"]
 
 
 class ZarrReading(ChunkReading["NDArray[Any]"]):
@@ -146,7 +144,7 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
         contents.chunks,
         ShardIndexes(contents.chunks.parts, contents.source, contents.chunks.indexes, ReadCounts()),
     )
-    needed = _new(chain(_kept(contents), _used(contents, batches)))
+    needed = _new(chain(_iterate_kept_chunks(contents), _iterate_used_chunks(contents, batches)))
     try:
         while some := list(islice(needed, _LEAD)):
             chunks.prepare(some)
@@ -158,7 +156,7 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
         indexes.close()
 
 
-def _kept(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
+def _iterate_kept_chunks(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the chunks of arrays that are read whole and kept."""
     first = contents.chunks.bases
     for number, (array, keeps) in enumerate(zip(contents.arrays, contents.arrangement.kept, strict=True)):
@@ -166,7 +164,7 @@ def _kept(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
             yield first[number] + np.arange(prod(array.layout.grid), dtype=np.int64)
 
 
-def _used(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[NDArray[np.int64]]:
+def _iterate_used_chunks(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the chunks that samples use, in order of samples; -1 stands for no chunk."""
     samples = chain.from_iterable(batches)
     while some := list(islice(samples, _AT_ONCE)):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
 
-__all__ = ["ATTRIBUTES", "Decoding", "cf_of", "dates_of", "times_in", "times_of"]
-
 _NUMBERS = "iufc"
 ATTRIBUTES = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
 
@@ -89,7 +87,7 @@ def cf_of(layout: Layout, url: str = "", *, asked: bool = True) -> Decoding | No
     if not asked and layout.dtype.kind in "iu" and ATTRIBUTES.isdisjoint(layout.attributes):
         return None
     try:
-        found = _decoding(layout.dtype, _attributes(layout))
+        found = _find_decoding(layout.dtype, _attributes(layout))
         if found is not None:
             # Raises here if the attributes cannot be applied.
             found.apply(np.zeros(1, layout.dtype))
@@ -186,7 +184,7 @@ def _single(value: Any) -> Any:  # noqa: ANN401  as JSON has it
     return found
 
 
-def _decoding(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Decoding | None:
+def _find_decoding(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Decoding | None:
     """Return the decoding that xarray applies to values of a type with these attributes; None for none."""
     fills = {name: attributes[name] for name in ("missing_value", "_FillValue") if name in attributes}
     encoded = {
@@ -201,7 +199,7 @@ def _decoding(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Decoding |
     packing = {name: attributes[name] for name in ("scale_factor", "add_offset") if name in attributes}
     masked = None
     if mask:
-        masked = _float_type(packing) if packing else _promoted(stored)
+        masked = _float_type(packing) if packing else _promote_dtype(stored)
     scaled = None
     # With a fill value, the mask determines the type.
     if packing:
@@ -239,7 +237,7 @@ def _other_sign(
     return turned
 
 
-def _promoted(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _promote_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type that holds NaN and all values of a type (xarray's ``maybe_promote``)."""
     if dtype.kind not in "iu":
         return dtype

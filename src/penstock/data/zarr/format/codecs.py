@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from penstock.data.zarr.format.layout import Fields, sharding
-from penstock.data.zarr.format.steps import BYTES, COMPRESSORS, SPECIFIED, Room, Step, crc_step, step_of
+from penstock.data.zarr.format.layout import DocumentFields, sharding
+from penstock.data.zarr.format.steps import BYTES, COMPRESSORS, SPECIFIED, DecodingStep, Room, crc_step, step_of
 from penstock.errors import ChecksumMismatch, Damaged, MissingExtra, NoSpace, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.format.steps import Encoded
-
-__all__ = ["Decoder", "ForeignDecoder", "chain_of", "decoder_of"]
 
 
 class Decoder:
@@ -40,7 +38,7 @@ class Decoder:
 
     """
 
-    def __init__(self, layout: Layout, decoding: Chain | ForeignDecoder) -> None:
+    def __init__(self, layout: Layout, decoding: CodecChain | ForeignDecoder) -> None:
         self.layout = layout
         self.foreign = isinstance(decoding, ForeignDecoder)
         self.direct = not isinstance(decoding, ForeignDecoder) and decoding.direct
@@ -113,7 +111,7 @@ _MARGIN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class CodecChain:
     """Chain of decoding steps from bytes to values.
 
     Attributes:
@@ -125,7 +123,7 @@ class Chain:
 
     """
 
-    steps: tuple[tuple[Step, Room], ...]
+    steps: tuple[tuple[DecodingStep, Room], ...]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     order: Literal["C", "F"] = "C"
@@ -174,7 +172,7 @@ class Chain:
         return found if self.axes is None else found.transpose(self.axes)
 
 
-def chain_of(layout: Layout, document: Mapping[str, Any], url: str = "") -> Chain | None:
+def chain_of(layout: Layout, document: Mapping[str, Any], url: str = "") -> CodecChain | None:
     """Return the chain for an array's document; None if it has a codec that is unknown here.
 
     Raises:
@@ -182,16 +180,16 @@ def chain_of(layout: Layout, document: Mapping[str, Any], url: str = "") -> Chai
         MissingExtra: numcodecs is not installed.
 
     """
-    fields = Fields(document, url)
+    fields = DocumentFields(document, url)
     return _v2(fields, layout) if document["zarr_format"] == 2 else _v3(fields, layout)  # noqa: PLR2004  the version
 
 
-def _v2(fields: Fields, layout: Layout) -> Chain | None:
+def _v2(fields: DocumentFields, layout: Layout) -> CodecChain | None:
     filters = fields.values.get("filters") or []
     if not isinstance(filters, list):
         raise fields.damaged("filters", "a list of codecs, or null")
     compressor = fields.values.get("compressor")
-    steps: list[Step | None] = []
+    steps: list[DecodingStep | None] = []
     for name, codec in [("filters", each) for each in filters] + [("compressor", compressor)] * (
         compressor is not None
     ):
@@ -202,7 +200,7 @@ def _v2(fields: Fields, layout: Layout) -> Chain | None:
     return _chain(layout, steps, np.dtype(str(fields.values["dtype"])), layout.chunks, order)
 
 
-def _v3(fields: Fields, layout: Layout) -> Chain | None:
+def _v3(fields: DocumentFields, layout: Layout) -> CodecChain | None:
     codecs = fields.extensions("codecs")
     axes = [*range(len(layout.chunks))]
     while codecs and codecs[0][0] == "transpose":
@@ -212,14 +210,14 @@ def _v3(fields: Fields, layout: Layout) -> Chain | None:
         axes = [axes[each] for each in turn]
     if not codecs or codecs[0][0] != "bytes":
         return None
-    dtype = _stored(codecs.pop(0)[1], layout.dtype)
+    dtype = _apply_byte_order(codecs.pop(0)[1], layout.dtype)
     steps = [_v3_step(fields, layout, name, configuration) for name, configuration in codecs]
     turned = tuple(layout.chunks[each] for each in axes)
     back = None if axes == sorted(axes) else tuple(int(each) for each in np.argsort(axes))
     return _chain(layout, steps, dtype, turned, axes=back)
 
 
-def _v3_step(fields: Fields, layout: Layout, name: str, configuration: Fields) -> Step | None:
+def _v3_step(fields: DocumentFields, layout: Layout, name: str, configuration: DocumentFields) -> DecodingStep | None:
     """Return a bytes-to-bytes codec: of the specification, or of numcodecs by its prefixed name; None if unknown."""
     if name == "crc32c":
         return crc_step()
@@ -232,7 +230,7 @@ def _v3_step(fields: Fields, layout: Layout, name: str, configuration: Fields) -
     return _step(fields, "codecs", short, size | {**configuration.values})
 
 
-def _stored(configuration: Fields, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _apply_byte_order(configuration: DocumentFields, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the data type in the byte order of the codec ``bytes``."""
     order = configuration.chosen("endian", ("little", "big"), "")
     if not order and dtype.itemsize > 1 and dtype.kind != "S":
@@ -240,7 +238,7 @@ def _stored(configuration: Fields, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder(">" if order == "big" else "<")
 
 
-def _step(fields: Fields, field: str, name: str, configuration: Mapping[str, Any]) -> Step | None:
+def _step(fields: DocumentFields, field: str, name: str, configuration: Mapping[str, Any]) -> DecodingStep | None:
     try:
         return step_of(name, configuration)
     except PenstockError:
@@ -251,12 +249,12 @@ def _step(fields: Fields, field: str, name: str, configuration: Mapping[str, Any
 
 def _chain(
     layout: Layout,
-    steps: Sequence[Step | None],
+    steps: Sequence[DecodingStep | None],
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
     order: Literal["C", "F"] = "C",
     axes: tuple[int, ...] | None = None,
-) -> Chain | None:
+) -> CodecChain | None:
     """Return the chain that reverses steps of encoding, with the room for the result of each."""
     size: int | None = layout.chunk_bytes
     most = _MOST_GROWTH * layout.chunk_bytes + _MARGIN_BYTES
@@ -266,7 +264,7 @@ def _chain(
             return None
         found.append((step, Room(0, most) if size is None else Room(size, size)))
         size = None if size is None else step.encoded_size(size)
-    return Chain(tuple(reversed(found)), dtype, shape, order, axes)
+    return CodecChain(tuple(reversed(found)), dtype, shape, order, axes)
 
 
 def _size(data: Encoded) -> int:
@@ -316,7 +314,7 @@ class ForeignDecoder:
         self._guard = nullcontext() if layout.chunks else Lock()
         _register()
         try:
-            document = _bounded(document, _MOST_GROWTH * layout.chunk_bytes + _MARGIN_BYTES)
+            document = _bound_codecs(document, _MOST_GROWTH * layout.chunk_bytes + _MARGIN_BYTES)
             file, self._key, document = _one_after_another(document, layout.chunks)
             self._places[file] = self._bytes(json.dumps(document).encode())
             with warnings.catch_warnings():
@@ -365,7 +363,7 @@ def _one_after_another(document: Mapping[str, Any], chunks: tuple[int, ...]) -> 
     return "zarr.json", "/".join(["c", *(["{}", *zeros] if chunks else [])]), many
 
 
-def _bounded(document: Mapping[str, Any], most_bytes: int, depth: int = 0) -> dict[str, Any]:
+def _bound_codecs(document: Mapping[str, Any], most_bytes: int, depth: int = 0) -> dict[str, Any]:
     """Return a document, or a sharding configuration, whose compressors decode to at most ``most_bytes``."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"shards are nested deeper than {_MOST_DEPTH}")
@@ -396,7 +394,7 @@ def _bounded_v3(codec: Any, most_bytes: int, depth: int) -> Any:  # noqa: ANN401
         inner = {**(configuration if short != name else {}), "id": short}
         return {"name": _BOUNDED, "configuration": {"codec": inner, "most_bytes": most_bytes}}
     if name == "sharding_indexed":
-        return found | {"configuration": _bounded(configuration, most_bytes, depth + 1)}
+        return found | {"configuration": _bound_codecs(configuration, most_bytes, depth + 1)}
     return codec
 
 
@@ -449,7 +447,7 @@ def _register() -> None:
     register_codec(_BOUNDED, Bounded)
 
 
-def _compressor(codec: Mapping[str, Any]) -> Step:
+def _compressor(codec: Mapping[str, Any]) -> DecodingStep:
     step = step_of(codec["id"], {name: value for name, value in codec.items() if name != "id"})
     if step is None:
         raise ValueError(f"the codec {codec['id']!r} is not a compressor")

@@ -2,8 +2,8 @@
 
 ``Runs``: chunks of several lengths along a dimension, where arrays of several stores are read as one.
 
-A layout is made from a metadata document (``.zarray``, ``zarr.json``), which is untrusted: ``Fields`` checks each field
-when it is read.
+A layout is made from a metadata document (``.zarray``, ``zarr.json``), which is untrusted: ``DocumentFields`` checks
+each field when it is read.
 """
 
 from __future__ import annotations
@@ -23,21 +23,6 @@ import numpy as np
 
 from penstock.data.zarr.format.steps import CRC_BYTES
 from penstock.errors import Damaged, Unsupported
-
-__all__ = [
-    "Fields",
-    "Form",
-    "Layout",
-    "Runs",
-    "bounds",
-    "fill_value",
-    "form_of",
-    "largest",
-    "layout_of",
-    "sharding",
-    "v2_dtype",
-    "v3_dtype",
-]
 
 _MARGIN_BYTES = 64 << 10  # growth of incompressible data by compressors
 
@@ -237,14 +222,14 @@ def layout_of(
     """
     if not isinstance(document, Mapping):
         raise Damaged("the Zarr metadata is damaged: the document should be a JSON object", url=url)
-    fields = Fields(document, url)
+    fields = DocumentFields(document, url)
     version = document.get("zarr_format")
     if isinstance(version, bool) or not isinstance(version, int) or version not in {2, 3}:
         raise fields.damaged("zarr_format", "2 or 3")
     return _v2(fields, attributes or {}, key, name) if version == 2 else _v3(fields, key, name)  # noqa: PLR2004
 
 
-def _v2(fields: Fields, attributes: Mapping[str, Any], key: str, name: str) -> Layout:
+def _v2(fields: DocumentFields, attributes: Mapping[str, Any], key: str, name: str) -> Layout:
     shape, chunks, dtype = fields.sizes("shape", 0), fields.sizes("chunks", 1), v2_dtype(fields)
     _check_sizes(fields, "chunks", shape, chunks, dtype.itemsize)
     fields.chosen("order", ("C", "F"), "C")
@@ -265,7 +250,7 @@ def _v2(fields: Fields, attributes: Mapping[str, Any], key: str, name: str) -> L
     )
 
 
-def _v3(fields: Fields, key: str, name: str) -> Layout:
+def _v3(fields: DocumentFields, key: str, name: str) -> Layout:
     _check_v3(fields)
     shape, dtype = fields.sizes("shape", 0), v3_dtype(fields)
     grid, configuration = fields.extension("chunk_grid")
@@ -296,7 +281,7 @@ def _v3(fields: Fields, key: str, name: str) -> Layout:
     )
 
 
-def _check_v3(fields: Fields) -> None:
+def _check_v3(fields: DocumentFields) -> None:
     """Raise for invalid required fields, and for unknown fields and extensions that must be understood."""
     if fields.values.get("node_type") != "array":
         raise fields.damaged("node_type", "'array'")
@@ -309,7 +294,7 @@ def _check_v3(fields: Fields) -> None:
             raise fields.unsupported(each, "no such field is known, and it must be understood")
 
 
-def _inner(fields: Fields, grid: Fields, shards: tuple[int, ...]) -> tuple[int, ...] | None:
+def _inner(fields: DocumentFields, grid: DocumentFields, shards: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the shape of inner chunks that can be read one by one; None if chunks are decoded as a whole.
 
     The latter applies to shards that another codec changes, before or after (the places of inner chunks are unknown),
@@ -327,7 +312,9 @@ def _inner(fields: Fields, grid: Fields, shards: tuple[int, ...]) -> tuple[int, 
     return inner if form_of(configuration) else None
 
 
-def _check_sizes(fields: Fields, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], item_bytes: int) -> None:
+def _check_sizes(
+    fields: DocumentFields, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], item_bytes: int
+) -> None:
     if len(chunks) != len(shape):
         raise fields.damaged(name, f"{len(shape)} numbers, one for each dimension")
     if prod(shape) * item_bytes > _MOST_ITEMS:
@@ -362,7 +349,7 @@ _WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _VARIABLE_LENGTH = "values of variable length have no place in a tensor"
 
 
-def v2_dtype(fields: Fields) -> np.dtype[Any]:
+def v2_dtype(fields: DocumentFields) -> np.dtype[Any]:
     """Return the data type of ``.zarray``, in its stored byte order.
 
     Raises:
@@ -382,7 +369,7 @@ def v2_dtype(fields: Fields) -> np.dtype[Any]:
     raise fields.unsupported("dtype", "bool, int, uint, float and complex of NumPy's sizes are")
 
 
-def v3_dtype(fields: Fields) -> np.dtype[Any]:
+def v3_dtype(fields: DocumentFields) -> np.dtype[Any]:
     """Return the data type of ``zarr.json``, in native byte order: the codec ``bytes`` defines the stored order.
 
     Raises:
@@ -410,7 +397,7 @@ def v3_dtype(fields: Fields) -> np.dtype[Any]:
     raise fields.unsupported("data_type", f"{', '.join(sorted(_V3))} are")
 
 
-def fill_value(fields: Fields, dtype: np.dtype[Any], version: int) -> np.generic:
+def fill_value(fields: DocumentFields, dtype: np.dtype[Any], version: int) -> np.generic:
     """Return ``fill_value`` as a scalar of the type in native byte order.
 
     If it is ``null`` in Zarr v2, return zero, or NaT for times and durations, as zarr does.
@@ -420,7 +407,7 @@ def fill_value(fields: Fields, dtype: np.dtype[Any], version: int) -> np.generic
         return _scalar(np.array("NaT", native) if native.kind in "mM" else np.zeros((), native))
     try:
         with np.errstate(all="ignore"):
-            return _scalar(_filled(found, native, version))
+            return _scalar(_decode_fill_value(found, native, version))
     except (ValueError, TypeError, OverflowError, binascii.Error):
         raise fields.damaged("fill_value", f"a value of the type {native}") from None
 
@@ -430,7 +417,7 @@ def _scalar(array: np.ndarray[Any, Any]) -> np.generic:
     return scalar
 
 
-def _filled(found: object, dtype: np.dtype[Any], version: int) -> np.ndarray[Any, Any]:
+def _decode_fill_value(found: object, dtype: np.dtype[Any], version: int) -> np.ndarray[Any, Any]:
     """Return a fill value as a zero-dimensional array; raise ``ValueError`` or similar for a wrong type."""
     filled = np.zeros((), dtype)
     if dtype.kind == "c":
@@ -447,15 +434,15 @@ def _filled(found: object, dtype: np.dtype[Any], version: int) -> np.ndarray[Any
             raise ValueError
         filled[...] = bool(found)
     elif dtype.kind in "iu":
-        filled[...] = np.array(_whole(found), dtype)
+        filled[...] = np.array(_parse_whole(found), dtype)
     elif dtype.kind in "mM":
-        filled[...] = np.array("NaT" if found == "NaT" else _whole(found)).astype(dtype)
+        filled[...] = np.array("NaT" if found == "NaT" else _parse_whole(found)).astype(dtype)
     else:
-        filled[...] = _text(found, dtype, version)
+        filled[...] = _decode_fill_text(found, dtype, version)
     return filled
 
 
-def _whole(found: object) -> int:
+def _parse_whole(found: object) -> int:
     if isinstance(found, bool) or not isinstance(found, int | float) or found != int(found):
         raise ValueError
     return int(found)
@@ -475,7 +462,7 @@ def _float(found: object, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.array(float(found), dtype)
 
 
-def _text(found: object, dtype: np.dtype[Any], version: int) -> str | bytes:
+def _decode_fill_text(found: object, dtype: np.dtype[Any], version: int) -> str | bytes:
     """Return a text: bytes are decoded from Base64; in v2, 0 also means an empty text."""
     if found == 0 and version == 2:  # noqa: PLR2004
         return "" if dtype.kind == "U" else b""
@@ -490,7 +477,7 @@ def _text(found: object, dtype: np.dtype[Any], version: int) -> str | bytes:
 _ENTRY_BYTES = 16  # offset and length of an inner chunk
 
 
-class Form(NamedTuple):
+class IndexForm(NamedTuple):
     """Encoding of an index: byte order, whether a CRC-32C follows, and whether it lies at the end of the shard."""
 
     order: str
@@ -508,14 +495,14 @@ def sharding(layout: Layout) -> Mapping[str, Any]:
     return configuration
 
 
-def form_of(fields: Fields) -> Form | None:
+def form_of(fields: DocumentFields) -> IndexForm | None:
     """Return the encoding of the index of a ``sharding_indexed`` configuration; None if only zarr can decode it."""
     end = fields.chosen("index_location", ("start", "end"), "end") == "end"
     codecs = fields.extensions("index_codecs")
     if [name for name, _ in codecs] not in (["bytes"], ["bytes", "crc32c"]):
         return None
     order = codecs[0][1].chosen("endian", ("little", "big"), "little")
-    return Form("<" if order == "little" else ">", len(codecs) > 1, end)
+    return IndexForm("<" if order == "little" else ">", len(codecs) > 1, end)
 
 
 # Largest length along one dimension in NumPy.
@@ -526,7 +513,7 @@ _short.maxlevel = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class DocumentFields:
     """JSON object of a document, and its location.
 
     Attributes:
@@ -572,27 +559,27 @@ class Fields:
             raise self.damaged(name, " or ".join(map(repr, choices)))
         return found
 
-    def mapping(self, name: str) -> Fields:
+    def mapping(self, name: str) -> DocumentFields:
         """Return the object in a field; empty if the field is missing."""
         found = self.values.get(name)
         if found is not None and not isinstance(found, Mapping):
             raise self.damaged(name, "an object")
-        return Fields(found or {}, self.url, self._path(name))
+        return DocumentFields(found or {}, self.url, self._path(name))
 
-    def named(self, name: str, value: object) -> tuple[str, Fields]:
+    def named(self, name: str, value: object) -> tuple[str, DocumentFields]:
         """Return name and configuration of a Zarr v3 extension: ``{"name": …, "configuration": {…}}``, or the name."""
         if isinstance(value, str):
-            return value, Fields({}, self.url, self._path(name))
+            return value, DocumentFields({}, self.url, self._path(name))
         if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
             raise self.damaged(name, "an object with a name")
-        inside = Fields(value, self.url, self._path(name))
+        inside = DocumentFields(value, self.url, self._path(name))
         return str(value["name"]), inside.mapping("configuration")
 
-    def extension(self, name: str) -> tuple[str, Fields]:
+    def extension(self, name: str) -> tuple[str, DocumentFields]:
         """Return name and configuration of a field that is an extension point of Zarr v3."""
         return self.named(name, self.values.get(name))
 
-    def extensions(self, name: str) -> list[tuple[str, Fields]]:
+    def extensions(self, name: str) -> list[tuple[str, DocumentFields]]:
         """Return names and configurations of a field that is a list of extensions; empty if the field is missing."""
         found = self.values.get(name)
         if found is None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.data.zarr.format.layout import Layout
     from penstock.source import Source
 
-__all__ = ["Arrays", "check_name", "collected", "image_of", "open_arrays", "parsed", "with_names"]
-
 _MOST_DEPTH = 16  # groups within groups
 _MOST_NODES = 10_000  # arrays and groups that are looked up individually
 _V3 = "zarr.json"
@@ -113,12 +111,12 @@ class Arrays(dict[str, "Layout"]):
         names = [folder + path for path in image.paths]
         for name in names:
             if name in self:
-                self[name] = _named(self[name], image.axes)
+                self[name] = _set_dims(self[name], image.axes)
         if names[0] in self or names[0] in self.refused:  # other pyramids have groups there
             self.images[group] = names[0]
 
 
-def _named(layout: Layout, axes: tuple[str, ...]) -> Layout:
+def _set_dims(layout: Layout, axes: tuple[str, ...]) -> Layout:
     """Return the layout with these dimension names, if their number fits and no dimension has a name."""
     fits = len(layout.shape) == len(axes) and not any(layout.dims)
     return replace(layout, dims=axes) if fits else layout
@@ -164,9 +162,9 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False,
     if v3 is None and consolidated is not None:
         # Keys of references are relative to their document.
         below = "" if "record_size" in consolidated else prefix
-        collected(consolidated, below, arrays, source.url(prefix + _CONSOLIDATED))
+        add_consolidated(consolidated, below, arrays, source.url(prefix + _CONSOLIDATED))
     elif v3 is not None and (inline := _inline(v3)) is not None:
-        collected(inline, prefix, arrays, source.url(prefix + _V3))
+        add_consolidated(inline, prefix, arrays, source.url(prefix + _V3))
     else:
         try:
             _walk(documents, prefix, arrays)
@@ -179,7 +177,7 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False,
     return arrays
 
 
-def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
+def add_consolidated(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
     """Add the arrays of consolidated metadata, from ``.zmetadata`` or a group's ``zarr.json``."""
     nodes = found.get("metadata") if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping) or not isinstance(nodes, Mapping):
@@ -215,7 +213,7 @@ def _check_size(data: bytes, url: str) -> None:
         )
 
 
-def parsed(data: bytes, url: str) -> dict[str, Any]:
+def parse_document(data: bytes, url: str) -> dict[str, Any]:
     """Parse a document that must be a JSON object; raise ``Damaged`` otherwise."""
     try:
         document = json.loads(data)
@@ -254,7 +252,7 @@ class _Documents:
                 else:
                     data, url = read.take(), self.source.url(key)
                     _check_size(data, url)
-                    found.append(parsed(data, url))
+                    found.append(parse_document(data, url))
         return found
 
     def of(self, prefix: str, files: Sequence[str]) -> dict[str, dict[str, Any] | None]:
@@ -322,7 +320,7 @@ def with_names(source: Source, layout: Layout) -> Layout:
     except (Damaged, Denied, Unusable):  # does not concern the array
         return layout
     image = image_of(_object(v3.get("attributes")) if v3 is not None else _object(attributes))
-    return _named(layout, image.axes) if image is not None and level in image.paths else layout
+    return _set_dims(layout, image.axes) if image is not None and level in image.paths else layout
 
 
 def _add(documents: _Documents, prefix: str, arrays: Arrays, names: Sequence[str]) -> None:

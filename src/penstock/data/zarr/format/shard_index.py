@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.zarr.format.layout import Fields, form_of, sharding
-from penstock.data.zarr.format.steps import checked
+from penstock.data.zarr.format.layout import DocumentFields, form_of, sharding
+from penstock.data.zarr.format.steps import verify_crc32c
 from penstock.errors import Damaged
 from penstock.values import Span
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.data.zarr.format.layout import Form, Layout
-
-__all__ = ["ABSENT", "chunk_span", "index_span", "read_index"]
+    from penstock.data.zarr.format.layout import IndexForm, Layout
 
 # Offset and length of an absent inner chunk, which consists of the fill value.
 ABSENT = (1 << 64) - 1
@@ -28,7 +26,7 @@ _INDEX_MARGIN_BYTES = 1 << 20
 
 def index_span(layout: Layout, key: str) -> Span:
     """Return the byte range of a shard's index: ``key`` is the shard's ``layout.object_key``. One request."""
-    form = _form(layout)
+    form = _read_index_form(layout)
     size = form.size(prod(layout.ratios))
     return Span(key, -size) if form.at_end else Span(key, 0, size)
 
@@ -46,11 +44,11 @@ def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = 
         Damaged: The index has another size, or impossible entries.
 
     """
-    form, chunks = _form(layout), prod(layout.ratios)
+    form, chunks = _read_index_form(layout), prod(layout.ratios)
     if len(data) != form.size(chunks):
         message = f"the index of the shard has {len(data)} bytes, not the {form.size(chunks)} of {chunks} chunks"
         raise Damaged(message, url=url)
-    body = checked(data, "the shard's index", url) if form.crc else data
+    body = verify_crc32c(data, "the shard's index", url) if form.crc else data
     entries = np.frombuffer(body, f"{form.order}u8").reshape(chunks, 2).astype(np.uint64, copy=False)
     offsets, lengths = entries[:, 0], entries[:, 1]
     absent = (offsets == ABSENT) & (lengths == ABSENT)
@@ -69,8 +67,8 @@ def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64]
     return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length, etag)
 
 
-def _form(layout: Layout) -> Form:
-    form = form_of(Fields(sharding(layout)))
+def _read_index_form(layout: Layout) -> IndexForm:
+    form = form_of(DocumentFields(sharding(layout)))
     if form is None:  # layout_of leaves `shards` None then
         raise Damaged("this array has no index of shards that can be read")
     return form

@@ -21,20 +21,6 @@ import numpy as np
 from penstock.data.unpacking import streams
 from penstock.errors import ChecksumMismatch, MissingExtra
 
-__all__ = [
-    "BYTES",
-    "COMPRESSORS",
-    "CRC_BYTES",
-    "SPECIFIED",
-    "VALUES",
-    "Encoded",
-    "Room",
-    "Step",
-    "checked",
-    "crc_step",
-    "step_of",
-]
-
 # Codecs of numcodecs that are decoded here: bytes to bytes, and values to values.
 COMPRESSORS = {"zstd", "blosc", "lz4", "zlib", "gzip", "bz2", "lzma"}
 # Codecs of Zarr v3; only encoders need their configurations.
@@ -80,7 +66,7 @@ class Codec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecodingStep:
     """Decoding step of one codec of an array.
 
     Attributes:
@@ -99,7 +85,7 @@ class Step:
     into: bool = False
 
 
-def step_of(name: str, configuration: Mapping[str, Any]) -> Step | None:
+def step_of(name: str, configuration: Mapping[str, Any]) -> DecodingStep | None:
     """Return a codec of numcodecs by its ``id`` and the other items of its JSON; None if it is unknown here.
 
     Raises:
@@ -117,34 +103,34 @@ def step_of(name: str, configuration: Mapping[str, Any]) -> Step | None:
     if name in COMPRESSORS:
         return _compressor(name, codec, configuration)
     if name in _CHECKSUMS:
-        return Step(name, partial(_plain, codec), lambda size: size + _CHECKSUM_BYTES, verifies=True)
+        return DecodingStep(name, partial(_decode_bounded, codec), lambda size: size + _CHECKSUM_BYTES, verifies=True)
     if name == "packbits":
-        return Step(name, partial(_plain, codec), lambda size: -(-size // 8) + 1)
+        return DecodingStep(name, partial(_decode_bounded, codec), lambda size: -(-size // 8) + 1)
     if name in {"shuffle", "bitround"}:
-        return Step(name, partial(_plain, codec), lambda size: size)
+        return DecodingStep(name, partial(_decode_bounded, codec), lambda size: size)
     decoded, encoded = ("decode_dtype", "encode_dtype") if name == "astype" else ("dtype", "astype")
     dtypes = getattr(codec, decoded), getattr(codec, encoded)
     if not all(each.kind in _ITEMS and each.itemsize for each in dtypes):
         raise ValueError(f"cannot decode values of {dtypes[0]} as {dtypes[1]}")
     items = dtypes[0].itemsize, dtypes[1].itemsize
-    return Step(name, partial(_plain, codec), lambda size: size // items[0] * items[1])
+    return DecodingStep(name, partial(_decode_bounded, codec), lambda size: size // items[0] * items[1])
 
 
-def _compressor(name: str, codec: Codec, configuration: Mapping[str, Any]) -> Step:
+def _compressor(name: str, codec: Codec, configuration: Mapping[str, Any]) -> DecodingStep:
     if name in _DIRECT:
-        return Step(name, partial(_DIRECT[name], codec), lambda _: None, into=True)
+        return DecodingStep(name, partial(_DIRECT[name], codec), lambda _: None, into=True)
     decode = partial(_lzma, configuration) if name == "lzma" else partial(_stream, _STREAMS[name])
-    return Step(name, decode, lambda _: None)
+    return DecodingStep(name, decode, lambda _: None)
 
 
-def crc_step() -> Step:
+def crc_step() -> DecodingStep:
     """Return the codec ``crc32c`` of Zarr v3."""
-    return Step("crc32c", _crc, lambda size: size + _CHECKSUM_BYTES, verifies=True)
+    return DecodingStep("crc32c", _crc, lambda size: size + _CHECKSUM_BYTES, verifies=True)
 
 
 def _crc(data: Encoded, room: Room, out: Out) -> Encoded:
     del room, out
-    return checked(_flat(data), "the chunk")
+    return verify_crc32c(_flat(data), "the chunk")
 
 
 def _flat(data: Encoded) -> memoryview:
@@ -152,7 +138,7 @@ def _flat(data: Encoded) -> memoryview:
     return memoryview(data.reshape(-1).view("u1") if isinstance(data, np.ndarray) else data)  # type: ignore[arg-type]
 
 
-def _plain(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
+def _decode_bounded(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
     """Decode a codec with a bounded result. Shuffle, Fletcher-32 and CRC-32C hold the GIL; delta and copies do not."""
     del room, out
     return codec.decode(data)
@@ -262,7 +248,7 @@ CRC_BYTES = 4
 _digest: Callable[[object], int] | None = None
 
 
-def checked(data: bytes | bytearray | memoryview, what: str, url: str = "") -> memoryview:
+def verify_crc32c(data: bytes | bytearray | memoryview, what: str, url: str = "") -> memoryview:
     """Verify the CRC-32C at the end of a buffer and return the bytes before it. Holds the GIL: 2 GB/s.
 
     Raises:
@@ -272,12 +258,12 @@ def checked(data: bytes | bytearray | memoryview, what: str, url: str = "") -> m
     """
     view = memoryview(data).cast("B")
     body, end = view[:-CRC_BYTES], view[-CRC_BYTES:]
-    if len(end) < CRC_BYTES or (_digest or _load())(np.frombuffer(body, "u1")) != int.from_bytes(end, "little"):
+    if len(end) < CRC_BYTES or (_digest or _load_crc32c())(np.frombuffer(body, "u1")) != int.from_bytes(end, "little"):
         raise ChecksumMismatch(f"the CRC-32C of {what} does not match its {len(body)} bytes", url=url)
     return body
 
 
-def _load() -> Callable[[object], int]:
+def _load_crc32c() -> Callable[[object], int]:
     global _digest  # noqa: PLW0603  imported once, when it is first needed
     try:
         from google_crc32c import value

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Elements: TypeAlias = "int | Sequence[int]"
 
-__all__ = ["Traced", "traced"]
-
 # Layers of xarray's lazy arrays that keep all elements and their order, if their `key` is a selection along dimensions.
 _LAYERS = {
     *("MemoryCachedArray", "CopyOnWriteArray", "LazilyIndexedArray", "ZarrArrayWrapper", "NativeEndiannessArray"),
@@ -52,7 +50,7 @@ class Traced(NamedTuple):
     decodes: bool
 
 
-def traced(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of xarray
+def trace_variable(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of xarray
     """Return the array that a variable reads, or an error that says what to pass instead."""
     layer: Any = variable._data  # noqa: SLF001  xarray keeps unloaded data here
     later: list[Elements] | None = None
@@ -62,7 +60,7 @@ def traced(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of x
         if root is None:
             return Unusable(f"this variable of xarray is computed by Dask ({', '.join(other)}): {_ADVICE}")
         lazy: Any = getattr(graph[root], "value", graph[root])
-        later = _taken(layer, graph, root, lazy.shape)
+        later = _trace_elements(layer, graph, root, lazy.shape)
         layer = lazy
     chosen: list[Elements] | None = None
     decodes = False
@@ -72,12 +70,12 @@ def traced(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of x
             if type(key).__name__ not in _KEYS:
                 return Unusable(f"this variable of xarray is a selection of points of a Zarr array: {_ADVICE}")
             own = [_elements(each, size) for each, size in zip(key.tuple, layer.array.shape, strict=True)]
-            chosen = own if chosen is None else _composed(own, chosen)
+            chosen = own if chosen is None else _compose_selections(own, chosen)
         layer = getattr(layer, "array", None) if hasattr(layer, "array") else layer.get_array()
     if hasattr(layer, "store_path") and hasattr(layer, "metadata"):
         whole: list[Elements] = [range(size) for size in layer.shape]
         found = whole if chosen is None else chosen
-        return Traced(layer, tuple(found if later is None else _composed(found, later)), decodes)
+        return Traced(layer, tuple(found if later is None else _compose_selections(found, later)), decodes)
     source = variable.encoding.get("source")
     words = f"it was opened from {source}; " if source else ""
     return Unusable(f"this variable of xarray is {type(layer).__name__}, and no Zarr array: {words}{_ADVICE}")
@@ -95,7 +93,7 @@ def _run(numbers: NDArray[np.int64]) -> Sequence[int]:
     return elements_of(numbers, range(len(numbers))) if len(numbers) else ()
 
 
-def _composed(first: Sequence[Elements], then: Sequence[Elements]) -> list[Elements]:
+def _compose_selections(first: Sequence[Elements], then: Sequence[Elements]) -> list[Elements]:
     """Return the elements that a second selection takes of those of a first, along the dimensions that this leaves."""
     left = iter(then)
     found: list[Elements] = []
@@ -144,7 +142,7 @@ def _arguments(task: Any) -> tuple[Any, Any]:  # noqa: ANN401  as above
     return source, index
 
 
-def _taken(array: Any, graph: Mapping[Any, Any], root: Any, shape: Sequence[int]) -> list[Elements]:  # noqa: ANN401
+def _trace_elements(array: Any, graph: Mapping[Any, Any], root: Any, shape: Sequence[int]) -> list[Elements]:  # noqa: ANN401
     """Return the elements along each dimension of the root that an array of Dask takes, from its blocks."""
     first = _block(graph, (array.name, *[0] * array.ndim), root, shape)
     found: list[Elements] = []
@@ -172,4 +170,4 @@ def _block(graph: Mapping[Any, Any], key: Any, root: Any, shape: Sequence[int]) 
     source, index = _arguments(task)
     inner = _block(graph, getattr(source, "key", source), root, shape)
     sizes = [len(each) for each in inner if not isinstance(each, int)]
-    return _composed(inner, [_elements(part, size) for part, size in zip(index, sizes, strict=True)])
+    return _compose_selections(inner, [_elements(part, size) for part, size in zip(index, sizes, strict=True)])

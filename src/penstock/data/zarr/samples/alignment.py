@@ -15,22 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Alignment",
-    "Coordinate",
-    "Times",
-    "align",
-    "check_direction",
-    "check_equal",
-    "check_nested",
-    "check_order",
-    "check_times",
-    "elements_of",
-    "shown",
-    "times_along",
-    "unbroken",
-]
-
 _NUMBERS = "iufMm"  # kinds of dtypes
 # Fraction of the usual distance between neighbours: the lengths of months differ by less.
 _TOLERANCE = 1 / 8
@@ -128,7 +112,7 @@ def align(coordinates: Sequence[Mapping[str, Coordinate]]) -> Alignment:
         of = {number: each[dimension] for number, each in enumerate(coordinates) if dimension in each}
         common = values[dimension] = _common(dimension, [*of.values()])
         for number, each in of.items():
-            elements[number][dimension] = _found(_sorted(dimension, each, common.dtype), common)
+            elements[number][dimension] = _find_indices(_require_sorted(dimension, each, common.dtype), common)
         counts = ", ".join(dict.fromkeys(f"{len(each.values):,} ({each.shown})" for each in of.values()))
         words.append(f"{dimension}: {len(common):,} common coordinates of {counts}")
     return Alignment(values, tuple(elements), tuple(words))
@@ -140,9 +124,9 @@ def _common(dimension: str, of: Sequence[Coordinate]) -> NDArray[Any]:
         dtype = np.result_type(*(each.values.dtype for each in of))
     except TypeError:
         dtype = np.dtype(object)
-    found = first = _sorted(dimension, of[0], dtype)
+    found = first = _require_sorted(dimension, of[0], dtype)
     for each in of[1:]:
-        other = _sorted(dimension, each, dtype)
+        other = _require_sorted(dimension, each, dtype)
         if not np.array_equal(found, other):
             found = np.intersect1d(found, other, assume_unique=True)
     if not len(found):
@@ -152,7 +136,7 @@ def _common(dimension: str, of: Sequence[Coordinate]) -> NDArray[Any]:
     return found[::-1] if descends and len(found) > 1 and found[0] < found[-1] else found
 
 
-def _sorted(dimension: str, coordinate: Coordinate, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _require_sorted(dimension: str, coordinate: Coordinate, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the values in a type; raise unless they ascend or descend strictly."""
     where = f"the coordinate {dimension!r} of {coordinate.url}"
     if coordinate.values.dtype.kind not in _NUMBERS or dtype.kind not in _NUMBERS:
@@ -176,7 +160,7 @@ def _sorted(dimension: str, coordinate: Coordinate, dtype: np.dtype[Any]) -> NDA
     raise Unusable(f"{where} {what}: {coordinate.values[at]}, {coordinate.values[at + 1]} (elements {at} and {at + 1})")
 
 
-def _found(values: NDArray[Any], common: NDArray[Any]) -> Sequence[int]:
+def _find_indices(values: NDArray[Any], common: NDArray[Any]) -> Sequence[int]:
     """Return the indices of the common values in ``values``."""
     if len(values) > 1 and values[0] > values[-1]:
         return elements_of(len(values) - 1 - np.searchsorted(values[::-1], common), range(len(common)))

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Moving: TypeAlias = Sequence[tuple[Layout, Sequence[Cut]]]
 
-__all__ = ["MOST_AT_ONCE", "Arrangement", "Shape", "arrange", "blocks_of", "default_dims", "dims_of"]
-
 # Ratio of difflib: a letter or two of a short name.
 _CLOSE = 0.5
 # An array up to this size is read once and kept.
@@ -120,7 +118,8 @@ def default_dims(layouts: Sequence[Layout]) -> tuple[str, ...]:
         raise Unusable("an array without dimensions has no samples")
     if len(firsts) > 1:
         raise Unusable(
-            f"the arrays begin with different dimensions: {'; '.join(map(_shown, firsts.values()))}; name the one that "
+            f"the arrays begin with different dimensions: {'; '.join(map(_describe_shape, firsts.values()))}; name the "
+            "one that "
             f"samples are numbered along: dims={next(iter(firsts))!r}"
         )
     return tuple(firsts)
@@ -158,20 +157,20 @@ def arrange(
     factors = _factors(layouts, shape.scale)
     lengths = _lengths(layouts, {*sampled, *shape.patch, *shape.select} - {*common, *shape.scale}) | common
     lengths |= _coarse(layouts, factors)
-    chosen = {name: _chosen(name, lengths[name], shape.select.get(name)) for name in lengths}
+    chosen = {name: _choose_elements(name, lengths[name], shape.select.get(name)) for name in lengths}
     sides = [number >= len(layouts) - targets for number in range(len(layouts))]
     windows = [_windows(sampled, shape, is_target=side) for side in (False, True)]
     taken = [windows[side][sampled[0]] for side in {*sides}]
-    reaches = _reaches(sampled, shape, [_spread(each) for each in taken])
+    reaches = _reaches(sampled, shape, [_bound_window(each) for each in taken])
     kept = tuple(_is_kept(layout, reaches) for layout in layouts)
     own = [{} for _ in layouts] if aligned is None else aligned.elements
     cuts = [
-        _cuts(layout, chosen | _aligned(chosen, elements), windows[side], (shape, factor), kept=keeps)
+        _cuts(layout, chosen | _select_own_elements(chosen, elements), windows[side], (shape, factor), kept=keeps)
         for layout, elements, side, factor, keeps in zip(layouts, own, sides, factors, kept, strict=True)
     ]
     _check_chunks(layouts, cuts, kept)
     same = same or range(len(layouts))
-    moving = _moving(layouts, cuts, kept, same)
+    moving = _find_moving_arrays(layouts, cuts, kept, same)
     blocks = blocks_of(moving, [*reaches.values()], [name in common for name in reaches], window_bytes)
     axes = [
         Axis.of(name, _positions(name, len(chosen[name]), reach, shape), reference or chosen[name], edge)
@@ -230,7 +229,9 @@ def _dims(layouts: Sequence[Layout], inputs: int, shape: Shape) -> tuple[str, ..
                 hint = f": did you mean {near[0]!r}?" if near else ""
                 raise Unusable(f"{argument} names {name!r}, and the dimensions are {', '.join(map(repr, there))}{hint}")
     if not any(name in dims_of(layout) for layout in layouts[:inputs] for name in sampled):
-        raise Unusable(f"no array of samples has one of dims {sampled}: {'; '.join(map(_shown, layouts[:inputs]))}")
+        raise Unusable(
+            f"no array of samples has one of dims {sampled}: {'; '.join(map(_describe_shape, layouts[:inputs]))}"
+        )
     _check_axes(sampled, shape)
     _check_named(layouts, sampled)
     _check_patches(layouts, {*sampled, *shape.patch, *shape.select}, shape)
@@ -243,7 +244,8 @@ def _check_named(layouts: Sequence[Layout], sampled: Sequence[str]) -> None:
     for layout in layouts:
         if layout.dims and any(layout.dims) != named and not set(sampled) & {*dims_of(layout)}:
             raise Unusable(
-                f"{_shown(layout)}, and samples lie along {', '.join(map(repr, sampled))}: the metadata of one array "
+                f"{_describe_shape(layout)}, and samples lie along {', '.join(map(repr, sampled))}: the metadata of "
+                "one array "
                 "names its dimensions, and that of another does not: store dimension_names (_ARRAY_DIMENSIONS in Zarr "
                 "v2) with both"
             )
@@ -254,7 +256,7 @@ def _check_patches(layouts: Sequence[Layout], named: set[str], shape: Shape) -> 
     for layout in layouts:
         names = dims_of(layout)
         if twice := [name for name in names if name in named and names.count(name) > 1]:
-            raise Unusable(f"{_shown(layout)}: samples are not cut along {twice[0]!r}, which it has twice")
+            raise Unusable(f"{_describe_shape(layout)}: samples are not cut along {twice[0]!r}, which it has twice")
     for one, other in combinations(shape.patch, 2):
         if not any({one, other} <= {*dims_of(layout)} for layout in layouts):
             raise Unusable(
@@ -270,7 +272,8 @@ def _check_chunks(layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept
         count = prod(layout.grid if keeps else (cut.most_chunks for cut in each))
         if count > MOST_AT_ONCE:
             raise Unusable(
-                f"{_shown(layout)}, and a sample takes up to {count:,} chunks of {layout.chunks} of it, of at most "
+                f"{_describe_shape(layout)}, and a sample takes up to {count:,} chunks of {layout.chunks} of it, of at "
+                "most "
                 f"{MOST_AT_ONCE:,}: take patches or a part (select), or store it in larger chunks (penstock zarr copy "
                 "--chunks)"
             )
@@ -307,7 +310,8 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
             known, first = lengths.setdefault(name, (length, layout))
             if known != length and name in shared:
                 raise Unusable(
-                    f"the arrays differ in length along {name!r}: {_shown(first)} and {_shown(layout)}; pass arrays of "
+                    f"the arrays differ in length along {name!r}: {_describe_shape(first)} and "
+                    f"{_describe_shape(layout)}; pass arrays of "
                     f'one length, align="coordinates" where each has its coordinates beside it, or scale= where one is '
                     "finer"
                 )
@@ -330,7 +334,8 @@ def factor_of(layout: Layout, name: str, layouts: Sequence[Layout], scale: Mappi
         return 1
     if not (least - 1) * factor < length <= least * factor:
         raise Unusable(
-            f"scale of {name!r} is {factor}, but {_shown(layout)}, and the coarsest array has {least} elements along "
+            f"scale of {name!r} is {factor}, but {_describe_shape(layout)}, and the coarsest array has {least} "
+            "elements along "
             "it: pass the number of elements for each of these"
         )
     return factor
@@ -359,11 +364,11 @@ def _is_run(selected: object) -> bool:
     return isinstance(selected, slice) and selected.step in (None, 1)
 
 
-def _shown(layout: Layout) -> str:
+def _describe_shape(layout: Layout) -> str:
     return f"{layout.name or layout.key.rstrip('/') or 'the array'} has the shape {layout.shape} of {dims_of(layout)}"
 
 
-def _chosen(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
+def _choose_elements(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
     """Return the elements of a dimension that samples may use."""
     if not length:
         raise Unusable(f"no samples: the arrays have no elements along {name!r}")
@@ -385,7 +390,7 @@ def _elements(name: str, length: int, selected: int | slice | Sequence[int] | No
     return tuple(each % length for each in numbers)
 
 
-def _spread(window: Sequence[int] | int) -> tuple[int, int]:
+def _bound_window(window: Sequence[int] | int) -> tuple[int, int]:
     return (window, window) if isinstance(window, int) else (min(window), max(window))
 
 
@@ -433,7 +438,9 @@ def _windows(sampled: Sequence[str], shape: Shape, *, is_target: bool) -> dict[s
     return windows
 
 
-def _aligned(chosen: Mapping[str, Sequence[int]], own: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+def _select_own_elements(
+    chosen: Mapping[str, Sequence[int]], own: Mapping[str, Sequence[int]]
+) -> dict[str, Sequence[int]]:
     """Return an array's own elements for the chosen elements of the common coordinates."""
     return {name: elements_of(elements, chosen[name]) for name, elements in own.items()}
 
@@ -453,7 +460,7 @@ def _cuts(
         if name in shape.scale and isinstance(stored, Runs):
             raise Unusable(f"scale names {name!r}, along which stores of different chunks are joined")
         if factors.get(name, 1) > 1:
-            scale, (first, last), elements = factors[name], _spread(windows[name]), chosen[name]
+            scale, (first, last), elements = factors[name], _bound_window(windows[name]), chosen[name]
             window = range(scale * first, scale * (last + 1))
             fine = range(scale * elements[0], scale * (elements[-1] + 1))
             cuts.append(Cut(chunk, fine, window, axes.index(name), scale))
@@ -467,7 +474,7 @@ def _cuts(
     return cuts
 
 
-def _moving(
+def _find_moving_arrays(
     layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept: Sequence[bool], same: Sequence[int]
 ) -> Moving:
     """Return the arrays that samples are cut from; of those of the same values, the cuts of the most elements."""
@@ -659,7 +666,7 @@ def _block_bytes(
                 chunks *= len({segment.chunk for segment in cut.at(0)})
                 continue
             edge, reach, reference = edges[cut.axis], reaches[cut.axis], references[cut.axis]
-            most = _across(cut, edge, reach) if reference is None else _counted(cut, edge, reach, reference)
+            most = _across(cut, edge, reach) if reference is None else _count_chunks(cut, edge, reach, reference)
             chunks *= min(count, most)
         total += chunks * layout.chunk_bytes
     return total
@@ -668,14 +675,14 @@ def _block_bytes(
 def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
     """Return the most chunks that a run of ``edge`` elements touches, including what samples reach beyond the run."""
     if isinstance(cut.chunk, Runs) or isinstance(edge, Runs) or not isinstance(cut.chosen, range):
-        return _counted(cut, edge, reach, cut.chosen)
+        return _count_chunks(cut, edge, reach, cut.chosen)
     edge *= cut.scale
     spread = cut.scale * (reach[1] - reach[0]) * abs(cut.chosen.step)
     aligned = not spread and not edge % cut.chunk
     return edge // cut.chunk if aligned else (edge + spread - 1) // cut.chunk + 2
 
 
-def _counted(cut: Cut, edge: int | Runs, reach: tuple[int, int], reference: Sequence[int]) -> int:
+def _count_chunks(cut: Cut, edge: int | Runs, reach: tuple[int, int], reference: Sequence[int]) -> int:
     """Return the most chunks that a block touches, where blocks have ``edge`` elements of another array."""
     blocks = np.asarray(reference, dtype=np.int64) // edge
     chunks = np.asarray(cut.chosen, dtype=np.int64) // cut.chunk

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-__all__ = ["Axis", "Cut", "Extraction", "IndexSpace", "Part", "Segment", "segments"]
-
 _KEPT = 4096  # positions along a dimension whose segments are cached
 
 
@@ -321,7 +318,7 @@ class IndexSpace:
         return found
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """Part of a sample that lies in one chunk.
 
     Attributes:
@@ -364,7 +361,7 @@ class Extraction:
         self._fixed = self._alone()
         self._single = self._fixed is not None and all(isinstance(cut.window, int) for _, _, cut, _ in self._moving)
 
-    def parts(self, position: Sequence[int]) -> list[Part]:
+    def parts(self, position: Sequence[int]) -> list[ChunkPart]:
         """Return the parts of the sample at ``position``: a number for each axis of the index space."""
         if self._fixed is not None:
             chunk, fixed, place = self._fixed
@@ -376,7 +373,7 @@ class Extraction:
                 number, inside[dimension], _ = found[0]
                 chunk += number * step
             else:
-                return [Part(chunk, tuple(inside), place)]
+                return [ChunkPart(chunk, tuple(inside), place)]
         along = self._rest.copy()
         for dimension, axis, cut, _ in self._moving:
             along[dimension] = cut.at(position[axis])
@@ -408,14 +405,14 @@ class Extraction:
             inside.append(segments[0].inside if segments else 0)
         return chunk, inside, tuple(slice(0, length) for length in self.shape)
 
-    def _part(self, along: tuple[Segment, ...]) -> Part:
+    def _part(self, along: tuple[Segment, ...]) -> ChunkPart:
         chunk, inside, place = self.first, [], []
         for (number, elements, where), step in zip(along, self._steps, strict=True):
             chunk += number * step
             inside.append(elements)
             if where is not None:
                 place.append(where)
-        return Part(chunk, tuple(inside), tuple(place))
+        return ChunkPart(chunk, tuple(inside), tuple(place))
 
     def chunks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunks that samples at these positions touch: a row per sample, without repeats, padded with -1.

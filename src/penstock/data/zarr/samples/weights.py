@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
 
-__all__ = ["sample_weights"]
-
 _AT_ONCE = 1 << 18  # samples
 
 
@@ -61,7 +59,9 @@ def sample_weights(
         )
         length = layouts[number].shape[dims_of(layouts[number]).index(name)]
         own = {} if arrangement.aligned is None else arrangement.aligned.elements[number]
-        tables[names.index(name)] = _table(name, given, own.get(name, range(length)), chosen, patch.get(name, 1))
+        tables[names.index(name)] = _tabulate_weights(
+            name, given, own.get(name, range(length)), chosen, patch.get(name, 1)
+        )
     if not tables:
         raise Unusable('weights must name a dimension: {"lat": np.cos(np.deg2rad(latitudes))}')
     found = np.ones(space.samples)
@@ -73,7 +73,7 @@ def sample_weights(
     return found
 
 
-def _table(
+def _tabulate_weights(
     name: str, given: ArrayLike, elements: Sequence[int], chosen: Sequence[int], size: int
 ) -> NDArray[np.float64]:
     """Return the weight of a sample by its position along a dimension.

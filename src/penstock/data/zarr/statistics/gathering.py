@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     # Numbers of chunks and, if they are known, digests of their versions.
     _Chunks = tuple[NDArray[np.int64], NDArray[np.int64] | None]
 
-__all__ = ["Sides", "check_normals", "elements_used", "gathered"]
-
 _KINDS = "biuf"  # kinds of dtypes that have a mean and an order
 # Chunks whose shard indexes and references are read together.
 _LEAD = 64
@@ -57,7 +55,7 @@ class Sides(NamedTuple):
     targets: Sequence[str]
 
 
-class _Job(NamedTuple):
+class _ArrayJob(NamedTuple):
     """Array whose statistics are gathered.
 
     Attributes:
@@ -125,7 +123,7 @@ def check_normals(contents: ZarrContents) -> None:
                 )
 
 
-def gathered(
+def gather_moments(
     contents: ZarrContents,
     sides: Sides,
     by: Sequence[str],
@@ -154,7 +152,7 @@ def gathered(
     jobs = [_job(contents, numbers, by) for numbers in groups]
     chunks = np.concatenate([_chunks(contents, job) for job in jobs])
     chunks = chunks[len(chunks) * part[0] // part[1] : len(chunks) * (part[0] + 1) // part[1]]
-    read, versions = _digest(contents, jobs, by), None if save is None else versions_of(contents, chunks)
+    read, versions = _digest_inputs(contents, jobs, by), None if save is None else versions_of(contents, chunks)
     moments = [Moments.empty([len(job.used[axis]) for axis in job.kept]) for job in jobs]
     arrays = {
         number: ArrayStatistics(tuple(dims_of(contents.arrays[job.number].layout)[axis] for axis in job.kept), each)
@@ -169,13 +167,13 @@ def gathered(
         of = "" if versions is None else hashlib.sha256(versions[:done].tobytes()).hexdigest()[:32]
         return ZarrStatistics(dict(some[:count]), dict(some[count:]), read, part, (done, len(chunks)), of)
 
-    done = begun = _continued(
+    done = begun = _resume_statistics(
         state, save, [(arrays[number], name, number < count) for number, name in enumerate(names)]
     )
     saved, counted = monotonic(), True
     try:
         known = None if versions is None else versions[done:]
-        reading = _read(contents, jobs, (chunks[done:], known), limits, whole(threads, "threads", 1))
+        reading = _read_chunks(contents, jobs, (chunks[done:], known), limits, whole(threads, "threads", 1))
         with closing(reading), bar("statistics", len(chunks) - done, None, shown=shown) as progress:
             for job, at, found in reading:
                 counted = False
@@ -206,7 +204,7 @@ def _share(part: object) -> tuple[int, int]:
     return number, count
 
 
-def _continued(
+def _resume_statistics(
     state: Callable[[int], ZarrStatistics],
     save: str | os.PathLike[str] | None,
     arrays: Iterable[tuple[ArrayStatistics, str, bool]],
@@ -242,16 +240,16 @@ def _groups(arrays: Sequence[StoredArray]) -> list[list[int]]:
     return [*found.values()]
 
 
-def _job(contents: ZarrContents, numbers: Sequence[int], by: Sequence[str]) -> _Job:
+def _job(contents: ZarrContents, numbers: Sequence[int], by: Sequence[str]) -> _ArrayJob:
     array = contents.arrays[numbers[0]]
     dims = dims_of(array.layout)
     if array.decoded.dtype.kind not in _KINDS:
         raise Unusable(f"values of {array.decoded.dtype} have no statistics: select other arrays", url=array.url)
     kept = tuple(axis for axis, name in enumerate(dims) if name in by)
-    return _Job(numbers[0], elements_used(contents.arrangement, numbers, array.layout.shape), kept)
+    return _ArrayJob(numbers[0], elements_used(contents.arrangement, numbers, array.layout.shape), kept)
 
 
-def _chunks(contents: ZarrContents, job: _Job) -> NDArray[np.int64]:
+def _chunks(contents: ZarrContents, job: _ArrayJob) -> NDArray[np.int64]:
     """Return the numbers of the chunks that have used elements."""
     layout = contents.arrays[job.number].layout
     places = [
@@ -265,25 +263,25 @@ def _chunks(contents: ZarrContents, job: _Job) -> NDArray[np.int64]:
     return contents.chunks.bases[job.number] + np.asarray(numbers, dtype=np.int64)
 
 
-def _digest(contents: ZarrContents, jobs: Sequence[_Job], by: Sequence[str]) -> str:
+def _digest_inputs(contents: ZarrContents, jobs: Sequence[_ArrayJob], by: Sequence[str]) -> str:
     """Return the digest of what is read: arrays by URL, their documents, elements and decoding, and kept dimensions."""
     found: list[Any] = [[*by]]
     for job in jobs:
         array = contents.arrays[job.number]
         used = hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in job.used)).hexdigest()
-        parts = [[*part.where, repr(part.meaning), _telling(part.layout)] for part in array.parts]
+        parts = [[*part.where, repr(part.meaning), _serialize_document(part.layout)] for part in array.parts]
         found.append([parts, array.layout.shape, str(array.decoded.dtype), used])
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 
 
-def _telling(layout: Layout) -> str:
+def _serialize_document(layout: Layout) -> str:
     """Return the document of an array, without attributes: its chunks, codecs, and the value of missing chunks."""
     document = {name: value for name, value in layout.document.items() if name != "attributes"}
     return json.dumps(document, sort_keys=True, default=str)
 
 
-def _read(
-    contents: ZarrContents, jobs: Sequence[_Job], of: _Chunks, limits: Limits, threads: int
+def _read_chunks(
+    contents: ZarrContents, jobs: Sequence[_ArrayJob], of: _Chunks, limits: Limits, threads: int
 ) -> Generator[tuple[int, tuple[Any, ...], Moments]]:
     """Yield, for each chunk in order: the number of its job, its elements along kept dimensions, and its moments."""
     (wanted, known), chunks, source = of, contents.chunks, contents.source
@@ -328,7 +326,12 @@ def _read(
 
 
 def _decoded(
-    contents: ZarrContents, pool: MemoryPool, number: int, job: _Job, chunk: int, read: ReadOperation | bytes | None
+    contents: ZarrContents,
+    pool: MemoryPool,
+    number: int,
+    job: _ArrayJob,
+    chunk: int,
+    read: ReadOperation | bytes | None,
 ) -> tuple[int, tuple[Any, ...], Moments]:
     """Decode a chunk; return the moments of its used elements, and where they are along kept dimensions."""
     layout = contents.arrays[job.number].layout

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Moments", "moments_of"]
-
 # Values that are converted to float64 together, 2 MiB: with a quarter of it, the calls take a tenth of the time.
 _AT_ONCE = 1 << 18
 # Values that BLAS multiplies and adds in one call: for more, it would start threads of its own.

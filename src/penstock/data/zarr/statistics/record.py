@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.data.zarr.format.layout import Layout
     from penstock.options import StoreOptions
 
-__all__ = ["ArrayStatistics", "ZarrStatistics"]
-
 _KIND, _VERSION = "penstock-zarr-statistics", 1
 _SIDES = ("samples", "targets")
 _COUNTS = ("count", "missing")
@@ -218,7 +216,7 @@ class ZarrStatistics:
 
         """
         record = self.as_record()
-        text = json.dumps({**record, "digest": _digest(record)}, indent=1)
+        text = json.dumps({**record, "digest": _digest_record(record)}, indent=1)
         with open_object(url, "wb", store=store) as writer:
             writer.write(text.encode())
 
@@ -244,7 +242,7 @@ class ZarrStatistics:
             data = reader.read()
         shown = os.fspath(url)
         record = read_json(data, _FORM, "a file of statistics of arrays", shown)
-        if record.pop("digest") != _digest(record):
+        if record.pop("digest") != _digest_record(record):
             raise Damaged("the file of statistics was changed: its digest does not match", url=shown)
         try:
             return cls._of(record)
@@ -254,14 +252,14 @@ class ZarrStatistics:
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> ZarrStatistics:
         """Return the statistics of a record of JSON."""
-        samples, targets = ({name: _parsed(each) for name, each in record[side].items()} for side in _SIDES)
+        samples, targets = ({name: _parse_statistics(each) for name, each in record[side].items()} for side in _SIDES)
         (number, count), (done, total) = record["part"], record["chunks"]
         return cls(samples, targets, record["read"], (number, count), (done, total), record["versions"])
 
     def as_record(self) -> dict[str, Any]:
         """Return the statistics as JSON-compatible values."""
         sides = {
-            side: {name: _shown(each) for name, each in arrays.items()}
+            side: {name: _serialize_array(each) for name, each in arrays.items()}
             for side, arrays in zip(_SIDES, (self.samples, self.targets), strict=True)
         }
         what = {"kind": _KIND, "version": _VERSION, "read": self.read}
@@ -321,7 +319,7 @@ class ZarrStatistics:
         return found
 
 
-def _digest(record: Mapping[str, Any]) -> str:
+def _digest_record(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -331,20 +329,20 @@ def _left_out(statistics: ZarrStatistics) -> list[tuple[str, str]]:
     return [(title, name) for title, side in sides for name, each in side.items() if each is None]
 
 
-def _shown(array: ArrayStatistics | None) -> dict[str, Any] | None:
+def _serialize_array(array: ArrayStatistics | None) -> dict[str, Any] | None:
     """Return the statistics as JSON; ``std`` is for other readers."""
     if array is None:
         return None
-    moments = {each.name: _listed(getattr(array.moments, each.name)) for each in fields(Moments)}
-    return {"dims": [*array.dims], "shape": [*array.count.shape], **moments, "std": _listed(array.std)}
+    moments = {each.name: _encode_numbers(getattr(array.moments, each.name)) for each in fields(Moments)}
+    return {"dims": [*array.dims], "shape": [*array.count.shape], **moments, "std": _encode_numbers(array.std)}
 
 
-def _listed(values: NDArray[Any]) -> list[int | float | str]:
+def _encode_numbers(values: NDArray[Any]) -> list[int | float | str]:
     """Return values as JSON, which has neither NaN nor infinity."""
     return [each if np.isfinite(each) else str(each) for each in values.reshape(-1).tolist()]
 
 
-def _parsed(record: Mapping[str, Any] | None) -> ArrayStatistics | None:
+def _parse_statistics(record: Mapping[str, Any] | None) -> ArrayStatistics | None:
     if record is None:
         return None
     dims, shape = tuple(record["dims"]), tuple(record["shape"])

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta, Span
 
-__all__ = ["check_cached", "check_versions", "versions_of"]
-
 _AT_ONCE = 4096  # chunks whose references, or whose objects, are looked up together
 # Up to so many objects are looked up one by one, as are more of which a listing has one among so many keys.
 _FEW, _MOST_LISTED = 16, 64
@@ -51,7 +49,7 @@ def versions_of(contents: ZarrContents, chunks: NDArray[np.int64]) -> NDArray[np
     homes = np.full(len(chunks), -1)
     prefixes: dict[int, str] = {}
     for at, (home, place, span) in enumerate(_places(contents, chunks)):
-        found[at] = _digest(place)
+        found[at] = _hash_version(place)
         if span is not None and not foreign:
             homes[at], names[at] = home, hash(str(span.key))
             prefixes[home] = common_folder(prefixes.get(home, span.key), span.key)
@@ -80,7 +78,7 @@ def check_cached(contents: ZarrContents, chunk: int, read: ReadOperation, known:
         return
     [(home, place, _)] = _places(contents, np.array([chunk]))
     # A listing may name other versions than an answer does.
-    if _digest(place) ^ _digest(read.version.encode()) != known:
+    if _hash_version(place) ^ _hash_version(read.version.encode()) != known:
         source = contents.sources[home]
         if source.head(read.span.key).etag != read.version:
             message = "the cache has values of before: pass CacheOptions(mode='revalidate'), or clear it"
@@ -138,8 +136,8 @@ def _listed(source: Source, prefix: str, wanted: NDArray[np.int64]) -> NDArray[n
 def _version(meta: ObjectMeta) -> int:
     if not meta.etag and meta.modified is None:
         raise _UnversionedError
-    return _digest((meta.etag or f"{meta.size} {meta.modified}").encode())
+    return _hash_version((meta.etag or f"{meta.size} {meta.modified}").encode())
 
 
-def _digest(data: bytes) -> int:
+def _hash_version(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little", signed=True)
