@@ -243,14 +243,9 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
         if module.room in known:
             for check in (arrows, parts, contracts, homes, purity, sizes):
                 found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
-    return (
-        found
-        + list(extras(modules))
-        + list(circles(modules))
-        + list(crowds(modules))
-        + list(crumbs(modules))
-        + list(namesakes(modules))
-    )
+    for rule in (extras, circles, crowds, crumbs, namesakes):
+        found += rule(modules)
+    return found
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -508,7 +503,8 @@ def namesakes(modules: Mapping[str, Module]) -> Iterator[str]:
                 homes.setdefault((node.name.lstrip("_"), most), []).append(name)
     for (name, most), found in sorted(homes.items()):
         if len(found) > most:
-            yield f"{found[0]}:1: names: {name} is defined in {len(found)} modules ({', '.join(found[1:])}), at most {most}"
+            first, *others = found
+            yield f"{first}:1: names: {name} is defined in {len(found)} modules ({', '.join(others)}), at most {most}"
 
 
 def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """`penstock demo`: fill a bucket, train from it, kill and resume the training, and report. A template to copy.
 
-``story.Demo.run`` serves a bucket (``embedded``) or takes the user's (``borrow_prefix``), uploads images, runs ``train.py``
-in a process that it kills in the middle of an epoch, runs it again, and reports what ``Tally`` has counted.
+``story.Demo.run`` serves a bucket (``embedded``) or takes the user's (``borrow_prefix``), uploads images, runs
+``train.py`` in a process that it kills in the middle of an epoch, runs it again, and reports what ``Tally`` counted.
 """
 
 __all__ = ["EPOCHS"]
