@@ -28,7 +28,7 @@ ROOMS = set().union(*FLOORS)
 PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     "engine": (
         *("endpoint", "buffer", "budget", "waiting", "modes", "contracts", "support", "blocks", "node"),
-        *("transport", "cache", "listing", ("fetch", "read", "write")),
+        *("transport", "cache", "listing", "operations", "read", ("fetch", "write")),
     ),
     "data": ("unpacking", ("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "tokens", "loading"),
     "checkpoint": (
@@ -37,7 +37,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
 }
 GROUND = set(FLOORS[0])
 # Parts of the engine that do not know one another: what sends, what decides, what keeps.
-ENGINES = ({"transport"}, {"fetch", "read", "write"}, {"cache"})
+ENGINES = ({"transport"}, {"operations", "read", "fetch", "write"}, {"cache"})
 ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing"}  # testing tests the engines, so it may name them
 FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "modes", "support", "blocks", "node"}
 FOR_STORES |= {"listing"}

@@ -62,7 +62,7 @@ def read(url, task):
 
 def idle_s(read_s):
     """Return what a read costs for second requests that nobody needs: what its code does besides, and the looks."""
-    from penstock.engine.fetch.policy import Hedges
+    from penstock.engine.operations.policy import Hedges
     from penstock.engine.transport.easy import Easy
     from penstock.engine.transport.late_calls import Lookout
     from penstock.engine.transport.session import Handles, Transfer

@@ -19,10 +19,10 @@ from penstock.engine.cache.tiers import Cache
 from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
 from penstock.engine.fetch.batch import Batch, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.fetch.operation import VerbOperation, head_with_sums
 from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
+from penstock.engine.operations.operation import VerbOperation, head_with_sums
 from penstock.engine.read.lookahead import Lookahead
 from penstock.engine.read.reader import CHANGED, Reader, complete_reads, read_into, scatter
 from penstock.engine.support import require, supports

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 import penstock as ps
-from penstock.engine.fetch.policy import RetryPolicy
+from penstock.engine.operations.policy import RetryPolicy
 from penstock.errors import Throttled
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match

@@ -4,14 +4,14 @@ From a call to bytes:
 
 1. ``source`` opens a store once per process: its driver, its transport, and the ``Fetcher`` over both
    (``fetch/fetcher``).
-2. A caller prepares operations: reads of spans (``read/``), other verbs of the driver (``fetch/operation``), a file
-   that is written (``write/upload``), pages of a listing (``fetch/pages``, ``listing/``). A cache may come first
+2. A caller prepares operations: reads of spans (``read/``), other verbs of the driver (``operations/operation``), a
+   file that is written (``write/upload``), pages of a listing (``fetch/pages``, ``listing/``). A cache may come first
    (``cache/layer``).
 3. The transport takes them (``transport/session``): libcurl's I/O thread (``transport/loop``), or a few threads for
    stores without a network (``transport/work``).
 4. For each attempt an operation asks the driver for a request, and receives the response, which the driver's parser
    verifies (``contracts/``). Bodies arrive in memory of the caller or of the operation (``buffer``).
-5. After a failure ``fetch/policy`` decides on a delay and another attempt; processes of a machine share rates and
+5. After a failure ``operations/policy`` decides on a delay and another attempt; processes of a machine share rates and
    memory (``node/``).
 6. The end of an operation wakes the thread that waits at its inbox (``waiting``), which takes the result.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.engine.fetch.policy import RetryPolicy
+from penstock.engine.operations.policy import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.fetch.policy import Failure, Tokens, delay
+from penstock.engine.operations.policy import Failure, Tokens, delay
 from penstock.options import RetryOptions
 
 _seconds = st.floats(0, 1e6)

@@ -15,10 +15,10 @@ from time import monotonic
 import pytest
 
 from penstock.engine.fetch.fetcher import Pace
-from penstock.engine.fetch.operation import VerbOperation
-from penstock.engine.fetch.policy import RetryPolicy
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
+from penstock.engine.operations.operation import VerbOperation
+from penstock.engine.operations.policy import RetryPolicy
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.waiting import Inbox
 from penstock.errors import Throttled, Unreachable

@@ -1,6 +1,6 @@
 """Buffers for objects of unknown size are bounded together, and used again."""
 
-from penstock.engine.fetch.policy import Scratch
+from penstock.engine.operations.policy import Scratch
 from penstock.options import ReadOptions
 from tests.engine.fetch.store import fetcher
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.engine.fetch.policy import Sizes
+from penstock.engine.operations.policy import Sizes
 
 
 def _after(sizes):

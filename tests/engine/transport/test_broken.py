@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import penstock as ps
 from penstock.errors import Bug
-from penstock.engine.fetch.policy import RetryPolicy
+from penstock.engine.operations.policy import RetryPolicy
 from penstock.testing.faults import FaultServer
 
 def broken(_):

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.engine.contracts.driver import Copy, Delete, Put, PutMany
-from penstock.engine.fetch.operation import VerbOperation, head_with_sums
-from penstock.engine.fetch.policy import again, bug
+from penstock.engine.operations.operation import VerbOperation, head_with_sums
+from penstock.engine.operations.policy import again, bug
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Inbox
 from penstock.engine.write.publish import single

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import Limits
 from penstock.engine.contracts.exchange import Gated, Watchable
-from penstock.engine.fetch.operation import VerbOperation, head_with_sums
-from penstock.engine.fetch.policy import RetryPolicy
 from penstock.engine.node.member import member
 from penstock.engine.node.rate import Turns
 from penstock.engine.node.table import GroupCounts
+from penstock.engine.operations.operation import VerbOperation, head_with_sums
+from penstock.engine.operations.policy import RetryPolicy
 from penstock.engine.read.hedging import Hedging
 from penstock.engine.read.openread import OpenRead, SuffixRead, resolve_suffix
 from penstock.engine.read.spanread import RangeProbe, SpanRead, SplitRead

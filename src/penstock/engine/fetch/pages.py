@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from penstock.engine.fetch.fetcher import Fetcher
-    from penstock.engine.fetch.operation import VerbOperation
     from penstock.engine.listing.listing import Listing
+    from penstock.engine.operations.operation import VerbOperation
     from penstock.values import Page, Upload
 
     # Returns a key's URL as the caller names it; below a profile the driver's URL differs.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.exchange import Operation, Request, Response, Traffic, Transport, UnderWay, Work
     from penstock.engine.contracts.fetching import ReadOperation
-    from penstock.engine.fetch.policy import Hedges, Tokens
+    from penstock.engine.operations.policy import Hedges, Tokens
     from penstock.events import HostTimings, Timings
 
 SHARE: Final = 0.02  # second requests, of all requests

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from penstock.engine.contracts.fetching import ReadCounts
-from penstock.engine.fetch.policy import Sizes
+from penstock.engine.operations.policy import Sizes
 from penstock.engine.read.reader import start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Unusable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED, Beginning, Ending, Suffix
 from penstock.engine.contracts.exchange import Request
-from penstock.engine.fetch.policy import bug
+from penstock.engine.operations.policy import bug
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.support import supports
 from penstock.errors import Cancelled, Changed, PenstockError, Transient, Truncated
@@ -19,7 +19,7 @@ from penstock.values import ObjectMeta, Span
 if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Exchange, Response, Work
     from penstock.engine.contracts.fetching import Owner
-    from penstock.engine.fetch.policy import RetryPolicy
+    from penstock.engine.operations.policy import RetryPolicy
 
 
 class _UnsizedRead(SpanRead):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.blocks import BlockReader
 from penstock.engine.contracts.fetching import CachedFetching
-from penstock.engine.fetch.policy import again
+from penstock.engine.operations.policy import again
 from penstock.engine.waiting import Inbox
 from penstock.errors import Changed, ChecksumMismatch, Unusable
 from penstock.values import ObjectMeta, Span

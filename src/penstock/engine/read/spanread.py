@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED
 from penstock.engine.contracts.exchange import Exchange
-from penstock.engine.fetch.policy import again, bug
+from penstock.engine.operations.policy import again, bug
 from penstock.errors import Bug, Cancelled, ChecksumMismatch, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, RequestTrace, SlowRequest, emit, listening, slow
 from penstock.values import Span
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Summed
     from penstock.engine.contracts.exchange import Request, Response, Work
     from penstock.engine.contracts.fetching import Owner, ReadOperation
-    from penstock.engine.fetch.policy import RetryPolicy
+    from penstock.engine.operations.policy import RetryPolicy
     from penstock.engine.waiting import Inbox
     from penstock.values import Checksum, ObjectMeta
 

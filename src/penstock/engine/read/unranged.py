@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.engine.fetch.operation import VerbOperation, head_with_sums
+from penstock.engine.operations.operation import VerbOperation, head_with_sums
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.waiting import Inbox
 from penstock.errors import Bug, Cancelled, PenstockError, Unusable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.exchange import Request, Response, Transport, Work
     from penstock.engine.contracts.fetching import ReadOperation
-    from penstock.engine.fetch.policy import RetryPolicy
+    from penstock.engine.operations.policy import RetryPolicy
 
 # Time after the last use: a reader of an object in pieces asks for the next ones within it.
 _KEPT_S = 10.0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Attributes, Digest, Limits
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
-    from penstock.engine.fetch.operation import VerbOperation
+    from penstock.engine.operations.operation import VerbOperation
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta
 

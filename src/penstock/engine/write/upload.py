@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from penstock.engine.blocks import compute_seek
 from penstock.engine.buffer import flat
 from penstock.engine.contracts.driver import Multipart, PartCopy, Put
-from penstock.engine.fetch.policy import again
+from penstock.engine.operations.policy import again
 from penstock.engine.support import require
 from penstock.engine.waiting import Turn, may_wait
 from penstock.engine.write.parts import PartBuffer, Parts, cut, digested_ahead
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Attributes, Payload, UploadPart
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
-    from penstock.engine.fetch.operation import VerbOperation
+    from penstock.engine.operations.operation import VerbOperation
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta, Span
 

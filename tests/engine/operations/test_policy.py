@@ -12,7 +12,7 @@ import pytest
 from penstock import events
 from penstock.engine import waiting
 from penstock.engine.contracts.driver import MOVED
-from penstock.engine.fetch import policy
+from penstock.engine.operations import policy
 from penstock.engine.read.reader import read_many
 from penstock.errors import Forbidden, Throttled, Unreachable
 from penstock.options import RetryOptions

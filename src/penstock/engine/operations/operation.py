@@ -7,14 +7,14 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from penstock.engine.fetch.policy import again, bug
+from penstock.engine.operations.policy import again, bug
 from penstock.errors import Bug, PenstockError
 from penstock.events import RequestTrace, listening
 
 if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver, Summed
     from penstock.engine.contracts.exchange import Exchange, Request, Response, Work
-    from penstock.engine.fetch.policy import RetryPolicy
+    from penstock.engine.operations.policy import RetryPolicy
     from penstock.engine.waiting import Inbox
     from penstock.values import ObjectMeta
 
