@@ -95,7 +95,7 @@ print(found.objects, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 def warm() -> None:
     """Import what a part imports, and take a moment, so that each worker does."""
-    import penstock.jobs.parts.sync  # noqa: F401
+    import penstock.jobs.syncing.job  # noqa: F401
 
     time.sleep(0.3)
 

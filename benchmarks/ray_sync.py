@@ -48,7 +48,7 @@ print(json.dumps([time.perf_counter() - began, time.process_time() - cpu_s]), fi
 sys.stdin.readline()
 """
 _OURS = _FRAME.format(
-    module="penstock.jobs.parts.sync",
+    module="penstock.jobs.syncing.job",
     call=f"""import penstock as ps
 how = {{"job": job, "part_objects": int(part_objects), "store": ps.S3Options(endpoint=endpoint)}}
 ps.sync(source, "s3://{FILES}/to/", on=ps.Ray(address), **how)""",

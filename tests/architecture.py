@@ -30,6 +30,10 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("endpoint", "buffer", "budget", "waiting", "modes", "contracts", "support", "blocks", "node"),
         *("transport", "cache", "listing", "operations", "read", ("fetch", "write")),
     ),
+    "jobs": (
+        *("steps", "plan", "selection", "outcome", "guard", "mirror", "pool", "find", "parts", "warm"),
+        *("copying", "syncing", "packing", "indexing", "verify"),
+    ),
     "data": ("unpacking", ("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "tokens", "loading"),
     "checkpoint": (
         *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
@@ -76,7 +80,7 @@ HOMES = {
     "pyarrow": ("data.parquet", "data.shards.parquet", "data.unpacking", "interop", "ray.data"),
     "pycurl": ("engine.transport.libcurl",),
     "pytest": ("testing",),
-    "ray": ("ray", "jobs.carriers"),
+    "ray": ("ray", "jobs.parts.carriers"),
     "rich": ("cli", "progress"),
     "safetensors": ("checkpoint",),
     "sklearn": ("cli.demo", "testing"),
@@ -161,10 +165,10 @@ MIRRORS |= {
 MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
 MIRRORS |= {("penstock.data.tokens.dataset", "from_shards")}  # design/0020
 MIRRORS |= {("penstock.data.datasets.mix", "__init__")}  # design/0089
-MIRRORS |= {("penstock.jobs.parts.sync", each) for each in ("copy_tree", "sync")}  # design/0091, 0105
-MIRRORS |= {("penstock.jobs.parts.index", "index")}  # design/0095
-MIRRORS |= {("penstock.jobs.parts.pack", "pack")}  # design/0095
-MIRRORS |= {("penstock.jobs.parts.verify", "verify")}  # design/0095
+MIRRORS |= {("penstock.jobs.syncing.job", each) for each in ("copy_tree", "sync")}  # design/0091, 0105
+MIRRORS |= {("penstock.jobs.indexing.job", "index")}  # design/0095
+MIRRORS |= {("penstock.jobs.packing.job", "pack")}  # design/0095
+MIRRORS |= {("penstock.jobs.verify", "verify")}  # design/0095
 MIRRORS |= {("penstock.interop.zarr.parts", "copy")}  # design/0103
 # What a loader's load_state_dict may accept: a user who restores states it once, by name.
 MIRRORS |= {("penstock.checkpoint.run.steps", "restore")}

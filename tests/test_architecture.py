@@ -58,7 +58,7 @@ HOUSE = {
     "penstock.checkpoint.dcp": "import torch",
     "penstock.data.datasets.map": "import torch\nfrom penstock.data import catalog, order",
     "penstock.data.loading": "import torch\nfrom penstock.data.datasets import map",
-    "penstock.jobs.sync": "from penstock.data import catalog",
+    "penstock.jobs.syncing.sync": "from penstock.data import catalog",
     "penstock.testing": "import pytest\nfrom penstock.stores.s3 import credentials",
     "penstock.cli.demo": "import penstock as ps\nfrom penstock import testing",
     "penstock.cli": "from penstock.verbs import open\nfrom penstock.cli.demo import run",
@@ -90,7 +90,7 @@ FAULTS = {
         "penstock.interop:1: testing: only cli/demo and tests import it, not interop",
     ),
     "rightwards-on-a-floor": (
-        {"penstock.checkpoint.run.steps": "from penstock.jobs.sync import sync"},
+        {"penstock.checkpoint.run.steps": "from penstock.jobs.syncing.sync import sync"},
         "penstock.checkpoint.run.steps:1: rule 1: checkpoint may not import jobs: floor 4 to 4",
     ),
     "ground-rightwards": (
@@ -233,8 +233,8 @@ FAULTS = {
         "penstock.engine.cache:1: section 7: 21 files and subpackages: a folder has at most 20",
     ),
     "namesakes": (
-        {f"penstock.jobs.{each}": "class _Part: ..." for each in "abc"},
-        "penstock.jobs.a:1: names: Part is defined in 3 modules (penstock.jobs.b, penstock.jobs.c), at most 2",
+        {f"penstock.observe.{each}": "class _Part: ..." for each in "abc"},
+        "penstock.observe.a:1: names: Part is defined in 3 modules (penstock.observe.b, penstock.observe.c), at most 2",
     ),
     "crumb": (
         {

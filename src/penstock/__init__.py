@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
-    from penstock.jobs.carriers import Ray
     from penstock.jobs.find import find, presign
-    from penstock.jobs.parts.index import index
-    from penstock.jobs.parts.pack import pack
-    from penstock.jobs.parts.sync import copy_tree, sync
-    from penstock.jobs.parts.verify import verify
+    from penstock.jobs.indexing.job import index
+    from penstock.jobs.packing.job import pack
+    from penstock.jobs.parts.carriers import Ray
+    from penstock.jobs.syncing.job import copy_tree, sync
+    from penstock.jobs.verify import verify
     from penstock.jobs.warm import warm
     from penstock.options import (
         CacheOptions,
@@ -101,7 +101,7 @@ _HOMES = {
     "Path": "interop.path",
     "PenstockError": "errors",
     "Place": "values",
-    "Ray": "jobs.carriers",
+    "Ray": "jobs.parts.carriers",
     "ReadOptions": "options",
     "Repeat": "data.order.partition",
     "RetryOptions": "options",
@@ -117,12 +117,12 @@ _HOMES = {
     "ZarrStatistics": "data.zarr.statistics.record",
     "concat": "data.datasets.concat",
     "copy": "verbs",
-    "copy_tree": "jobs.parts.sync",
+    "copy_tree": "jobs.syncing.job",
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
     "find": "jobs.find",
     "glob": "verbs",
-    "index": "jobs.parts.index",
+    "index": "jobs.indexing.job",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
@@ -131,13 +131,13 @@ _HOMES = {
     "open": "verbs",
     "open_cache": "engine.cache.tiers",
     "open_safetensors": "checkpoint.safetensors.verbs",
-    "pack": "jobs.parts.pack",
+    "pack": "jobs.packing.job",
     "presign": "jobs.find",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
-    "sync": "jobs.parts.sync",
-    "verify": "jobs.parts.verify",
+    "sync": "jobs.syncing.job",
+    "verify": "jobs.verify",
     "warm": "jobs.warm",
 }
 

@@ -48,7 +48,7 @@ def test_cp_imports_only_its_own_command_and_no_numpy():
     program = f"import sys; sys.argv = ['penstock', 'cp', '--help']\n{_HELP}"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = found.stderr.split()
-    assert "penstock.jobs.transfer" in loaded
+    assert "penstock.jobs.copying.transfer" in loaded
     assert "numpy" not in loaded
     mine = [each.removeprefix("penstock.cli.commands.") for each in loaded if each.startswith("penstock.cli.commands.")]
     assert mine == ["objects", "objects.cp"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
-from penstock.jobs.sync import SyncRun
+from penstock.jobs.syncing.sync import SyncRun
 from penstock.testing.faults import FaultServer, Settings
 
 KILLS = 25  # each way

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import Changed
-from penstock.jobs.copy import CopyJob
-from penstock.jobs.evidence import same_bytes, same_digest
+from penstock.jobs.copying.copy import CopyJob
+from penstock.jobs.copying.evidence import same_bytes, same_digest
 from penstock.options import WriteOptions
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from penstock.errors import ConfigError, Unusable
-from penstock.jobs.carriers import Ray
+from penstock.jobs.parts.carriers import Ray
 from penstock.options import StoreOptions
 from penstock.options.table import PART_KINDS, PARTS, suggest_word
 from penstock.options.typed import convert_value, overlaid, own_names

@@ -2,16 +2,16 @@
 
 From ``ps.sync`` to the report:
 
-1. ``mirror`` resolves both URLs (``selection``) and refuses trees that overlap or that ``guard`` protects.
-2. ``sync`` lists both sides in key order; ``plan`` maps each key to its destination, and finds keys that cannot be.
-3. ``evidence`` compares each pair by its listings; where these are unsure, by contents or recorded times.
-4. ``pool`` runs the jobs on this thread and in workers; ``copy`` copies each object through ``steps``, the verbs that a
-   job awaits, on the server where that works.
-5. ``sync`` deletes what the source lacks, if nothing failed, and if ``overlap`` finds none of it at the source.
-6. ``outcome``: each object's outcome goes into the result, to the progress line, and as a line into the report file.
+1. ``syncing/job`` has the public function: all at once, or each range of names as a part of a job (``parts/``).
+2. ``mirror`` resolves both URLs (``selection``) and refuses trees that overlap or that ``guard`` protects.
+3. ``syncing/sync`` lists both sides in key order; ``plan`` maps each key to its destination, and finds keys that cannot
+   be.
+4. ``copying/evidence`` compares each pair by its listings; where these are unsure, by contents or recorded times.
+5. ``pool`` runs the jobs on this thread and in workers; ``copying/copy`` copies each object through ``steps``, the
+   verbs that a job awaits, on the server where that works.
+6. ``syncing/sync`` deletes what the source lacks, if nothing failed, and if ``syncing/overlap`` finds none of it there.
+7. ``outcome``: each object's outcome goes into the result, to the progress line, and as a line into the report file.
 
-``parts.sync`` does all of it, or each range of names as a part, with records in a bucket; ``carriers`` carry parts out,
-here or on a Ray cluster.
-``transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``index`` saves a catalog;
-``packing/`` writes shards.
+``copying/transfer`` is the same for ``cp`` and ``mv``; ``find`` and ``warm`` list and read; ``verify`` compares;
+``indexing/`` saves a catalog; ``packing/`` writes shards.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.engine.contracts.fetching import ReadOperation
-    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.carriers import Ray
     from penstock.source import Source
 
     Place = str | os.PathLike[str]
@@ -167,7 +167,7 @@ def warm_into(
 
 def warm_nodes(what: object, store: StoreOptions | str | None, on: Ray, *, progress: bool | None = None) -> Warmed:
     """Warm the cache of each machine of a cluster; return the sums. Raises the errors of ``warm``."""
-    from penstock.jobs.carriers import on_each_node
+    from penstock.jobs.parts.carriers import on_each_node
 
     if isinstance(what, Iterable) and not isinstance(what, str | Catalog | Readable):
         # Perhaps an iterator.

@@ -5,7 +5,7 @@
   imported at their first use, with Ray Data.
 
 The datasets, ``ps.DataLoader`` and checkpoints need nothing of this room: in a train function of Ray, the loader takes
-its rank from ``torch.distributed``, as everywhere. Jobs on Ray are in ``jobs/carriers``.
+its rank from ``torch.distributed``, as everywhere. Jobs on Ray are in ``jobs/parts/carriers``.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from penstock.errors import Damaged, Forbidden, NoSpace, NotFound, Unusable
 from penstock.events import JobCounts, measured_jobs
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
-from penstock.jobs.parts.sync import sync
-from penstock.jobs.parts.verify import verify
+from penstock.jobs.syncing.job import sync
+from penstock.jobs.verify import verify
 from penstock.observe import JsonLines, OpenTelemetry, to
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match

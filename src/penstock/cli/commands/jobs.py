@@ -28,7 +28,7 @@ from penstock.display import counted
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.parts.records import JobPlan, Records, jobs_below
 from penstock.jobs.parts.report import JobReport
-from penstock.jobs.parts.verify import Verified
+from penstock.jobs.verify import Verified
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
@@ -235,10 +235,10 @@ def _plan(records: Records) -> JobPlan:
 _MOST = 20
 # By the name of an operation: the module whose ``resume`` continues it, and what writes the result.
 _OPERATIONS: dict[str, tuple[str, Any]] = {
-    "sync": ("penstock.jobs.parts.sync", show_synced),
-    "verify": ("penstock.jobs.parts.verify", show_verified),
-    "pack": ("penstock.jobs.parts.pack", show_index),
-    "index": ("penstock.jobs.parts.index", show_index),
+    "sync": ("penstock.jobs.syncing.job", show_synced),
+    "verify": ("penstock.jobs.verify", show_verified),
+    "pack": ("penstock.jobs.packing.job", show_index),
+    "index": ("penstock.jobs.indexing.job", show_index),
     "zarr_copy": ("penstock.interop.zarr.parts", show_arrays),
 }
 _WITH_PROCESSES = {"sync", "verify"}

@@ -13,7 +13,7 @@ from penstock.cli.output import Report, aside, readable, write_row
 from penstock.display import counted
 from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.outcome import Synced, ledger
-from penstock.jobs.sync import SyncRun
+from penstock.jobs.syncing.sync import SyncRun
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from penstock.compat.multistorageclient.types import DryrunResult, PatternType, SyncResult, convert_metadata, refuse
 from penstock.errors import Unusable
-from penstock.jobs.parts.sync import sync
+from penstock.jobs.syncing.job import sync
 from penstock.values import ObjectMeta
 from penstock.verbs import open as open_object
 

@@ -19,7 +19,7 @@ from penstock.interop.zarr.rechunk import Copied, CopyKeywords, CopyOptions, Cop
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
-from penstock.jobs.parts.sync import cut_keys
+from penstock.jobs.syncing.job import cut_keys
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
 from penstock.stores.urls import parse
@@ -28,7 +28,7 @@ from penstock.values import check_keywords
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.zarr.documents import Node
-    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from penstock.errors import Changed, Conflict, Damaged, NotFound, PenstockError, Unusable, public_url, worse_of
 from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
-from penstock.jobs.carriers import carrier
 from penstock.jobs.mirror import tree
+from penstock.jobs.parts.carriers import carrier
 from penstock.jobs.parts.operation import JobPart, Means, ignore
 from penstock.jobs.parts.records import JobPlan, Records, Share
 from penstock.progress import bar
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 
-    from penstock.jobs.carriers import Ray
     from penstock.jobs.outcome import Outcome
+    from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import Operation
     from penstock.jobs.parts.records import PartRecord
     from penstock.options import StoreOptions

@@ -10,7 +10,7 @@ from typer import Argument, Option, Typer
 from penstock.cli.options import DryRun, JsonObjects, Processes, Store, with_options, with_store
 from penstock.cli.output import Report
 from penstock.errors import Unusable
-from penstock.jobs.transfer import TransferOptions, transfer
+from penstock.jobs.copying.transfer import TransferOptions, transfer
 
 app = Typer()
 _Sources = Annotated[list[str], Argument(metavar="SOURCE", help="Objects, trees (with -r), or globs in quotes.")]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import Delete, Put
 from penstock.errors import NoSpace, PenstockError, Unusable
-from penstock.jobs.copy import CopyJob, copy, cost_bytes, move, silent_bytes
-from penstock.jobs.evidence import is_there
+from penstock.jobs.copying.copy import CopyJob, copy, cost_bytes, move, silent_bytes
+from penstock.jobs.copying.evidence import is_there
 from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, find_folding, in_the_way, obstacle
 from penstock.jobs.outcome import Outcome
 from penstock.jobs.plan import plan, refuse_self_copy

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from penstock.copies import are_distinct
-from penstock.jobs.evidence import SKEW_S
+from penstock.jobs.copying.evidence import SKEW_S
 from penstock.jobs.selection import stat_unsized
 from penstock.values import UNKNOWN_SIZE
 

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Unusable
-from penstock.jobs.overlap import Sieve
-from penstock.jobs.parts import sync as parts
+from penstock.jobs.syncing import job as parts
+from penstock.jobs.syncing.overlap import Sieve
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer
 from penstock.values import UNKNOWN_SIZE, ObjectMeta

@@ -24,8 +24,8 @@ from benchmarks import kills, ray_sync
 from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
 from penstock.interop.zarr import Store
-from penstock.jobs import carriers
-from penstock.jobs.carriers import Here, carrier
+from penstock.jobs.parts import carriers
+from penstock.jobs.parts.carriers import Here, carrier
 from penstock.jobs.parts.operation import JobPart, Means
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions
@@ -83,7 +83,7 @@ WORK = """
 import sys
 import penstock as ps
 from penstock.interop.zarr import copy, parts
-from penstock.jobs.parts import index
+from penstock.jobs.indexing import job as index
 # Of the plan, which the driver makes.
 index._SHARDS, parts._PART_REGIONS = 10, 5
 """

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.errors import NotFound
 from penstock.jobs import steps
-from penstock.jobs.copy import MTIME, READERS, spans
+from penstock.jobs.copying.copy import MTIME, READERS, spans
 from penstock.jobs.selection import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from penstock.jobs.copy import CopyJob
+    from penstock.jobs.copying.copy import CopyJob
     from penstock.jobs.plan import CopyStep
     from penstock.source import Source
     from penstock.values import ObjectMeta

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.jobs.evidence import (
+from penstock.jobs.copying.evidence import (
     SKEW_S,
     EvidenceRule,
     content_tag,

@@ -21,7 +21,7 @@ from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import Saved, load
 from penstock.data.shards.registry import format_of
 from penstock.errors import Changed, Damaged, Unusable, public_url
-from penstock.jobs.index import IndexKeywords, check_target, index_here
+from penstock.jobs.indexing.index import IndexKeywords, check_target, index_here
 from penstock.jobs.parts.operation import Operation, Planned, ignore_progress
 from penstock.jobs.parts.run import Job, JobOptions, read_result
 from penstock.options import StoreOptions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.mds_index import Stated
     from penstock.errors import PenstockError
-    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord, Records
     from penstock.source import Source

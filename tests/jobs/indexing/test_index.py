@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.data.catalog.discovery import scan
 from penstock.errors import AlreadyExists, ConfigError, NotFound, Unusable
-from penstock.jobs.index import index_here as index
+from penstock.jobs.indexing.index import index_here as index
 from penstock.testing.faults import FaultServer, Settings
 
 _CODE = """

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
 from penstock.jobs.mirror import SyncOptions
-from penstock.jobs.parts.sync import cut_keys
-from penstock.jobs.sync import SyncRun
+from penstock.jobs.syncing.job import cut_keys
+from penstock.jobs.syncing.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples

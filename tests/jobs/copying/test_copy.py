@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.engine.write.parts import Parts
 from penstock.errors import Cancelled, Changed, Damaged, NotFound
-from penstock.jobs.copy import CopyJob, copy, cost_bytes, delete_source
+from penstock.jobs.copying.copy import CopyJob, copy, cost_bytes, delete_source
 from penstock.source import open_source
 from penstock.values import ObjectMeta
 from tests.jobs.carry import carry

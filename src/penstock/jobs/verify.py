@@ -21,15 +21,15 @@ from penstock.data.catalog.saved import version_of
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url, worse_of
 from penstock.jobs import steps
-from penstock.jobs.copy import cost_bytes, silent_bytes
+from penstock.jobs.copying.copy import cost_bytes, silent_bytes
 from penstock.jobs.mirror import SyncOptions, in_range, tree
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.jobs.parts.run import Job, JobOptions, Sums, check_apart
-from penstock.jobs.parts.sync import PART_OBJECTS, OfRanges, in_parts
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import local, stat_unsized
-from penstock.jobs.sync import SyncRun
+from penstock.jobs.syncing.job import PART_OBJECTS, OfRanges, in_parts
+from penstock.jobs.syncing.sync import SyncRun
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
@@ -39,7 +39,7 @@ from penstock.verbs import open as open_object
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.records import JobPlan
     from penstock.jobs.steps import Task
     from penstock.source import Source

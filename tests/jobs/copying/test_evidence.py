@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import Changed
-from penstock.jobs.copy import CopyJob, copy
-from penstock.jobs.evidence import is_proven, is_there
+from penstock.jobs.copying.copy import CopyJob, copy
+from penstock.jobs.copying.evidence import is_proven, is_there
 from penstock.source import open_source
 from tests.jobs.carry import carry
 

@@ -19,7 +19,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Changed, ConfigError, InvalidURL, NotFound, Transient, Unusable
 from penstock.jobs.mirror import Mirror, SyncOptions
-from penstock.jobs.sync import SyncRun
+from penstock.jobs.syncing.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
 from tests.children import forked
@@ -226,7 +226,7 @@ def test_destination_object_changed_before_deletion_is_kept_and_raises(faulty, t
     store, dest = faulty.store, f"{faulty.root}/t"
     ps.sync(tree, dest, store=store)
     faulty.put(faulty.bucket, "t/old", b"old")
-    from penstock.jobs import sync as module
+    from penstock.jobs.syncing import sync as module
 
     original = module.SyncRun._deletions
 
@@ -242,7 +242,7 @@ def test_destination_object_changed_before_deletion_is_kept_and_raises(faulty, t
 
 def test_source_changed_before_copy_raises_and_writes_no_file(faulty, tmp_path, monkeypatch):
     faulty.put(faulty.bucket, "a/k", b"first")
-    from penstock.jobs import sync as module
+    from penstock.jobs.syncing import sync as module
 
     original = module.copy
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.jobs import steps
-from penstock.jobs.copy import CopyJob, copy, cost_bytes, silent_bytes
-from penstock.jobs.evidence import EvidenceRule, is_proven, pair_steps, verdict
+from penstock.jobs.copying.copy import CopyJob, copy, cost_bytes, silent_bytes
+from penstock.jobs.copying.evidence import EvidenceRule, is_proven, pair_steps, verdict
 from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way, obstacle
 from penstock.jobs.mirror import open_mirror
 from penstock.jobs.outcome import Outcome
-from penstock.jobs.overlap import Sieve, overlap
 from penstock.jobs.pool import run_jobs, suitable
 from penstock.jobs.selection import local
+from penstock.jobs.syncing.overlap import Sieve, overlap
 from penstock.progress import bar
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ def test_a_damaged_shard_is_named_and_the_other_parts_are_kept(folder):
 PROGRAM = """
 import sys
 import penstock as ps
-from penstock.jobs.parts import index
+from penstock.jobs.indexing import job as index
 index._SHARDS = 10
 folder, to, job = sys.argv[1:]
 print(len(ps.index(folder + "/", to, format="tar", labels="folder", job=job)))

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unusable
-from penstock.jobs import transfer as transfers
-from penstock.jobs.transfer import TransferOptions, transfer
+from penstock.jobs.copying import transfer as transfers
+from penstock.jobs.copying.transfer import TransferOptions, transfer
 from penstock.options import StoreOptions
 from tests.emulators import names
 from tests.trees import contents

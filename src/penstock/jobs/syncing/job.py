@@ -19,12 +19,12 @@ from penstock.engine.listing.select import globs
 from penstock.errors import Damaged, Unusable, public_url, worse_of
 from penstock.jobs.mirror import SyncKeywords, SyncOptions
 from penstock.jobs.outcome import Synced, ledger
-from penstock.jobs.overlap import SIEVE_BYTES, Sieve
 from penstock.jobs.parts.operation import Operation, Planned, fail
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
 from penstock.jobs.selection import local
-from penstock.jobs.sync import SyncRun
+from penstock.jobs.syncing.overlap import SIEVE_BYTES, Sieve
+from penstock.jobs.syncing.sync import SyncRun
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.errors import PenstockError
-    from penstock.jobs.carriers import Ray
+    from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import os
 
     from penstock.errors import PenstockError
-    from penstock.jobs.carriers import Ray
     from penstock.jobs.packing.pack import Packing
+    from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
 
