@@ -77,6 +77,9 @@ class Broken:
     def state_dict(self) -> dict[str, object]:
         raise ValueError("no position between two epochs")
 
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        raise NotImplementedError
+
 
 def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     """Have one rank's state not be savable: all raise, and all name it; and nobody saves across ranks behind."""

@@ -65,6 +65,10 @@ class _Read:
         self.complete = not missing
 
     @property
+    def version(self):
+        return self.span.etag or next((inner.version for inner in self.inner), "")
+
+    @property
     def attempts(self):
         return sum(inner.attempts for inner in self.inner)
 
