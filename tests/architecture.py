@@ -34,7 +34,18 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("steps", "plan", "selection", "outcome", "guard", "mirror", "pool", "find", "parts", "warm"),
         *("copying", "syncing", "packing", "indexing", "verify"),
     ),
-    "data": ("unpacking", ("parquet", "region"), "shards", "catalog", "order", "datasets", "zarr", "tokens", "loading"),
+    "data": (
+        "unpacking",
+        ("parquet", "region"),
+        "shards",
+        "catalog",
+        "order",
+        "reading",
+        "datasets",
+        "zarr",
+        "tokens",
+        "loading",
+    ),
     "checkpoint": (
         *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
     ),
@@ -85,6 +96,7 @@ HOMES = {
     "safetensors": ("checkpoint",),
     "sklearn": ("cli.demo", "testing"),
     "torch": (
+        "data.reading",
         "data.datasets",
         "data.loading",
         "data.zarr",
@@ -109,7 +121,13 @@ DONE_WITHOUT = {"certifi", "cloudpickle"}  # used where it happens to be install
 # Rooms, or single files, that nobody enters without the library, so they may import it at once; all others do it inside
 # a function.
 FACING = {
-    *(("torch", "data.datasets"), ("torch", "data.loading"), ("torch", "data.zarr"), ("torch", "data.tokens")),
+    *(
+        ("torch", "data.datasets"),
+        ("torch", "data.reading"),
+        ("torch", "data.loading"),
+        ("torch", "data.zarr"),
+        ("torch", "data.tokens"),
+    ),
     *(
         ("pytest", "testing"),
         ("hypothesis", "testing"),

@@ -16,8 +16,8 @@ import penstock as ps
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.rows import Entry
 from penstock.data.datasets.batched import SourceShare
-from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.loading.group import GroupReport, RankReport
+from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.zarr.statistics.moments import Moments
 from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
 from penstock.display import panel, picture, safe, table

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.data.datasets.iterable import IterableDataset
     from penstock.data.datasets.map import MapDataset
     from penstock.data.datasets.mix import Mix
-    from penstock.data.datasets.sample import Sample
     from penstock.data.datasets.stateful import elastic_state
     from penstock.data.loading.group import GroupReport, merge_reports
     from penstock.data.loading.loader import DataLoader
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.data.order.partition import Repeat
     from penstock.data.order.weighted import WeightedShuffle
     from penstock.data.order.weights import Schedule
+    from penstock.data.reading.sample import Sample
     from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.data.zarr.statistics.record import ZarrStatistics
@@ -106,7 +106,7 @@ _HOMES = {
     "Repeat": "data.order.partition",
     "RetryOptions": "options",
     "S3Options": "stores.s3.options",
-    "Sample": "data.datasets.sample",
+    "Sample": "data.reading.sample",
     "Schedule": "data.order.weights",
     "StoreOptions": "options",
     "TokenDataset": "data.tokens.dataset",

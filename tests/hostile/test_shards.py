@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pyarrow import parquet
 
-from penstock.data.datasets.objects import PARSING
+from penstock.data.reading.objects import PARSING
 from penstock.data.shards.compressed import CompressedJsonlFormat, CompressedTarFormat, CompressedTFRecordFormat
 from penstock.data.shards.format import UnitPiece, run_walk
 from penstock.data.shards.jsonl import JsonlFormat

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset
 
 import penstock as ps
-from penstock.data.datasets.objects import ObjectReading
+from penstock.data.reading.objects import ObjectReading
 from penstock.errors import InvalidURL, ManifestError, PenstockError, StateMismatch, Unusable
 from tests.data.datasets.transforms import number, numbered
 

@@ -34,10 +34,10 @@ with require_extras("penstock.compat.streaming needs torch", torch="torch"):
     from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.iteration import resolve
 from penstock.data.datasets.map import MapDataset
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.lanes import Lanes
+from penstock.data.reading.iteration import resolve
 
 if TYPE_CHECKING:
     import os
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-    from penstock.data.datasets.sample import Sample
+    from penstock.data.reading.sample import Sample
     from penstock.options import StoreOptions
 
 __all__ = ["StreamingDataLoader", "StreamingDataset"]

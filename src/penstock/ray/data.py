@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.saved import version_of
 from penstock.data.datasets.dataset import CatalogDataset
-from penstock.data.datasets.sample import Sample
 from penstock.data.order.orders import CatalogOrder
+from penstock.data.reading.sample import Sample
 from penstock.errors import Changed, Unusable, require_extras
 from penstock.verbs import open as open_object
 

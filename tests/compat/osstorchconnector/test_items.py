@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from penstock.compat.osstorchconnector.datasets import DataObject, Transform, identity, imagenet_manifest_parser
-from penstock.data.datasets.sample import Sample
+from penstock.data.reading.sample import Sample
 from penstock.values import Span
 
 

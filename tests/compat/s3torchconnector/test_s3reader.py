@@ -17,7 +17,7 @@ from penstock.compat.s3torchconnector.s3reader import (
     SequentialS3Reader,
     reader_kind,
 )
-from penstock.data.datasets.sample import Sample
+from penstock.data.reading.sample import Sample
 from penstock.errors import NotFound, Unusable
 from penstock.source import open_source
 from penstock.values import Span

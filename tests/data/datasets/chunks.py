@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Dataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
-from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.reading import Item, Prepared, Reading
 from penstock.data.order.orders import order_of
 from penstock.data.order.sampling import SamplingPlan
+from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.reading import Item, Prepared, Reading
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
+    from penstock.data.reading.iteration import PlaceLike
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.datasets.iteration import Epochs
 from penstock.data.order.sampling import Cursor
+from penstock.data.reading.iteration import Epochs
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.datasets.joined import JoinedDataset, JointContents
-from penstock.data.datasets.reading import in_lists
+from penstock.data.reading.reading import in_lists
 from penstock.errors import Unusable
 from tests.data.shards.archives import tar
 

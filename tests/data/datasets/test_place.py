@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from penstock.data.datasets.iteration import check_place, resolve
+from penstock.data.reading.iteration import check_place, resolve
 from penstock.errors import Unusable
 from penstock.values import Place
 from tests.data.datasets.ranks import ranks

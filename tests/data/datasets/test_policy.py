@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from penstock.data.datasets.reading import Delivery, Failed, Item, Skipped, attempt, remaining
 from penstock.data.order.sampling import Cursor
+from penstock.data.reading.reading import Delivery, Failed, Item, Skipped, attempt, remaining
 from penstock.errors import Bug, Cancelled, Changed, Damaged, DatasetChanged, NotFound, Truncated, Unreachable, Unusable
 
 

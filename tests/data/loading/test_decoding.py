@@ -18,10 +18,10 @@ import pytest
 import zarr
 
 import penstock as ps
-from penstock.data.datasets.objects import ObjectReading
 from penstock.data.loading import decoding
 from penstock.data.loading.decoding import DecodeOptions, DecodePool
 from penstock.data.order.sampling import Cursor
+from penstock.data.reading.objects import ObjectReading
 from penstock.engine.contracts.exchange import Work
 from penstock.errors import Damaged, Unusable
 from tests.children import forked

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.data.datasets.reading import Delivery, Skipped
 from penstock.data.loading.decoding import mover, to_device
 from penstock.data.order.sampling import Cursor
+from penstock.data.reading.reading import Delivery, Skipped
 from penstock.errors import Unusable
 from tests.data.datasets.transforms import number, numbered
 

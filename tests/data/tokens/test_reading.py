@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.data.datasets.reading import in_lists
 from penstock.data.order.orders import FullShuffle
+from penstock.data.reading.reading import in_lists
 from penstock.data.tokens.reading import TokenReading
 from penstock.data.tokens.runs import runs_of
 from penstock.errors import Changed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.compat.dataflux_pytorch.listing import Bytes, Config, Listed, data_format_default, list_bucket
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.objects import singles
+from penstock.data.reading.objects import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

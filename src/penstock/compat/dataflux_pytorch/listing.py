@@ -15,7 +15,7 @@ from penstock.stores.urls import parse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.data.datasets.sample import Sample
+    from penstock.data.reading.sample import Sample
     from penstock.options import StoreOptions
 
 _GOOGLE = "https://storage.googleapis.com"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-    from penstock.data.datasets.sample import Sample
+    from penstock.data.reading.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.dataset import make_url_catalog
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
-from penstock.data.datasets.objects import singles
+from penstock.data.reading.objects import singles
 from penstock.errors import Unusable
 from penstock.values import ObjectMeta, Place
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from penstock.compat.s3torchconnector.config import S3ClientConfig
     from penstock.compat.s3torchconnector.s3reader import ReaderKind, S3Reader
-    from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
+    from penstock.data.reading.iteration import PlaceLike
+    from penstock.data.reading.sample import Sample
     from penstock.stores.s3.options import S3Options
 
     Objects = Callable[[S3Options], Catalog]

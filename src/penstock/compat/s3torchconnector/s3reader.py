@@ -17,7 +17,7 @@ from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from penstock.compat.s3torchconnector.config import S3ClientConfig
-    from penstock.data.datasets.sample import Sample
+    from penstock.data.reading.sample import Sample
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.compat.webdataset.fluid import Handler
-    from penstock.data.datasets.sample import Sample
+    from penstock.data.reading.sample import Sample
     from penstock.options import StoreOptions
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")  # webdataset's: a key ends at the first dot of a file's name

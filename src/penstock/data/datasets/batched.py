@@ -22,20 +22,20 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.consistency import check_same_catalog, check_same_order
-from penstock.data.datasets.iteration import (
-    Iterations,
-    check_batching,
-    check_sharding,
-    has_process_group,
-)
-from penstock.data.datasets.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
-from penstock.data.datasets.runs import fitted_order
-from penstock.data.datasets.sample import Sample
 from penstock.data.datasets.stateful import Progress, StatefulIterator
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor, SamplingPlan
+from penstock.data.reading.iteration import (
+    Iterations,
+    check_batching,
+    check_sharding,
+    has_process_group,
+)
+from penstock.data.reading.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
+from penstock.data.reading.runs import fitted_order
+from penstock.data.reading.sample import Sample
 from penstock.errors import StateMismatch, Unusable, kind_of, public_url
 from penstock.values import Place, switch, whole
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.iteration import Contents, PlaceLike
-    from penstock.data.datasets.reading import Reading, Reads
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.weights import Weights
+    from penstock.data.reading.iteration import Contents, PlaceLike
+    from penstock.data.reading.reading import Reading, Reads
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span

@@ -13,12 +13,8 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset, ResumableSamples
-from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
-from penstock.data.datasets.joint import shares
 from penstock.data.datasets.map import DatasetPart, MapDataset
-from penstock.data.datasets.reading import in_lists
-from penstock.data.datasets.runs import block_sizes, classes_of, fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.indices import sample_indices
@@ -27,6 +23,10 @@ from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.order.weighted import WeightedShuffle
+from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.joint import shares
+from penstock.data.reading.reading import in_lists
+from penstock.data.reading.runs import block_sizes, classes_of, fitted_order
 from penstock.display import counted
 from penstock.errors import Unusable, kind_of
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
+    from penstock.data.reading.iteration import PlaceLike
     from penstock.values import Place
 
     Listed = MapDataset | IterableDataset

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
-from penstock.data.datasets.iteration import has_process_group
+from penstock.data.reading.iteration import has_process_group
 from penstock.engine.waiting import Wakeup
 from penstock.errors import StateMismatch, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.data.datasets.iteration import Contents
+    from penstock.data.reading.iteration import Contents
 
 _catalogs: weakref.WeakKeyDictionary[Contents, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # to their store
 _made: Counter[str] = Counter()  # catalogs compared so far, by URL

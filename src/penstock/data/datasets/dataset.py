@@ -16,8 +16,8 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.discovery.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
-from penstock.data.datasets.groups import homes_of
 from penstock.data.datasets.readable import ReadableDataset
+from penstock.data.reading.groups import homes_of
 from penstock.errors import InvalidURL, NotFound, Unusable, kind_of
 from penstock.options import StoreOptions
 from penstock.source import open_source
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.catalog.labels import Rule
-    from penstock.data.datasets.sample import Sample
+    from penstock.data.reading.sample import Sample
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
 

@@ -16,12 +16,12 @@ from penstock.data.datasets.dataset import (
     open_saved_catalog,
     read_manifest_catalog,
 )
-from penstock.data.datasets.iteration import Iterations, check_place
-from penstock.data.datasets.runs import fitted_order
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.sampling import SamplingPlan
+from penstock.data.reading.iteration import Iterations, check_place
+from penstock.data.reading.runs import fitted_order
 from penstock.errors import StateMismatch, Unusable
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.datasets.dataset import D, Parser, Stores
-    from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.sample import Sample
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
+    from penstock.data.reading.iteration import PlaceLike
+    from penstock.data.reading.sample import Sample
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions

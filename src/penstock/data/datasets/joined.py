@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from penstock.data.datasets.batched import BatchableDataset
 from penstock.data.datasets.dataset import CatalogDataset
-from penstock.data.datasets.joint import JointMember, JointReading
-from penstock.data.datasets.objects import MergedReading
 from penstock.data.order.partition import Repeat
+from penstock.data.reading.joint import JointMember, JointReading
+from penstock.data.reading.objects import MergedReading
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.data.datasets.iteration import Contents
-    from penstock.data.datasets.joint import Read
-    from penstock.data.datasets.reading import Reading, Reads
+    from penstock.data.reading.iteration import Contents
+    from penstock.data.reading.joint import Read
+    from penstock.data.reading.reading import Reading, Reads
     from penstock.source import Source
     from penstock.values import Span
 

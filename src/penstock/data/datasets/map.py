@@ -15,13 +15,13 @@ from torch.utils.data import Dataset, Subset
 from penstock.data.catalog.rows import pick_rows, positions
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.dataset import CatalogDataset
-from penstock.data.datasets.groups import read_groups
-from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.runs import fitted_order, merged_spans
-from penstock.data.datasets.units import read_units
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat, sample_number
 from penstock.data.order.sampling import SamplingPlan
+from penstock.data.reading.groups import read_groups
+from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.runs import fitted_order, merged_spans
+from penstock.data.reading.units import read_units
 from penstock.errors import Unusable, add_article
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
-    from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.reading import Reading, Reads
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
+    from penstock.data.reading.iteration import PlaceLike
+    from penstock.data.reading.reading import Reading, Reads
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span

@@ -22,19 +22,19 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
 from penstock.data.datasets.concat import ConcatIterable, ConcatMap, unify_labels
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.iteration import Iterations
 from penstock.data.datasets.joined import JoinedDataset
-from penstock.data.datasets.joint import MOST_SHARES, JointReading
 from penstock.data.datasets.map import DatasetPart, MapDataset, part_of
-from penstock.data.datasets.reading import Item, OnError, Reading, attempt, in_lists, remaining
-from penstock.data.datasets.runs import classes_of
-from penstock.data.datasets.sample import Sample
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.mixture import Batches, Ends, MixedSource
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
+from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.joint import MOST_SHARES, JointReading
+from penstock.data.reading.reading import Item, OnError, Reading, attempt, in_lists, remaining
+from penstock.data.reading.runs import classes_of
+from penstock.data.reading.sample import Sample
 from penstock.data.region import Slot
 from penstock.display import counted, panel, table
 from penstock.errors import Unusable, kind_of, public_url
@@ -43,11 +43,11 @@ from penstock.values import check_choice, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
     from penstock.data.order.weights import Weights
+    from penstock.data.reading.iteration import PlaceLike
     from penstock.engine.contracts.fetching import ReadCounts
 
 _LOG = logging.getLogger("penstock")

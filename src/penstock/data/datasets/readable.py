@@ -12,14 +12,14 @@ from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.data.datasets.groups import GroupReading, Homes, grouped_sample
-from penstock.data.datasets.objects import ObjectReading, lists, made_sample, singles, span_url
-from penstock.data.datasets.reading import SampleDataset, in_lists
-from penstock.data.datasets.runs import RunReading, runs_of
-from penstock.data.datasets.sample import Sample
-from penstock.data.datasets.units import UnitReading, unit_url
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
+from penstock.data.reading.groups import GroupReading, Homes, grouped_sample
+from penstock.data.reading.objects import ObjectReading, lists, made_sample, singles, span_url
+from penstock.data.reading.reading import SampleDataset, in_lists
+from penstock.data.reading.runs import RunReading, runs_of
+from penstock.data.reading.sample import Sample
+from penstock.data.reading.units import UnitReading, unit_url
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import PenstockError, Unusable, public_url
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.catalog.catalog import Catalog
-    from penstock.data.datasets.iteration import Iterations
-    from penstock.data.datasets.reading import Reading, Reads
-    from penstock.data.datasets.runs import Runs
     from penstock.data.order.protocol import Order
+    from penstock.data.reading.iteration import Iterations
+    from penstock.data.reading.reading import Reading, Reads
+    from penstock.data.reading.runs import Runs
     from penstock.source import Source
     from penstock.values import Span
 

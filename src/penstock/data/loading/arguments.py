@@ -10,9 +10,9 @@ import torch
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.reading import OnError
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
+from penstock.data.reading.reading import OnError
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, add_article
 from penstock.options.table import suggest_word

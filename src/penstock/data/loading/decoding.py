@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from penstock.data.datasets.reading import Delivery, OnError, attempt, remaining
 from penstock.data.loading.stats import demanded_s
+from penstock.data.reading.reading import Delivery, OnError, attempt, remaining
 from penstock.engine.waiting import LOOK_S, Wakeup, may_wait
 from penstock.errors import Unusable
 from penstock.tree import tree_map
@@ -24,8 +24,8 @@ from penstock.tree import tree_map
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.data.datasets.reading import Item, Reading
     from penstock.data.order.sampling import Cursor
+    from penstock.data.reading.reading import Item, Reading
 
 # Interval between checks for samples that have arrived, while all batches ahead wait to be taken.
 _AHEAD_S = 0.05

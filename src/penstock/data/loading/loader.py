@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample
-    from penstock.data.datasets.iteration import PlaceLike
-    from penstock.data.datasets.reading import Delivery, OnError, Skipped
     from penstock.data.loading.report import LoaderReport
     from penstock.data.loading.stats import Counters, Requests
     from penstock.data.loading.summary import Prices
@@ -55,6 +53,8 @@ if TYPE_CHECKING:
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor, SamplingPlan
     from penstock.data.order.weights import Weights
+    from penstock.data.reading.iteration import PlaceLike
+    from penstock.data.reading.reading import Delivery, OnError, Skipped
     from penstock.source import Source
     from penstock.values import Span
 
@@ -454,9 +454,9 @@ class DataLoader:
             prices: The store's prices, to add the cost of the requests; default: no cost.
 
         """
-        from penstock.data.datasets.iteration import resolve
         from penstock.data.loading.report import is_scattered, report
         from penstock.data.loading.summary import Setup
+        from penstock.data.reading.iteration import resolve
 
         meter, threads = self._metering(), self._threads
         single = is_scattered(self._batches.dataset)

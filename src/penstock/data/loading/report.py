@@ -15,7 +15,6 @@ from math import floor, log10
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.datasets.reading import SampleDataset
 from penstock.data.loading.summary import (
     Context,
     Parallelism,
@@ -27,6 +26,7 @@ from penstock.data.loading.summary import (
     host_report,
     main_cause,
 )
+from penstock.data.reading.reading import SampleDataset
 from penstock.display import axes, panel, size, table
 from penstock.errors import Unusable, printable, public_url
 from penstock.verbs import open as open_object

@@ -24,7 +24,7 @@ from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, count
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from penstock.data.datasets.reading import Delivery
+    from penstock.data.reading.reading import Delivery
     from penstock.engine.contracts.fetching import ReadCounts
 
 KEPT: Final = 10  # slowest requests

@@ -12,13 +12,13 @@ from torch.utils.data import Dataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.concat import ConcatMap
-from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.reading import in_lists
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.partition import sample_number
 from penstock.data.order.sampling import SamplingPlan
+from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.reading import in_lists
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.reading import TokenReading
 from penstock.data.tokens.runs import block_sizes, fitted_order, runs_of
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
+    from penstock.data.reading.iteration import PlaceLike
     from penstock.data.tokens.runs import TokenRuns
     from penstock.data.tokens.windows import TokenFiles
     from penstock.options import StoreOptions

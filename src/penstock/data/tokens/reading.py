@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.datasets.chunks import ChunkReading
-from penstock.data.datasets.reading import Failed, Item
+from penstock.data.reading.chunks import ChunkReading
+from penstock.data.reading.reading import Failed, Item
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.datasets.iteration import Iterations
     from penstock.data.order.schedule import Turn
+    from penstock.data.reading.iteration import Iterations
     from penstock.data.tokens.runs import TokenRuns
     from penstock.data.tokens.windows import TokenPiece
     from penstock.engine.contracts.fetching import ReadOperation

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.datasets.chunks import Bounds
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
+from penstock.data.reading.chunks import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

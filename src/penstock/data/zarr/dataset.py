@@ -14,14 +14,14 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import ResumableSamples
-from penstock.data.datasets.iteration import Iterations
-from penstock.data.datasets.reading import in_lists
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
 from penstock.data.order.weighted_blocks import WeightedBlocks
+from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.reading import in_lists
 from penstock.data.zarr.arguments import (
     check_along,
     check_switches,
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.data.datasets.iteration import PlaceLike
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
+    from penstock.data.reading.iteration import PlaceLike
     from penstock.data.zarr.arrays.stored import Missing, StoredArray
     from penstock.data.zarr.borders import Along, Border, Gap
     from penstock.data.zarr.chunks.pool import Limits

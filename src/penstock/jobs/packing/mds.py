@@ -13,7 +13,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_encode import MOST_BYTES, columns_from, encoded_row, encoding_of, header
 from penstock.errors import NotFound, Unusable

@@ -15,8 +15,8 @@ import numpy as np
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.discovery.scan import absent
-from penstock.data.datasets.sample import FieldSample, Sample
 from penstock.data.order.orders import CatalogOrder
+from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.shards.encode import check_member
 from penstock.data.shards.registry import suffixes
 from penstock.errors import Damaged, Unusable, kind_of

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from penstock import events
-from penstock.data.datasets.reading import Failed, in_lists
 from penstock.data.loading.loader import DataLoader
+from penstock.data.reading.reading import Failed, in_lists
 from penstock.data.zarr.chunks.contents import ZarrContents
 from penstock.data.zarr.chunks.reading import ZarrReading
 from penstock.data.zarr.dataset import ZarrDataset

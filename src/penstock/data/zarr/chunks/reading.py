@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.datasets.chunks import Bounds, ChunkReading
-from penstock.data.datasets.reading import Failed, Item
+from penstock.data.reading.chunks import Bounds, ChunkReading
+from penstock.data.reading.reading import Failed, Item
 from penstock.data.zarr.chunks.contents import ShardIndexes
 from penstock.engine.contracts.fetching import ReadCounts
 

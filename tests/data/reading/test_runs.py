@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
-from penstock.data.datasets.runs import fitted_order, merged_spans, runs_of
 from penstock.data.order.orders import CatalogOrder, FullShuffle
+from penstock.data.reading.runs import fitted_order, merged_spans, runs_of
 from penstock.errors import Damaged, Unusable
 from penstock.testing.restarts import check_restarts
 from penstock.values import Span

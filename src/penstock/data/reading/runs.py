@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.datasets.chunks import Bounds, ChunkReading
-from penstock.data.datasets.objects import span_url
-from penstock.data.datasets.reading import Item, Together
 from penstock.data.order.blocks import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.weighted import WeightedShuffle
+from penstock.data.reading.chunks import Bounds, ChunkReading
+from penstock.data.reading.objects import span_url
+from penstock.data.reading.reading import Item, Together
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.columns.units import UnitRows
-    from penstock.data.datasets.iteration import Iterations
     from penstock.data.order.protocol import Order
     from penstock.data.order.schedule import Turn
+    from penstock.data.reading.iteration import Iterations
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
     from penstock.values import Span

@@ -10,8 +10,8 @@ import weakref
 
 import pytest
 
-from penstock.data.datasets import reading
-from penstock.data.datasets.reading import Prepared, in_lists
+from penstock.data.reading import reading
+from penstock.data.reading.reading import Prepared, in_lists
 from penstock.errors import Cancelled, Damaged
 from tests.data.datasets.chunks import Chunked
 

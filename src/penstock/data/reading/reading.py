@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from penstock.data.datasets.iteration import Contents
     from penstock.data.order.sampling import Cursor
+    from penstock.data.reading.iteration import Contents
     from penstock.engine.contracts.fetching import ReadCounts
     from penstock.source import Source
     from penstock.values import Span

@@ -10,8 +10,8 @@ from itertools import chain, tee
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from penstock.data.datasets.reading import Item, Reading, Together
-from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.reading.reading import Item, Reading, Together
+from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.shards.format import Fields
 from penstock.errors import Damaged, PenstockError, Unusable, add_article
 from penstock.values import PAUSE

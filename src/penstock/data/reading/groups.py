@@ -8,9 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.data.datasets.objects import made_sample
-from penstock.data.datasets.reading import Item, Reading, Together, in_lists
-from penstock.data.datasets.sample import FieldSample, Sample
+from penstock.data.reading.objects import made_sample
+from penstock.data.reading.reading import Item, Reading, Together, in_lists
+from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.shards.format import Fields
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Unusable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.data.catalog.catalog import Catalog
-    from penstock.data.datasets.objects import Shared
+    from penstock.data.reading.objects import Shared
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.options import StoreOptions
     from penstock.source import Source

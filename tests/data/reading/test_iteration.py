@@ -9,8 +9,8 @@ import pickle
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
-from penstock.data.datasets.iteration import Iterations
 from penstock.data.order.sampling import Cursor
+from penstock.data.reading.iteration import Iterations
 from penstock.values import Place
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.datasets import joint
-from penstock.data.datasets.joint import JointMember, JointReading, shares
-from penstock.data.datasets.reading import Failed, Item, Reading, in_lists
+from penstock.data.reading import joint
+from penstock.data.reading.joint import JointMember, JointReading, shares
+from penstock.data.reading.reading import Failed, Item, Reading, in_lists
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Damaged
 from tests.amounts import examples

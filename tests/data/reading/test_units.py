@@ -9,8 +9,8 @@ import pytest
 from pyarrow import parquet
 
 import penstock as ps
-from penstock.data.datasets.runs import fitted_order, runs_of
 from penstock.data.order.orders import CatalogOrder
+from penstock.data.reading.runs import fitted_order, runs_of
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.errors import Damaged, Unusable
 from penstock.testing.restarts import check_restarts

@@ -8,8 +8,8 @@ from time import sleep
 import pytest
 
 import penstock as ps
-from penstock.data.datasets.objects import MergedReading, ObjectReading, lists, singles
-from penstock.data.datasets.reading import Failed
+from penstock.data.reading.objects import MergedReading, ObjectReading, lists, singles
+from penstock.data.reading.reading import Failed
 from penstock.errors import Cancelled, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import forked

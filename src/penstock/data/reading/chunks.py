@@ -13,8 +13,8 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from penstock.data.datasets.reading import Item, Prepared, Reading
 from penstock.data.order.schedule import Schedule
+from penstock.data.reading.reading import Item, Prepared, Reading
 from penstock.engine.buffer import reuse_freed
 from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from penstock import Sample
-from penstock.data.datasets.sample import FieldSample
+from penstock.data.reading.sample import FieldSample
 from penstock.values import Span
 
 

@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from penstock.data.datasets.objects import MergedReading
-from penstock.data.datasets.reading import Item, Reading
+from penstock.data.reading.objects import MergedReading
+from penstock.data.reading.reading import Item, Reading
 from penstock.engine.contracts.fetching import ReadCounts
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from penstock.data.datasets.objects import PARSING
-from penstock.data.datasets.runs import RunReading
+from penstock.data.reading.objects import PARSING
+from penstock.data.reading.runs import RunReading
 from penstock.errors import Damaged, PenstockError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.columns.units import UnitRows
-    from penstock.data.datasets.iteration import Iterations
-    from penstock.data.datasets.runs import Made, Runs
+    from penstock.data.reading.iteration import Iterations
+    from penstock.data.reading.runs import Made, Runs
     from penstock.data.shards.format import UnitFormat
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source

@@ -3,8 +3,8 @@
 import numpy as np
 
 import penstock as ps
-from penstock.data.datasets import runs
-from penstock.data.datasets.runs import fitted_order, runs_of
+from penstock.data.reading import runs
+from penstock.data.reading.runs import fitted_order, runs_of
 from tests.data.shards.archives import tar
 
 
