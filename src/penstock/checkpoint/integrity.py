@@ -84,7 +84,7 @@ class Manifest:
             _check_document_size(body)
         except ValueError as error:
             raise Unusable(f"cannot encode the manifest: {error}") from None
-        return body[:-1] + _make_seal(body[:-1])
+        return body[:-1] + _ending(body[:-1])
 
     @classmethod
     def decode(cls, data: bytes, url: str) -> Manifest:
@@ -98,7 +98,7 @@ class Manifest:
             _check_document_size(data)
             document = json.loads(data)
             version = document["penstock_checkpoint"]
-            if not data.endswith(_make_seal(data[: -len(_make_seal(b""))])):
+            if not data.endswith(_ending(data[: -len(_ending(b""))])):
                 raise CheckpointError("the manifest is damaged: its digest does not match its contents", url=url)
             if type(version) is int and version > _VERSION:
                 raise CheckpointError(f"written by a newer Penstock (format {version}): update to read it", url=url)
@@ -126,7 +126,7 @@ def _check_document_size(data: bytes) -> None:
     check_value_count(data, MOST_MANIFEST_VALUES)
 
 
-def _make_seal(body: bytes) -> bytes:
+def _ending(body: bytes) -> bytes:
     return b',"seal":"%s"}' % xxhash.xxh3_64_hexdigest(body).encode()
 
 
