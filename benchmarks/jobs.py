@@ -59,14 +59,14 @@ _NOTHING = """
 import json, sys, time
 from pathlib import Path
 import penstock as ps
-from penstock.jobs.parts.run import How, Job
+from penstock.jobs.parts.run import Job, JobOptions
 from tests.jobs.parts.nothing import Nothing
 address, folder, parts = sys.argv[1:]
 import ray
 def worked():
     ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     began, cpu_s = time.perf_counter(), time.process_time()
-    job = Job(Nothing(int(parts)), folder, How(on=ps.Ray(address=address)))
+    job = Job(Nothing(int(parts)), folder, JobOptions(on=ps.Ray(address=address)))
     carried, first_s = job._carrier.carried, []
     def noted(*given):
         for ended in carried(*given):

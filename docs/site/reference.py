@@ -20,6 +20,7 @@ SECTIONS = {
     "interop": "Files",
     "data.catalog": "Datasets",
     "data.datasets": "Datasets",
+    "data.reading": "Datasets",
     "data.tokens": "Datasets",
     "data.zarr": "Datasets",
     "data.order": "Order",

@@ -210,7 +210,7 @@ def test_they_end_when_their_parent_is_killed():
         from penstock.jobs.pool import run_jobs
 
         async def work(job):
-            await steps.blocking(lambda: None)
+            await steps.run_blocking(lambda: None)
             return os.getpid()
 
         seen = set()

@@ -26,8 +26,8 @@ def test_names_are_equal_only_where_all_is_equal(one, other):
 
 def test_names_are_the_same_in_another_process():
     words = (
-        "from penstock.engine.cache.entry import Namer, Part; "
-        "print(Namer(('s3', 'b')).name('k', 'e', Part('b', 0, None)).hex())"
+        "from penstock.engine.cache.entry import Namer, CachedPart; "
+        "print(Namer(('s3', 'b')).name('k', 'e', CachedPart('b', 0, None)).hex())"
     )
     said = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True).stdout
     assert said.strip() == Namer(("s3", "b")).name("k", "e", CachedPart("b", 0, None)).hex()

@@ -231,7 +231,7 @@ class TestBrokenCalls:
             assert carry(session, get(server.url))[0].body == b"hello", "the thread lives on"
 
     @pytest.mark.parametrize(
-        "where", ["session.Pool", "session.Transfer", "easy.Easy.load", "easy.Easy.unload", "loop.Multi.add"]
+        "where", ["session.ConnectionPool", "session.Transfer", "easy.Easy.load", "easy.Easy.unload", "loop.Multi.add"]
     )
     def test_memory_that_runs_short_for_one_call_ends_that_call_alone(self, monkeypatch, where):
         session = connect(TransportOptions())

@@ -43,7 +43,10 @@ def alone(folder, **how):
     return (folder.parent / "alone.catalog").read_bytes()
 
 
-@pytest.mark.parametrize("how", [{}, {"fields": ("jpg",), "labels": "folder"}, {"skip": "*1.cls", "missing": "none"}])
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"fields": ("jpg",), "labels": "folder"}, {"fields": ("jpg", "cls"), "skip": "*1.cls", "missing": "none"}],
+)
 def test_the_catalog_has_the_bytes_of_a_single_process(folder, how):
     catalog = indexed(folder, **how)
     assert (folder.parent / "parts.catalog").read_bytes() == alone(folder, **how)

@@ -38,7 +38,7 @@ from tests.jobs.packed import fill
 from tests.jobs.parts.deadly import Deadly
 from tests.servers.ray_cluster import RayCluster
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "ray"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "ray"
 COUNT, PART = 240, 10
 PARTS = COUNT // PART
 # On two nodes with a processor each.
@@ -56,7 +56,7 @@ def cluster():
 DEADLY = """
 import sys
 import penstock as ps
-from penstock.jobs.parts.run import How, Job
+from penstock.jobs.parts.run import Job, JobOptions
 from tests.data.shards.archives import tar
 from tests.conftest import REQUIRE_SERVERS
 from tests.jobs.packed import fill
@@ -65,7 +65,7 @@ address, folder, deadly, pause_s = sys.argv[1:]
 numbers = tuple(map(int, deadly.split(","))) if deadly else ()
 operation = Deadly(folder, deadly=numbers, pause_s=float(pause_s))
 try:
-    print(Job(operation, folder + "/job", How(on=ps.Ray(address=address, retries=1))).work().parts_done)
+    print(Job(operation, folder + "/job", JobOptions(on=ps.Ray(address=address, retries=1))).work().parts_done)
 except ps.PenstockError as error:
     print(type(error).__name__, error)
 """

@@ -120,10 +120,10 @@ def test_without_space_no_further_part_is_tried(tmp_path):
 
 PROGRAM = """
 import sys, time
-from penstock.jobs.parts.run import How, Job
+from penstock.jobs.parts.run import Job, JobOptions
 from tests.jobs.parts.deadly import Deadly
 folder = sys.argv[1]
-Job(Deadly(folder, pause_s=0.5), folder + "/job", How()).work()
+Job(Deadly(folder, pause_s=0.5), folder + "/job", JobOptions()).work()
 """
 
 
