@@ -167,8 +167,9 @@ def _resident(field):
 
 def attempted(parser, data):
     """Parse ``data``; raise AssertionError unless it is read or refused as a user may see it."""
+    parse = PARSERS[parser][1]
     try:
-        PARSERS[parser][1](data)
+        parse(data)
     except Bug as error:
         raise AssertionError("a bug") from error
     except PenstockError as error:
