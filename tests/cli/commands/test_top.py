@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import time
 
 import pytest
 
+import penstock as ps
 from penstock.cli.commands import top
 from penstock.cli.commands.top import loader_lines, loader_record, metrics, metrics_lines, metrics_record
 from penstock.cli.output import json_line
@@ -242,3 +245,12 @@ def test_a_damaged_description_of_a_loader_is_an_error(monkeypatch, tmp_path):
         monkeypatch.setattr(live, "running", lambda _, odd=odd: [Description(7, 1, 100.0, odd)])
         with pytest.raises(Damaged, match="cannot read the description of loader 7-1: "):
             top._loaders(0)
+
+
+def test_a_training_that_hardly_waits_has_no_cause_and_is_shown(tmp_path, monkeypatch):
+    (tmp_path / "0").write_bytes(b"x")
+    loader = ps.DataLoader(ps.MapDataset.from_prefix(f"{tmp_path}/"), 1)
+    values = json.loads(json.dumps(replace(loader.report(), cause=None).values()))
+    monkeypatch.setattr(live, "running", lambda _: [Description(1, 1, time(), values)])
+    (found,) = top._loaders(0).values()
+    assert loader_record("", None, found)["cause"] is None

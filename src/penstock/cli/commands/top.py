@@ -47,7 +47,9 @@ _TIMES = {"p50": float, "p99": float}
 _LOADER = {
     **dict.fromkeys(("waiting_s", "computing_s"), float),
     **dict.fromkeys(("requests", "retries", "errors", "cached", "batches", "samples", "rank", "world"), COUNT),
-    **dict.fromkeys(("cause", "recommendation"), str),
+    # No cause: the training hardly waits.
+    "cause": (str, None),
+    "recommendation": str,
     "causes": {str: float},
     "context": dict.fromkeys(("url", "batch_size", "num_workers", "decode_threads", "prefetch"), object),
     "hosts": [{"host": str, "received_bytes": COUNT, "first_byte_s": _TIMES}],
