@@ -20,7 +20,7 @@ from penstock.data.reading.objects import PARSING
 from penstock.data.shards.compressed import CompressedJsonlFormat, CompressedTarFormat, CompressedTFRecordFormat
 from penstock.data.shards.format import UnitPiece, run_walk
 from penstock.data.shards.jsonl import JsonlFormat
-from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat, described_chunks
+from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat, described_chunks, form_of_rows
 from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
 from penstock.data.shards.mds_index import stated_shards
 from penstock.data.shards.parquet import ParquetFormat
@@ -148,6 +148,10 @@ PARSERS = {
     "index of MDS": (_indexes(MOSAIC), stated_shards),
     "litdata": (_shard(LIGHTNING / "plain", "*.bin"), lambda data: read(_columns("plain"), data)),
     "litdata of frames": (_shard(LIGHTNING / "batch", "*.bin"), lambda data: read(_columns("batch"), data)),
+    "litdata of rows": (
+        _shard(LIGHTNING / "images", "*.bin"),
+        lambda data: read(form_of_rows(_columns("images"), bytes(12)), data),
+    ),
     "litdata of chunks": (_shard(LIGHTNING / "chunk", "*.bin"), lambda data: read(_columns("chunk"), data)),
     "index of LitData": (_indexes(LIGHTNING), lambda data: described_chunks(data, CompressedLitDataFormat())),
     "index of wids": (_WIDS, wids_shards),
