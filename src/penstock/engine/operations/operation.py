@@ -158,8 +158,8 @@ class VerbOperation(Generic[T]):
         error, wait_s = self._policy.failed(error, url, self._attempts, self._began)
         if wait_s is None or self.called_off:
             self._end(error)
-        else:
-            self.error = error  # until the next attempt: see look
+            return None
+        self.error = error  # until the next attempt: see look
         return wait_s
 
     def _end(self, error: PenstockError | None) -> None:
