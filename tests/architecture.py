@@ -511,7 +511,7 @@ def crumbs(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def namesakes(modules: Mapping[str, Module]) -> Iterator[str]:
-    """One name, one meaning: how often a class or a function of one name stands at the top of modules.
+    """One name, one meaning: modules define few classes and functions of one name at their top.
 
     The rooms with names of other libraries are left out; a leading underscore makes no other name.
     """

@@ -47,7 +47,7 @@ def test_sizes_that_a_read_only_store_lacks_are_skipped(strict):
     strict.put("bucket", "train/small", bytes(1000))
     found = speeds(examine("s3://bucket/train/", strict.store, read_only=True, speed=True))
     assert [each.outcome for each in found.values()] == ["passed", "passed", "skipped"]
-    assert found[SPEEDS[2]].detail == "there are no such ranges below the URL"
+    assert found[SPEEDS[2]].detail == "no objects of this size below the URL"
 
 
 def test_an_interrupt_while_measuring_leaves_nothing_behind(strict):
@@ -56,6 +56,14 @@ def test_an_interrupt_while_measuring_leaves_nothing_behind(strict):
     assert len(strict.objects("bucket")) > 20
     finding.close()
     assert strict.objects("bucket") == {}
+
+
+def test_a_cache_does_not_answer_for_the_store(strict, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    strict.put("bucket", "train/small", bytes(1000))
+    found = speeds(examine("s3://bucket/train/", strict.store, read_only=True, speed=True))
+    assert len(strict.seen("get")) > 20, found
+    assert not [*tmp_path.iterdir()]
 
 
 def test_nothing_is_measured_without_being_asked_for(strict):

@@ -30,7 +30,7 @@ from penstock.errors import (
     Unsupported,
     printable,
 )
-from penstock.options import RetryOptions
+from penstock.options import CacheOptions, RetryOptions
 from penstock.source import Source
 from penstock.stores.http.network import ca_file
 from penstock.stores.store import Route
@@ -109,12 +109,12 @@ def examine(
 
 
 def _make_source(location: Location, store: StoreOptions | str | None) -> Source:
-    """Return a source that gives up soon and writes small parts."""
+    """Return a source that gives up soon, writes small parts, and has no cache, which would answer for the store."""
     options = Source(location, store).options
     part_bytes = max(location.store.limits.least_part_bytes, _LEAST_PART)
     write = replace(options.write, part_bytes=part_bytes, buffer_bytes=max(options.write.buffer_bytes, 2 * part_bytes))
     retry = RetryOptions(patience_s=_PATIENCE_S, first_contact_s=_PATIENCE_S / 2)
-    return Source(location, replace(options, write=write, retry=retry))
+    return Source(location, replace(options, write=write, retry=retry, cache=CacheOptions(mode="off")))
 
 
 def _examine_network(source: Source, location: Location) -> Iterator[Finding]:

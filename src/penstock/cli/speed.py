@@ -30,6 +30,8 @@ _SMALL_BYTES, _LARGE_BYTES, _RANGE_BYTES = 1 << 20, 16 << 20, 8 << 20
 # More objects than a store keeps in its caches, if there are as many.
 _MOST_OBJECTS = 10_000
 _WRITTEN, _WRITTEN_BYTES = 256, 100 << 10
+# From here on, a rate is shown as a whole number.
+_WHOLE = 100
 
 
 def written_keys(stem: str) -> list[str]:
@@ -135,6 +137,8 @@ def _measure_reads(finding: Finding, source: Source, spans: Iterator[Span], what
                 break
     took = monotonic() - began - warm_s
     if not count:
-        finding.skip(f"there are no such {what} below the URL")
+        finding.skip("no objects of this size below the URL")
         return
-    finding.detail = f"{count / took:,.4g} {what}/s, {readable(int(size / took))}/s"
+    rate = count / took
+    digits = f"{rate:,.0f}" if rate >= _WHOLE else f"{rate:.3g}"
+    finding.detail = f"{digits} {what}/s, {readable(int(size / took))}/s"

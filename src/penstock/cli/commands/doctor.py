@@ -33,8 +33,8 @@ def doctor(
 ) -> None:
     """Examine a store step by step: host, TLS, clock, credentials, then each verb. What fails says what to do.
 
-    Writes about 6 MiB below URL, and deletes them; with --speed, 41 MiB more where there are no objects to read. The
-    exit code is that of the first failure.
+    Writes about 6 MiB below URL, and deletes them. With --speed, writes another 41 MiB if URL has no objects to read.
+    The exit code is that of the first failure.
     """
     # Imported late: no other command needs the examination.
     from penstock.cli.doctor import examine

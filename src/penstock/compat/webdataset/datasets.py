@@ -163,7 +163,7 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
     def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
         """Shuffle by ``ps.BlockShuffle()`` for any ``size`` above 0: no buffer is kept; ``seed=`` sets the seed.
 
-        ``initial=`` has no effect, as there is no buffer to fill.
+        ``initial=`` has no effect: no buffer has to be filled.
 
         Raises:
             Unsupported: Another keyword is passed, such as ``rng=``.

@@ -540,7 +540,7 @@ class _TrainerSampler:
         self._resumed: Cursor | None = None  # where the latest state was taken
         self.epoch: int | None = None
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the batches have
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  any attribute of the batches
         if name.startswith("__") or "_batches" not in vars(self):
             # While it is copied or unpickled.
             raise AttributeError(name)

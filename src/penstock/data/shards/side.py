@@ -33,7 +33,7 @@ _WIDS = {"shardlist": [{"url": str, "nsamples": COUNT, "filesize?": (COUNT, None
 
 
 class Listed(NamedTuple):
-    """What wids states of a shard: its samples, and its bytes; None if it does not say."""
+    """Shard in an index of wids: its number of samples, and its size in bytes, or None if the index has no size."""
 
     samples: int
     size: int | None

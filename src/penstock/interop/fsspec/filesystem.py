@@ -1,6 +1,6 @@
 """The file system: fsspec's blocking methods over sources.
 
-``BucketSources`` opens the source of a URL; ``Looks`` remembers what pyarrow was told about a file that it opens next.
+``BucketSources`` opens the source of a URL; ``Looks`` keeps the metadata of a file until pyarrow opens it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copies of zarr arrays and groups with other chunks, shards and codecs; zarr decodes and encodes.
 
 ``CopyRun`` plans, copies region after region, and publishes the documents last. ``Journal`` records finished regions,
-so that an interrupted copy can resume; a copy in parts (``parts``) has records in a folder of its own instead.
+so that an interrupted copy can resume; a copy in parts (``parts``) keeps its records in a separate folder.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  
     return _in_parts(operation, JobOptions(options.get("part"), options.get("on")))
 
 
-def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  whatever is passed
+def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  checked here
     """Return the URL below which the objects lie, and the catalog if one was given."""
     if isinstance(source, Catalog):
         if source.format is not None or source.fields:
@@ -202,7 +202,7 @@ def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
 
 
 def _in_parts(operation: _Pack, how: JobOptions) -> Catalog | None:
-    # The environment may name another endpoint by now.
+    # The environment may have changed since the last call, and name another endpoint.
     _plan_packing.cache_clear()
     work = Job(operation, operation.job, how)
     work.work()
