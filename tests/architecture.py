@@ -168,47 +168,13 @@ LEAST_LINES = 80  # of a file with one importer, which is beside it
 SAME_CLASSES, SAME_FUNCTIONS = 2, 6  # of one name, at the top of modules
 # Rooms whose names are those of other libraries.
 OTHERS_NAMES = {"compat", "interop"}
-MIRRORS = {
-    ("penstock.data.loading.loader", "__init__")
-}  # signatures that are someone else's, known by name: design/0008
-MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
-# What from_prefix and from_shards pass on: design/0020.
-MIRRORS |= {("penstock.data.catalog.catalog", each) for each in ("scan", "from_shards")}
-MIRRORS |= {("penstock.checkpoint.safetensors.verbs", "save_safetensors")}  # design/0049
-MIRRORS |= {("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")}  # 0020
-MIRRORS |= {("penstock.data.datasets.dataset", "read_manifest_catalog")}  # what from_manifest passes on
-MIRRORS |= {
-    ("penstock.data.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest", "shards")
-}  # design/0020
-MIRRORS |= {("penstock.data.zarr.dataset", "__init__")}  # design/0045
-MIRRORS |= {("penstock.data.tokens.dataset", "from_shards")}  # design/0020
-MIRRORS |= {("penstock.data.datasets.mix", "__init__")}  # design/0089
-MIRRORS |= {("penstock.jobs.syncing.job", each) for each in ("copy_tree", "sync")}  # design/0091, 0105
-MIRRORS |= {("penstock.jobs.indexing.job", "index")}  # design/0095
-MIRRORS |= {("penstock.jobs.packing.job", "pack")}  # design/0095
-MIRRORS |= {("penstock.jobs.verify", "verify")}  # design/0095
-MIRRORS |= {("penstock.interop.zarr.parts", "copy")}  # design/0103
-# What a loader's load_state_dict may accept: a user who restores states it once, by name.
-MIRRORS |= {("penstock.checkpoint.run.steps", "restore")}
-# Drop-ins have the signatures of the library whose name they have: design/0037.
-MIRRORS |= {
-    ("penstock.compat.osstorchconnector.datasets", f"from_{each}")
-    for each in ("prefix", "objects", "manifest_file", "tar")
+# Not public themselves, but what stands behind the arguments of public functions and takes all of them.
+BEHIND_PUBLIC = {
+    *(("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")),
+    ("penstock.data.datasets.dataset", "read_manifest_catalog"),
+    # Public as a name of the package.
+    ("penstock.interop.zarr.parts", "copy"),
 }
-_S3 = "penstock.compat.s3torchconnector.datasets"  # design/0036
-MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
-MIRRORS |= {
-    (f"penstock.compat.dataflux_pytorch.{each}", "__init__") for each in ("listing", "dataflux_mapstyle_dataset")
-}
-MIRRORS |= {("penstock.compat.zarrdataset", "__init__"), ("penstock.compat.webdataset.datasets", "__init__")}
-MIRRORS |= {("penstock.compat.streaming", "__init__")}
-_MULTIPART = "penstock.compat.dataflux_pytorch.multipart_upload.multipart"
-MIRRORS |= {(_MULTIPART, "upload_chunks_concurrently_from_bytesio")}
-MIRRORS |= {
-    ("penstock.compat.multistorageclient.client", each) for each in ("open", "list", "list_recursive", "sync_from")
-}
-MIRRORS |= {("penstock.compat.multistorageclient.torch", "__init__")}
-MIRRORS |= {("penstock.compat.multistorageclient.shortcuts", each) for each in ("list", "list_recursive", "sync")}
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]*)?|__init__|__main__")
 THEIR_NAMES = {  # modules that other libraries' users import by these names: design/0036
     *("dataflux_pytorch", "dataflux_mapstyle_dataset", "dataflux_iterable_dataset", "dataflux_checkpoint"),
@@ -261,8 +227,10 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
     modules = {name: parse(name, text, sources) for name, text in sources.items()}
     known = ROOMS | {""}
     found = [f"{m.name}:1: rooms: {m.room} has no floor" for m in modules.values() if m.room not in known]
+    public = public_names(modules)
     for module in modules.values():
         if module.room in known:
+            found += [f"{module.name}:{line}: {what}" for line, what in crowded_signatures(module, public)]
             for check in (arrows, parts, contracts, homes, purity, sizes):
                 found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
     for rule in (extras, circles, crowds, crumbs, namesakes):
@@ -558,11 +526,34 @@ def sizes(module: Module) -> Iterator[tuple[int, str]]:
         if word in REFUSED_NAMES or not (NAME.fullmatch(word) or (module.room == "compat" and word in THEIR_NAMES)):
             yield 1, f"section 7: {word} must be one or two lower-case words that say the job"
     for node in ast.walk(module.tree):
-        if isinstance(node, Function):
-            if (code := code_lines(node, lines)) > FUNCTION_LINES:
-                yield node.lineno, f"section 7: {node.name} has {code} code lines, more than {FUNCTION_LINES}"
-            if (count := arguments(node)) > ARGUMENTS and (module.name, node.name) not in MIRRORS:
+        if isinstance(node, Function) and (code := code_lines(node, lines)) > FUNCTION_LINES:
+            yield node.lineno, f"section 7: {node.name} has {code} code lines, more than {FUNCTION_LINES}"
+
+
+def crowded_signatures(module: Module, public: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Section 7: arguments of functions that no user calls. A public signature shows each of its options."""
+    if module.room in {"compat", "cli"}:
+        return
+    for scope in ast.walk(module.tree):
+        owner = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+        for node in ast.iter_child_nodes(scope):
+            if not isinstance(node, Function) or f"{module.name}.{owner or node.name}".rstrip(".") in public:
+                continue
+            if (count := arguments(node)) > ARGUMENTS and (module.name, node.name) not in BEHIND_PUBLIC:
                 yield node.lineno, f"section 7: {node.name} takes {count} arguments, more than {ARGUMENTS}"
+
+
+def public_names(modules: Mapping[str, Module]) -> set[str]:
+    """Return the functions and classes that users import, as `module.name`: of the face, and in `__all__`."""
+    found = set()
+    for module in modules.values():
+        for node in module.tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name("_HOMES")], value=ast.Dict() as homes) if not module.room:
+                    found |= {f"penstock.{home}.{name}" for name, home in ast.literal_eval(homes).items()}
+                case ast.Assign(targets=[ast.Name("__all__")], value=ast.List(elts=names)):
+                    found |= {f"{module.name}.{name.value}" for name in names if isinstance(name, ast.Constant)}
+    return found
 
 
 def code_lines(node: Function, lines: list[str]) -> int:
