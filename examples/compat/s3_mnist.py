@@ -18,7 +18,7 @@ from penstock.compat.s3torchconnector import S3MapDataset
 class ImageTransform:
     """Makes a tensor and a label of an object such as mnist/train/3/0001.png."""
 
-    def __call__(self, s3object):  # noqa: D102  the class says it
+    def __call__(self, s3object):
         pixels = np.asarray(Image.open(io.BytesIO(s3object.read())).convert("L"))
         image = torch.tensor(pixels, dtype=torch.float32).flatten() / 255
         return image, int(s3object.key.split("/")[-2])

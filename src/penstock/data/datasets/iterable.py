@@ -126,7 +126,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
     # The base class documents these constructors; here they have the arguments of this class, too (design/0020).
     @classmethod
     @constructor
-    def from_prefix(  # noqa: D102, PLR0913
+    def from_prefix(  # noqa: PLR0913
         cls: type[D],
         url: str | os.PathLike[str],
         *,
@@ -159,7 +159,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
 
     @classmethod
     @constructor
-    def from_objects(  # noqa: D102, PLR0913
+    def from_objects(  # noqa: PLR0913
         cls: type[D],
         urls: Iterable[str | os.PathLike[str]],
         *,
@@ -175,7 +175,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
 
     @classmethod
     @constructor
-    def from_manifest(  # noqa: D102, PLR0913
+    def from_manifest(  # noqa: PLR0913
         cls: type[D],
         manifest: str | os.PathLike[str],
         *,
@@ -204,7 +204,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
 
     @classmethod
     @constructor
-    def from_catalog(  # noqa: D102
+    def from_catalog(
         cls: type[D],
         catalog: Catalog | str | os.PathLike[str],
         *,
@@ -218,7 +218,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
 
     @classmethod
     @constructor
-    def from_shards(  # noqa: D102, PLR0913
+    def from_shards(  # noqa: PLR0913
         cls: type[D],
         urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         *,
