@@ -18,12 +18,7 @@ UNUSED = {
 
 
 def overwrite_of(owner: str, arguments: dict[str, Any]) -> bool:
-    """Return ``overwrite`` (default True), and warn about arguments that have no effect.
-
-    Raises:
-        TypeError: ``FileSystemWriter`` does not have the argument, or Penstock's layout does not support it.
-
-    """
+    """Return ``overwrite`` (default True), and warn about arguments that have no effect."""
     given = dict(arguments)
     overwrite = bool(given.pop("overwrite", True))
     for name, (default, why) in UNUSED.items():

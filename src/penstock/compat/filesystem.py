@@ -30,7 +30,6 @@ class ObjectFileSystem(FileSystemBase):
     """Files by URL in one kind of store. Writes are atomic, and directories do not exist."""
 
     def __init__(self, store: StoreOptions) -> None:
-        """Use ``store``'s options for every URL."""
         self._store = store
 
     @classmethod
@@ -40,12 +39,7 @@ class ObjectFileSystem(FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object to read ("rb") or write ("wb"); a written object appears if the ``with`` block succeeds.
-
-        Raises:
-            ValueError: ``mode`` is invalid; the error is also a ``ConfigError``.
-
-        """
+        """Open an object to read ("rb") or write ("wb"); a written object appears if the ``with`` block succeeds."""
         if mode == "rb":
             with self._reader(self.url(path)) as reader:
                 yield reader
@@ -56,15 +50,12 @@ class ObjectFileSystem(FileSystemBase):
             yield writer
 
     def concat_path(self, path: Path, suffix: str) -> Path:
-        """Return the URL of the name ``suffix`` below ``path``."""
         return f"{self.url(path).removesuffix('/')}/{suffix}"
 
     def init_path(self, path: Path) -> Path:
-        """Return the path as a URL."""
         return self.url(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Copy an object to its new name, and delete it under the old name."""
         move_object(*object_at(self.url(path), self._store), *object_at(self.url(new_path), self._store))
 
     def mkdir(self, path: Path) -> None:
@@ -104,5 +95,4 @@ class CheckpointsOf:
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return the result of the file system's ``validate_checkpoint_id``."""
         return cls._files.validate_checkpoint_id(checkpoint_id)

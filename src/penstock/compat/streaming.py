@@ -81,7 +81,6 @@ _LISTS = {"jpeg_array": 0, "jpegarray": 0, "list[jpeg]": 4, "list[png]": 4, "lis
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise ``Unsupported`` for names of mosaicml-streaming that are left out."""
     if name in _ELSEWHERE:
         raise Unsupported(f"{name} is not a part of penstock.compat.streaming: {_ELSEWHERE[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -201,7 +200,6 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         stream_config: Mapping[str, Any] | None = None,
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Read ``index.json`` and the headers of the shards."""
         given = locals()
         for name, (here, instead) in _ONLY.items():
             _refuse(given[name] != here, f"{name}={given[name]!r:.80}", instead)
@@ -239,7 +237,6 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
 
     @property
     def size(self) -> int:
-        """The number of samples of all ranks."""
         return len(self._catalog)
 
     @property
@@ -271,14 +268,12 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
                 yield self[int(number)]
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:  # noqa: ANN401, ARG002  reads are retried anyway
-        """Return a sample by its number."""
         if self._ready is not None and self._ready[0] == sample_id:
             (_, found), self._ready = self._ready, None
             return found
         return self._by_index[sample_id]
 
     def __getitem__(self, at: int | slice | list[int] | np.ndarray[Any, Any]) -> Any:  # noqa: ANN401  as Mosaic's
-        """Return a sample, or the list of several."""
         if isinstance(at, (int, np.integer)):
             return self.get_item(int(at))
         numbers = range(len(self._catalog))[at] if isinstance(at, slice) else at
@@ -297,12 +292,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         return self._batches.state_at(batches, epoch=epoch)
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:
-        """Make the next iteration resume where a state was taken, on any number of ranks, with any batch size.
-
-        Raises:
-            StateMismatch: The state is one of mosaicml-streaming, or of another dataset or order.
-
-        """
+        """Make the next iteration resume where a state was taken, on any number of ranks, with any batch size."""
         if "sample_in_epoch" in obj:
             raise StateMismatch(
                 "this is a state of mosaicml-streaming, whose order is another: finish the epoch with it, or begin anew"
@@ -319,12 +309,6 @@ class StreamingDataLoader(DataLoader[Any]):
     """Torch's ``DataLoader`` that counts the samples of a ``StreamingDataset``, for its state; takes its arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  torch's
-        """Make the loader.
-
-        Raises:
-            Unsupported: Its batches are not those of the dataset.
-
-        """
         super().__init__(*args, **kwargs)
         if isinstance(self.dataset, StreamingDataset):
             here, there = self.batch_size, self.dataset.batch_size
@@ -332,7 +316,6 @@ class StreamingDataLoader(DataLoader[Any]):
         self.num_samples_yielded = 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator counts
-        """Yield batches, and count their samples."""
         self.num_samples_yielded = 0
         for batch in super().__iter__():
             found = next(iter(batch.values())) if hasattr(batch, "values") else batch
@@ -346,6 +329,5 @@ class StreamingDataLoader(DataLoader[Any]):
         return self.dataset.state_dict(self.num_samples_yielded * resolve(None).world, from_beginning=False)
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:
-        """Load the state of the dataset."""
         if isinstance(self.dataset, StreamingDataset):
             self.dataset.load_state_dict(obj)

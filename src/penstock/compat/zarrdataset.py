@@ -86,7 +86,6 @@ class ZarrIterableDataset(ZarrDataset):
         shuffle_buffer: bool = True,
         buffer_shuffle_seed: int | None = None,
     ) -> None:
-        """Read the metadata."""
         for name, given in (("shuffle_chunks", shuffle_chunks), ("shuffle_buffer", shuffle_buffer)):
             switch(given, name)
         if shuffle_chunks and chunks_shuffle_seed is None:
@@ -186,7 +185,6 @@ class ZarrDataLoader(DataLoader):
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        """Create the loader; nothing is opened yet."""
         workers: dict[str, Any] = {"persistent_workers": True} if num_workers else {}
         if multiprocessing_context is not None:
             workers["multiprocessing_context"] = multiprocessing_context

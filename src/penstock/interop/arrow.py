@@ -55,11 +55,6 @@ def filesystem(scheme: str = "s3", *, store: StoreOptions | str | None = None) -
     """Return a file system for a scheme's buckets; its paths are ``bucket/key``, with or without ``s3://`` in front.
 
     ``store`` gives the options or the profile of every path; default: environment. No request is made.
-
-    Raises:
-        UnknownScheme: No provider has ``scheme``.
-        ConfigError: ``store`` holds options of another provider.
-
     """
     name = scheme.removesuffix("://")
     kind = scheme_store(name)
@@ -69,13 +64,7 @@ def filesystem(scheme: str = "s3", *, store: StoreOptions | str | None = None) -
 
 
 def from_url(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> tuple[PyFileSystem, str]:
-    """Return a file system and the path of a URL in it, as ``pyarrow.fs.FileSystem.from_uri`` does.
-
-    Raises:
-        InvalidURL: The URL cannot be parsed.
-        UnknownScheme: No provider has its scheme.
-
-    """
+    """Return a file system and the path of a URL in it, as ``pyarrow.fs.FileSystem.from_uri`` does."""
     location = parse(url)
     files = filesystem(location.scheme, store=store)
     return files, files.normalize_path(location.url)
@@ -85,20 +74,17 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
     """A thread-safe handler for pyarrow. Errors are Penstock's; for missing files also ``FileNotFoundError``."""
 
     def __init__(self, scheme: str, store: StoreOptions | str | None = None) -> None:
-        """Keep the scheme and the options; open nothing yet."""
         self.scheme = scheme
         self.store = store
         self._described: Recent[ObjectMeta] = Recent(_DESCRIBED, _OPENINGS)
         self._layouts: Recent[Layout] = Recent(_LAYOUTS)
 
     def __eq__(self, other: object) -> bool:
-        """Compare scheme and options."""
         if not isinstance(other, PenstockHandler):
             return NotImplemented
         return (self.scheme, self.store) == (other.scheme, other.store)
 
     def __hash__(self) -> int:
-        """Hash the scheme."""
         return hash(self.scheme)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -106,7 +92,6 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return PenstockHandler, (self.scheme, self.store)
 
     def get_type_name(self) -> str:
-        """Return ``penstock+`` and the scheme."""
         return f"penstock+{self.scheme}"
 
     def normalize_path(self, path: str) -> str:
@@ -129,13 +114,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         ]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        """Describe the entries below a directory: one request per 1,000 objects; two more if there are none.
-
-        Raises:
-            NotFound: Nothing exists at the path, unless ``selector.allow_not_found``.
-            NotADirectoryError: The path is a file.
-
-        """
+        """Describe the entries below a directory: one request per 1,000 objects; two more if there are none."""
         base = self.normalize_path(selector.base_dir)
         source, key = self._place(base)
         found = list(self._below(source, base, as_folder(key), recursive=selector.recursive))
@@ -147,17 +126,10 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         """Do nothing: a prefix need not be created."""
 
     def delete_dir(self, path: str) -> None:
-        """Delete all objects below, one request each, in parallel; raise ``InvalidURL`` for a whole bucket."""
         self.delete_dir_contents(path, missing_dir_ok=False)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: FBT001, FBT002  pyarrow's
-        """Delete all objects below, one request each, in parallel.
-
-        Raises:
-            InvalidURL: The path is a whole bucket.
-            NotFound: Nothing exists below, unless ``missing_dir_ok``.
-
-        """
+        """Delete all objects below, one request each, in parallel."""
         source, key = self._place(path)
         check_deletable(parse(source.url(as_folder(key))))
         keys = [each.key for page in source.pages(as_folder(key)) for each in page.entries]
@@ -166,7 +138,6 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         source.delete(keys)
 
     def delete_root_dir_contents(self) -> None:
-        """Raise ``InvalidURL``: this would delete all buckets."""
         raise InvalidURL("these are all buckets: name what is to be deleted", url=f"{self.scheme}://")
 
     def delete_file(self, path: str) -> None:
@@ -177,13 +148,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         source.delete([key])
 
     def move(self, src: str, dest: str) -> None:
-        """Copy a file, or all files below a directory, then delete the sources; not atomic.
-
-        Raises:
-            NotFound: Nothing exists at ``src``.
-            Unusable: A copy may be its source under another name; nothing was deleted.
-
-        """
+        """Copy a file, or all files below a directory, then delete the sources; not atomic."""
         source, key = self._file(src)
         if source.stat_existing([key])[0] is not None:
             pairs = {src: dest}
@@ -231,7 +196,6 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return PythonFile(source.open_write(key, metadata=extra, content_type=kind), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str] | None) -> PythonFile:  # noqa: ARG002
-        """Raise ``Unsupported``: objects are replaced, not appended to."""
         raise Unsupported("objects are replaced, not appended to: write another file", url=self._url(path))
 
     def _url(self, path: str) -> str:
@@ -374,7 +338,6 @@ class RandomFile(io.RawIOBase):
 
     @property
     def name(self) -> str:
-        """The object's URL."""
         return self._source.url(self._meta.key)
 
     @property
@@ -382,19 +345,15 @@ class RandomFile(io.RawIOBase):
         return f"{self._meta.etag} {self._meta.size} {self.name}"
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the position."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set and return the position; no request."""
         self._at = compute_seek(offset, whence, self._at, self._meta.size)
         return self._at
 
@@ -407,14 +366,12 @@ class RandomFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: object, /) -> int:
-        """Fill a writable buffer and return the number of bytes: at most one request."""
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         data = self.read(len(view))
         view[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
-        """Cancel reads in flight."""
         if not self.closed:
             waiting = [read for read, _ in self._ahead.values() if not read.complete]
             if waiting:
@@ -451,7 +408,6 @@ class RandomFile(io.RawIOBase):
         return ends and stop - start == int.from_bytes(self._tail[-_ENDING:-4], "little")
 
     def _hold(self, start: int) -> None:
-        """Load the file's bytes from ``start`` on into memory, except those already in memory."""
         held = self._meta.size - len(self._tail)
         if start < held:
             self._tail = self._read(start, held) + self._tail
@@ -549,7 +505,6 @@ class Layout:
     """
 
     def __init__(self, metadata: _Metadata, tail: bytes = b"") -> None:
-        """Take the metadata of a file's footer (``pyarrow.parquet.FileMetaData``)."""
         self._metadata, self.tail = metadata, tail
         self._count = metadata.num_row_groups
         self._chunks: dict[int, list[tuple[int, int, int]]] = {}
@@ -613,7 +568,6 @@ class Recent(Generic[T]):
         self._lock = Lock()
 
     def keep(self, key: str, value: T) -> None:
-        """Store a value, replacing an earlier value of the key."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = value, self._uses
@@ -621,7 +575,6 @@ class Recent(Generic[T]):
                 del self._kept[next(iter(self._kept))]
 
     def get(self, key: str) -> T | None:
-        """Return a value; None if it is not stored, or no longer."""
         with self._lock:
             value, left = self._kept.pop(key, (None, 0))
             if value is not None and left != 1:
@@ -629,6 +582,5 @@ class Recent(Generic[T]):
             return value
 
     def forget(self, key: str) -> None:
-        """Drop the value of a key."""
         with self._lock:
             self._kept.pop(key, None)

@@ -37,12 +37,10 @@ _THREADS = 32  # parallel calls of a process, each waiting for a request
 
 
 async def read(source: Source, span: Span) -> bytes:
-    """Return the bytes of one span, as ``Source.read`` does."""
     return (await _reads(source, (span,)))[0].take()
 
 
 async def read_version(source: Source, span: Span) -> tuple[bytes, str]:
-    """Return the bytes of one span and their version, as ``Source.read_version`` does."""
     (found,) = await _reads(source, (span,))
     return found.take(), found.version
 
@@ -64,7 +62,6 @@ async def read_each(source: Source, spans: Sequence[Span]) -> list[bytes | Penst
 
 
 async def stat(source: Source, key: str) -> ObjectMeta:
-    """Return one object's metadata, as ``Source.head`` does: one request."""
     return (await _looks(source, (key,)))[0].result()
 
 
@@ -83,7 +80,6 @@ async def call(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) 
 
 
 async def _looks(source: Source, keys: Sequence[str]) -> list[VerbOperation[ObjectMeta]]:
-    """Request the metadata of objects; return the completed operations, in order."""
     with operation("stat", source.url, keys[0] if len(keys) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits():
@@ -102,7 +98,6 @@ async def _looks(source: Source, keys: Sequence[str]) -> list[VerbOperation[Obje
 
 
 async def _reads(source: Source, spans: Sequence[Span]) -> list[ReadOperation]:
-    """Read spans in parallel; return the completed reads, in order."""
     with operation("read", source.url, spans[0].key if len(spans) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits(spans):
@@ -209,7 +204,6 @@ class _Arrivals(Inbox):
             self._loop.wake(self)
 
     async def all(self, items: Sequence[Awaited]) -> None:
-        """Wait until all items have ended."""
         await self._loop.wait(self, items)
 
 

@@ -75,7 +75,6 @@ class Store:
     """
 
     def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> None:
-        """Open the source, without a request."""
         self._source, key = open_source(url, store)
         self._root = as_folder(key)
 
@@ -435,7 +434,6 @@ class Result:
     """An object, or a range of it, in the version that existed at the call of ``get``."""
 
     def __init__(self, source: Source, meta: ObjectMeta, path: str, span: tuple[int, int]) -> None:
-        """Keep an object's metadata; ``span`` is ``[start, stop)``."""
         self._source = source
         self._meta = meta
         self._span = span
@@ -445,7 +443,6 @@ class Result:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The position of the first byte, and the position after the last byte."""
         return self._span
 
     def buffer(self) -> bytes:
@@ -455,7 +452,6 @@ class Result:
             return self._source.read(self._part(start, stop)) if start < stop else b""
 
     async def buffer_async(self) -> bytes:
-        """Return the same as ``buffer``."""
         start, stop = self._span
         with rename_errors():
             return await read(self._source, self._part(start, stop)) if start < stop else b""
@@ -486,12 +482,7 @@ def describe_object(meta: ObjectMeta, path: str) -> Described:
 
 
 def resolve_range(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of obspec's three kinds of range
-    """Return the bounds ``[start, stop)`` of a range in an object of ``size`` bytes.
-
-    Raises:
-        Unusable: The range is empty, begins after the object's end, or is not a valid range.
-
-    """
+    """Return the bounds ``[start, stop)`` of a range in an object of ``size`` bytes."""
     match wanted:
         case None:
             return 0, size
@@ -604,7 +595,6 @@ def convert_error(error: PenstockError) -> PenstockError:
 
 @contextmanager
 def rename_errors() -> Iterator[None]:
-    """Raise errors of the block under the class names that obspec knows."""
     try:
         yield
     except PenstockError as error:

@@ -37,12 +37,7 @@ _MODE = 0o666  # of a new file, in pathlib
 
 
 def join_path(base: str, *names: str) -> str:
-    """Return ``base``, which is ``bucket/key`` or a URL, joined with ``names``; ``""`` and ``"."`` are skipped.
-
-    Raises:
-        InvalidURL: A name begins with ``/`` or is a URL: pathlib would drop ``base``.
-
-    """
+    """Return ``base``, which is ``bucket/key`` or a URL, joined with ``names``; ``""`` and ``"."`` are skipped."""
     for name in names:
         if name.startswith("/") or "://" in name:
             raise InvalidURL(
@@ -68,7 +63,6 @@ class Names:
 
     @staticmethod
     def strip_protocol(path: object) -> str:
-        """Return a path without its scheme."""
         text = str(path)
         head, mark, rest = text.partition("://")
         return rest if mark and "/" not in head else text
@@ -85,18 +79,15 @@ class Names:
 
     @staticmethod
     def splitext(path: str) -> tuple[str, str]:
-        """Return a name's stem and suffix."""
         return posixpath.splitext(path)
 
     @classmethod
     def splitdrive(cls, path: str) -> tuple[str, str]:
-        """Return the bucket and the rest."""
         bucket, _, key = cls.strip_protocol(path).partition("/")
         return bucket, f"/{key}"
 
     @classmethod
     def splitroot(cls, path: str) -> tuple[str, str, str]:
-        """Return the bucket, ``/`` and the key."""
         bucket, rest = cls.splitdrive(path)
         return bucket, "/", rest[1:]
 
@@ -112,7 +103,6 @@ class Names:
 
     @staticmethod
     def normcase(path: str) -> str:
-        """Return ``path`` unchanged: keys are case-sensitive."""
         return path
 
 
@@ -525,23 +515,18 @@ class PathInfo:
     """Status queries of one path, for pathlib's algorithms."""
 
     def __init__(self, path: PenstockPath) -> None:
-        """Take a path."""
         self._path = path
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
-        """Return whether an object or a directory exists."""
         return self._path.exists()
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
-        """Return whether anything exists below."""
         return self._path.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
-        """Return whether the path is an object."""
         return self._path.is_file()
 
     def is_symlink(self) -> bool:
-        """Return False."""
         return False
 
 
@@ -574,13 +559,7 @@ def stat_path(source: Source, key: str) -> dict[str, object]:
 
 
 def children(source: Source, key: str) -> Iterator[str]:
-    """Yield the keys of the direct children, each once, in order: one request per 1,000.
-
-    Raises:
-        NotFound: Nothing exists at the key.
-        NotADirectoryError: The key is an object.
-
-    """
+    """Yield the keys of the direct children, each once, in order: one request per 1,000."""
     prefix, last, there = as_folder(key), None, False
     for page in source.pages(prefix, delimiter="/"):
         there = there or bool(page.entries or page.prefixes)
@@ -601,10 +580,6 @@ def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
     """Yield the keys of files and directories below that match a pattern (``engine.listing.select``), in order.
 
     A pattern with a trailing ``/`` matches only directories. The requests are those of ``ps.glob``.
-
-    Raises:
-        InvalidURL: The pattern is empty, or begins with ``/``.
-
     """
     if not pattern.strip("/") or pattern.startswith("/"):
         raise InvalidURL(f"pattern must be relative and not empty, got {pattern!r}", url=source.url(key))
@@ -630,20 +605,11 @@ def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
 
 
 def objects(source: Source, key: str) -> list[str]:
-    """Return the keys of all objects below, including directory markers."""
     return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
 
 
 def remove_tree(source: Source, key: str, *, recursive: bool) -> None:
-    """Delete all objects below; without ``recursive`` only a directory's marker, if nothing else is below.
-
-    Raises:
-        NotFound: Nothing exists at the key.
-        NotADirectoryError: The key is an object.
-        OSError: The directory is not empty (``ENOTEMPTY``), and ``recursive`` is False.
-        InvalidURL: The key is a whole bucket.
-
-    """
+    """Delete all objects below; without ``recursive`` only a directory's marker, if nothing else is below."""
     check_deletable(parse(source.url(as_folder(key))))
     found = objects(source, key)
     if not found:

@@ -52,7 +52,6 @@ class Tally(NamedTuple):
     jobs: dict[str, JobCounts]
 
     def plus(self, other: Tally) -> Self:
-        """Return the sum of both counts."""
         return type(self)(
             _add_counts(self.hosts, other.hosts),
             _add_counts(self.caches, other.caches),
@@ -67,14 +66,12 @@ class Board:
     """
 
     def __init__(self, name: str) -> None:
-        """Make the folder, accessible only to this user."""
         self.folder = folder_of(name)
         self.folder.mkdir(0o700)
         self._ended = Tally({}, {}, {})
         self._lock = threading.Lock()  # of concurrent calls of ``gather``
 
     def gather(self) -> Tally:
-        """Return the counts of all processes."""
         with self._lock:
             found = self._ended.plus(count_process())
             for path in sorted(self.folder.glob("*.json")):
@@ -88,7 +85,6 @@ class Board:
             return found
 
     def close(self) -> None:
-        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -96,7 +92,6 @@ class Notice:
     """Writer of a child process's counts to the board of its parent: once a second, and when the child ends."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread that writes."""
         self._path = folder_of(name) / f"{os.getpid()}-{token_hex(4)}.json"
         self._stop = Wakeup()
         self._thread = threading.Thread(target=self._run, name="penstock-metrics", daemon=True)
@@ -107,7 +102,6 @@ class Notice:
             self.write()
 
     def write(self) -> None:
-        """Write the current counts atomically."""
         aside = self._path.with_suffix(".tmp")
         # The disk may be full, or the board removed; the next write may succeed.
         with suppress(OSError):

@@ -159,7 +159,6 @@ class _TraceRows:
         self._free: list[int] = []
 
     def take(self) -> tuple[int, bool]:
-        """Return a free row, and whether it is new."""
         if self._free:
             return heappop(self._free), False
         self._next += 1

@@ -93,10 +93,6 @@ def named_sinks(text: str) -> tuple[Sink, ...]:
 
     The words are ``jsonl:PATH``, ``chrome:PATH``, ``log``, ``otel``, ``otel:ENDPOINT``, and ``prometheus``,
     ``prometheus:PORT`` or ``prometheus:ADDRESS:PORT``.
-
-    Raises:
-        ConfigError: A word does not name a sink.
-
     """
     return tuple(_sink(word.strip()) for word in text.split(",") if word.strip())
 

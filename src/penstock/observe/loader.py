@@ -82,7 +82,6 @@ class Headroom(Generic[T]):
     """
 
     def __init__(self, loader: Iterable[T], batches: int, warm_up: int) -> None:
-        """Prepare the measurement, which each iteration makes."""
         self._loader, self._wanted, self._warm_up = loader, batches, warm_up
         self.batches = 0
         self.batch_s = self.kept_s = 0.0
@@ -106,7 +105,6 @@ class Headroom(Generic[T]):
         return 1.0 - 1.0 / self.gain
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the loader's batches, then the same number of kept batches."""
         self.batches, self.batch_s, self.kept_s = 0, 0.0, 0.0
         before = _state(self._loader)
         try:
@@ -139,7 +137,6 @@ class Headroom(Generic[T]):
                 self._loader.load_state_dict(before)  # type: ignore[attr-defined]  # checked by _state
 
     def __str__(self) -> str:
-        """Return the result in one line."""
         if not self.batches:
             return "headroom: nothing was measured yet; iterate over it"
         now, most = 1 / max(self.batch_s, 1e-9), 1 / max(self.kept_s, 1e-9)
@@ -174,7 +171,6 @@ class _Stopwatch:
         self._moments[-1] = monotonic() if self.count else self._moments[-1]
 
     def per_batch_s(self, warm_up: int) -> float:
-        """Return seconds per batch after the first ``warm_up``."""
         return (self._moments[-1] - self._moments[warm_up]) / (self.count - warm_up)
 
 
@@ -255,7 +251,6 @@ class Scalars:
     """
 
     def __init__(self, loader: CountingLoader, prefix: str = "penstock/") -> None:
-        """Begin to count."""
         if not callable(getattr(loader, "stats", None)):
             raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not {kind_of(loader)}")
         self._loader = loader

@@ -74,10 +74,6 @@ def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
     """Return the program's providers if it has set any and ``endpoint`` is empty; else new providers.
 
     New providers export by OTLP over HTTP to ``endpoint``, or as the variables ``OTEL_EXPORTER_OTLP_…`` specify.
-
-    Raises:
-        MissingExtra: OpenTelemetry, its SDK or its exporter is not installed.
-
     """
     try:
         from opentelemetry.metrics import get_meter_provider
@@ -121,12 +117,6 @@ def tracer_provider(exporter: Any) -> TracerProvider:  # noqa: ANN401  the SDK i
 
 
 def meter_provider(exporter: Any, **options: Any) -> MeterProvider:  # noqa: ANN401  the SDK is optional
-    """Return a new provider that exports metrics by ``exporter``, with ``options`` of OpenTelemetry's periodic reader.
-
-    Raises:
-        ImportError: The SDK is not installed.
-
-    """
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
@@ -348,7 +338,6 @@ class Spans:
     """
 
     def __init__(self, tracer: Tracer, namespace: str) -> None:
-        """Make spans by ``tracer``."""
         self._tracer = tracer
         self._names = namespace
         self._open: OrderedDict[int, Span] = OrderedDict()
@@ -356,7 +345,6 @@ class Spans:
         self._begun: dict[tuple[int, int], tuple[int, Context | None]] = {}
 
     def write(self, records: Sequence[Record]) -> None:
-        """Begin and end spans."""
         for record in records:
             event = record.event
             match event:
@@ -453,7 +441,6 @@ class Spans:
             span.set_attribute("error.type", kind)
 
     def close(self, at_ns: int) -> None:
-        """End all open spans."""
         while self._open:
             self._open.popitem()[1].end(at_ns)
 
@@ -533,7 +520,6 @@ class Exporters:
     settings: tuple[tuple[str, str], ...] = field(repr=False)
 
     def __call__(self) -> tuple[TracerProvider | None, MeterProvider | None]:
-        """Return the providers of traces and metrics; None for a signal that is not exported."""
         named = dict(self.settings)
         metrics, traces = _select_table(named, "metrics"), _select_table(named, "traces")
         try:

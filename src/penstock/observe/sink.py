@@ -22,12 +22,7 @@ _MODE: Final = 0o644
 
 
 def named_path(path: str | os.PathLike[str]) -> str:
-    """Return an absolute path with ``{pid}`` and ``{rank}`` (``RANK`` of the environment, default 0) filled in.
-
-    Raises:
-        Unusable: The path has another name in braces.
-
-    """
+    """Return an absolute path with ``{pid}`` and ``{rank}`` (``RANK`` of the environment, default 0) filled in."""
     text = os.fspath(path)
     try:
         text = text.format(pid=os.getpid(), rank=os.environ.get("RANK", "0"))
@@ -51,18 +46,12 @@ class AppendedFile:
     """
 
     def __init__(self, path: str) -> None:
-        """Open or create the file; raise ``OSError`` on failure."""
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
         self._rest = b""
 
     def write(self, data: bytes) -> None:
-        """Append ``data``; first append the rest of earlier data that a full disk has cut off.
-
-        Raises:
-            OSError: ``data`` was not written, or only a part of it; the rest is then kept for the next call.
-
-        """
+        """Append ``data`` after the rest of earlier data; a rest that a full disk cuts off waits for the next call."""
         if self._rest:
             self._push(self._rest)
         self._push(data)
@@ -92,15 +81,12 @@ class AppendedFile:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def size(self) -> int:
-        """Return the size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def head(self, count: int) -> bytes:
-        """Return the first bytes of the file, at most ``count``."""
         return os.pread(self._descriptor, count, 0)
 
     def tail(self, count: int) -> bytes:
-        """Return the last bytes of the file, at most ``count``."""
         return os.pread(self._descriptor, count, max(0, self.size() - count))
 
     def cut(self, size: int) -> None:

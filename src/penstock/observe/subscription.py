@@ -85,7 +85,6 @@ class Subscription:
     """
 
     def __init__(self, name: str, sinks: tuple[Sink, ...], *, first: bool) -> None:
-        """Open the sinks."""
         self._name, self._sinks = name, sinks
         self._pid = os.getpid()
         self._arrived_pid = 0  # process that has begun to fetch
@@ -161,11 +160,9 @@ class Subscription:
         return whole
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def _at_end(self) -> None:

@@ -94,7 +94,6 @@ class CatalogSource(Datasource):
     """
 
     def __init__(self, catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
-        """Open the catalog, if it is a URL."""
         super().__init__()  # type: ignore[no-untyped-call]  # Ray's
         self._url = None if isinstance(catalog, Catalog) else str(catalog)
         self._store = store
@@ -174,12 +173,7 @@ def _blocks(catalog: Catalog, store: StoreOptions | str | None) -> Iterator[pa.T
 
 
 def _row(sample: Sample) -> tuple[dict[str, Any], int]:
-    """Return the row of a sample, and about how many bytes it has.
-
-    Raises:
-        Unusable: Two of its values have the same name.
-
-    """
+    """Return the row of a sample, and about how many bytes it has."""
     row: dict[str, Any] = {"key": sample.key}
     size_bytes = sample.size
     values = {name: sample[name] for name in sample.fields} or {"bytes": sample}

@@ -145,7 +145,6 @@ class ShardSink(Datasink[Any]):
         store: StoreOptions | str | None = None,
         **how: Unpack[SinkKeywords],
     ) -> None:
-        """Check the arguments; no request."""
         check_keywords(how, SinkKeywords, "penstock.ray.ShardSink")
         if format not in _FORMATS:
             raise Unusable(
@@ -252,7 +251,6 @@ class _Rows(Members):
         self.rows, self.size_bytes, self.digest = np.zeros(0, np.int64), None, ""
 
     def read(self, first: int) -> Generator[Packable]:
-        """Yield the rows; ``first`` is 0."""
         for number, row in enumerate(self._rows(), first):
             sample = self._packable(number, row)
             if self.fields is None:

@@ -40,12 +40,7 @@ class DataFluxIterableDataset(Listed, IterableDataset):
         data_format_fn: Callable[[bytes], Any] = data_format_default,
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
     ) -> None:
-        """List the bucket: one request for each 1,000 objects, in parallel.
-
-        Raises:
-            PenstockError: The bucket could not be listed.
-
-        """
+        """List the bucket: one request for each 1,000 objects, in parallel."""
         self.check_arguments(transform=data_format_fn)
         config = Config() if config is None else config
         catalog, store = list_bucket(bucket_name, config, storage_client)
@@ -63,5 +58,4 @@ class DataFluxIterableDataset(Listed, IterableDataset):
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return a dataset of collated batches: see ``penstock.IterableDataset.batched``."""
         return Batched(self, self._plan(batch_size, tail), self._iterations.apart(), collate_fn)

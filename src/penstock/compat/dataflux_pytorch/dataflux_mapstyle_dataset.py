@@ -34,7 +34,6 @@ class Config(listing.Config):
         list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
         download_retry_config: Any = None,  # noqa: ANN401  the same
     ) -> None:
-        """Store the settings."""
         super().__init__(
             sort_listing_results,
             max_composite_object_size,
@@ -70,12 +69,7 @@ class DataFluxMapStyleDataset(Listed, MapDataset):
         data_format_fn: Callable[[bytes], Any] = data_format_default,
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
     ) -> None:
-        """List the bucket: one request for each 1,000 objects, in parallel.
-
-        Raises:
-            PenstockError: The bucket could not be listed.
-
-        """
+        """List the bucket: one request for each 1,000 objects, in parallel."""
         self.check_arguments(transform=data_format_fn)
         config = Config() if config is None else config
         catalog, store = list_bucket(bucket_name, config, storage_client)

@@ -27,10 +27,6 @@ def store_options(storage_client: Any = None, retry: Any = None) -> GCSOptions: 
 
     The client supplies its credentials and its endpoint. Without a client: Google's application default credentials, or
     ``STORAGE_EMULATOR_HOST``. The retry settings supply the deadline, and the first and the longest delay.
-
-    Raises:
-        Unusable: An argument has a different type.
-
     """
     given: dict[str, Any] = {}
     if retry is not None:
@@ -52,7 +48,6 @@ class ClientToken:
     """Source of tokens from a client's credentials, refreshed as the client would. Workers receive the credentials."""
 
     def __init__(self, credentials: Any) -> None:  # noqa: ANN401  google-auth has no types
-        """Use ``credentials``."""
         self._credentials = credentials
 
     def __call__(self) -> BearerToken:
@@ -107,7 +102,6 @@ class Config:
         list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
         download_retry_config: Any = None,  # noqa: ANN401  the same
     ) -> None:
-        """Store the settings."""
         self.sort_listing_results = sort_listing_results
         self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
         self.num_processes = num_processes
@@ -118,7 +112,6 @@ class Config:
 
 
 def data_format_default(data: bytes) -> bytes:
-    """Return the bytes unchanged."""
     return data
 
 
@@ -126,11 +119,9 @@ class Bytes:
     """Transform of samples that applies ``data_format_fn`` to their bytes."""
 
     def __init__(self, data_format_fn: Callable[[bytes], Any]) -> None:
-        """Use ``data_format_fn``."""
         self._format = data_format_fn
 
     def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the function's result
-        """Return the function's result for a sample's bytes."""
         return self._format(sample.read())
 
 
@@ -185,7 +176,6 @@ class Listed:
     _objects: Objects | None = None
 
     def hold(self, project_name: str | None, bucket_name: str, config: Config, storage_client: object) -> None:
-        """Store the arguments as attributes, as the original does."""
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.config = config
@@ -193,7 +183,6 @@ class Listed:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog to read, with the current ``objects``."""
         if self._objects is not None and self._objects.changed:
             self._choose(self._objects)
         return self._catalog
@@ -222,7 +211,6 @@ class Listed:
 
     @classmethod
     def from_prefix(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
-        """Raise ``Unusable``: the original has no such constructor."""
         raise Unusable(f"{cls.__name__} is made by its class: ps.MapDataset and ps.IterableDataset have constructors")
 
     from_objects = from_manifest = from_catalog = from_prefix

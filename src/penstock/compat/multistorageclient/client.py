@@ -56,7 +56,6 @@ class StorageClient:
     """Objects of one profile, by their paths below it. A client is pickled as its profile, and need not be closed."""
 
     def __init__(self, config: StorageClientConfig) -> None:
-        """Use a profile: see ``StorageClientConfig``."""
         if not isinstance(config, StorageClientConfig):
             raise Unusable(f"a StorageClient is made of a StorageClientConfig, not of {type(config).__name__}")
         self._config = config
@@ -64,12 +63,10 @@ class StorageClient:
         self._listing = ProfileListing(config)
 
     def __repr__(self) -> str:
-        """Return a text with the profile's name."""
         return f"<StorageClient {self.profile}>"
 
     @property
     def profile(self) -> str:
-        """The profile's name."""
         return self._config.profile
 
     @property
@@ -78,7 +75,6 @@ class StorageClient:
         return []
 
     def is_default_profile(self) -> bool:
-        """Return whether the profile is that of local files."""
         return self.profile == FILESYSTEM
 
     def url(self, path: str) -> str:
@@ -109,11 +105,6 @@ class StorageClient:
         ``disable_read_cache=True``, and a ``check_source_version`` of ENABLE, read without the profile's cache.
         Arguments for buffers and memory are accepted and ignored: a reader reads ahead in bounded memory, bound to one
         version, and a write is always atomic.
-
-        Raises:
-            NotFound: The object to read does not exist.
-            InvalidMode: ``mode`` is not "r", "w", "a" or "x", with "b" for bytes.
-
         """
         if mode.replace("b", "", 1).replace("t", "", 1) not in _MODES:
             raise InvalidMode(f"mode must be 'r', 'w', 'a' or 'x', and 'b' for bytes, got {mode!r}")
@@ -175,13 +166,7 @@ class StorageClient:
         copy(self.url(src_path), self.url(dest_path), store=self._store)
 
     def delete(self, path: str, recursive: bool = False) -> None:
-        """Delete an object; with ``recursive``, all objects below a directory.
-
-        Raises:
-            NotFound: Neither an object nor a directory exists.
-            InvalidURL: ``path`` is a directory, and ``recursive`` is False.
-
-        """
+        """Delete an object; with ``recursive``, all objects below a directory."""
         if self.info(path).type == "file":
             delete(self.url(path), store=self._store)
         elif not recursive:
@@ -194,23 +179,16 @@ class StorageClient:
         delete([self.url(path) for path in paths], store=self._store)
 
     def info(self, path: str, strict: bool = True) -> ObjectMetadata:
-        """Return the metadata of an object (a HEAD), or with ``strict`` of a directory, a prefix of keys (also a LIST).
-
-        Raises:
-            NotFound: Neither exists.
-
-        """
+        """Return the metadata of an object (a HEAD), or with ``strict`` of a directory (also a LIST)."""
         return self._listing.info(path, strict=strict)
 
     def is_file(self, path: str) -> bool:
-        """Return whether an object with this path exists."""
         try:
             return not path.endswith("/") and bool(stat(self.url(path), store=self._store).key)
         except NotFound:
             return False
 
     def is_empty(self, path: str) -> bool:
-        """Return whether nothing exists at or below a path."""
         return next(self.list(path), None) is None
 
     def list(
@@ -409,11 +387,9 @@ class StorageClient:
         return SyncResult(total_work_units=len(names), total_files_added=len(names))
 
     def sync_replicas(self, *_args: object, **_options: object) -> NoReturn:
-        """Raise ``Unsupported``: replicas do not exist here."""
         refuse("sync_replicas", "sync to each store by its own profile")
 
     def make_symlink(self, path: str, target: str) -> NoReturn:
-        """Raise ``Unsupported``: objects have no links."""
         refuse("make_symlink", "copy the object")
 
     def commit_metadata(self, prefix: str | None = None) -> None:
@@ -445,11 +421,9 @@ class ProfileListing:
         return Unmapped(self.config.base + re.sub("/+", "/", path).removeprefix("/"))
 
     def key(self, url: str) -> str:
-        """Return the key of a URL of this profile."""
         return url.removeprefix(self.config.base)
 
     def public(self, key: str) -> str:
-        """Return a key with its profile; for the profile of local files, the path."""
         if self.config.profile == FILESYSTEM:
             return f"/{key}"
         return f"{MSC_PROTOCOL}{self.config.profile}/{key}"
@@ -476,7 +450,6 @@ class ProfileListing:
         return directory(self._folder(path))
 
     def below(self, path: str) -> Iterator[ObjectMetadata]:
-        """Yield all objects below a directory, or the object with this path."""
         found = self._object(path)
         return self._under(path) if found is None else iter((found,))
 
@@ -526,7 +499,6 @@ class ProfileListing:
         return sorted(filter(_matcher(wanted), keys))
 
     def all_below(self, path: str) -> Iterator[str]:
-        """Yield the keys of all objects of a directory, including directory markers."""
         for meta in list_objects(self._folder_url(path), store=self.config.store):
             yield self.key(meta.url)
 

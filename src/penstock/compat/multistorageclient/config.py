@@ -46,13 +46,7 @@ class StorageClientConfig:
         profile: str = FILESYSTEM,
         telemetry_provider: Callable[[], Any] | None = None,
     ) -> StorageClientConfig:
-        """Return a profile from the first existing file; default: the files where Multi-Storage Client looks.
-
-        Raises:
-            ConfigError: The profile or file does not exist, or Penstock does not support the profile.
-            MissingExtra: The file is YAML, and PyYAML is not installed.
-
-        """
+        """Return a profile from the first existing file; default: the files where Multi-Storage Client looks."""
         _no_telemetry(telemetry_provider)
         named = list(config_file_paths or ())
         path = _first(named)
@@ -74,12 +68,7 @@ class StorageClientConfig:
         skip_validation: bool = False,
         telemetry_provider: Callable[[], Any] | None = None,
     ) -> StorageClientConfig:
-        """Return a profile from the dictionary of a configuration file; nothing is written to a file.
-
-        Raises:
-            ConfigError: The profile does not exist, or Penstock does not support it.
-
-        """
+        """Return a profile from the dictionary of a configuration file; nothing is written to a file."""
         _no_telemetry(telemetry_provider)
         profiles = config_dict.get("profiles") or {}
         if profile not in profiles:
@@ -105,7 +94,6 @@ class StorageClientConfig:
 
     @staticmethod
     def from_provider_bundle(*_args: object, **_options: object) -> NoReturn:
-        """Raise ``Unsupported``: only Multi-Storage Client's own code can run a bundle."""
         raise Unsupported(
             "StorageClientConfig.from_provider_bundle is not a part of penstock.compat.multistorageclient: name a "
             "profile with a storage_provider, or add a provider to Penstock (penstock.providers)"

@@ -27,9 +27,6 @@ def local_copy(download: Callable[[str, str], None], path: str) -> str:
         download: Function that writes an object to a file: ``StorageClient.download_file``.
         path: The object's path below the profile.
 
-    Raises:
-        NotFound: The object does not exist.
-
     """
     suffix = path.rpartition("/")[2][-64:]
     handle, name = tempfile.mkstemp(dir=_make_temp_folder(os.getpid()), suffix=suffix)
@@ -84,33 +81,26 @@ class ObjectFile(io.IOBase):
                 setattr(self, each, getattr(file, each))
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of Penstock's file."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._file, name)
 
     def readable(self) -> bool:
-        """Return whether the file was opened for reading."""
         return bool(self._file.readable())
 
     def writable(self) -> bool:
-        """Return whether the file was opened for writing."""
         return bool(self._file.writable())
 
     def seekable(self) -> bool:
-        """Return whether ``seek`` works."""
         return bool(self._file.seekable())
 
     def readall(self) -> Any:
-        """Return all remaining data."""
         return self._file.read()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield lines."""
         return iter(self._file)
 
     def __next__(self) -> Any:
-        """Return the next line."""
         if line := self._file.readline():
             return line
         raise StopIteration
@@ -155,11 +145,9 @@ class ObjectFile(io.IOBase):
 
     @property
     def closed(self) -> bool:
-        """Whether the file is closed."""
         return bool(self._file.closed)
 
     def close(self) -> None:
-        """Close the file; a writer publishes its object."""
         try:
             self._file.close()
         finally:
@@ -170,14 +158,12 @@ class ObjectFile(io.IOBase):
             self._descriptor.close()
 
     def __enter__(self) -> ObjectFile:  # noqa: PYI034  as in the original
-        """Return itself."""
         self._file.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file; after an error, a writer publishes nothing."""
         try:
             self._file.__exit__(kind, error, trace)
         finally:
@@ -187,7 +173,6 @@ class ObjectFile(io.IOBase):
         """Do nothing: Penstock's file cleans up, and does not publish a writer that was not closed."""
 
     def __reduce__(self) -> Any:
-        """Raise the same error as Penstock's file."""
         return self._file.__reduce__()
 
 
@@ -203,7 +188,6 @@ class PosixFile(ObjectFile):
         return opened
 
     def resolve_filesystem_path(self) -> str:
-        """Return the file's path."""
         return self._local()
 
 

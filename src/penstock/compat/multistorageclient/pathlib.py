@@ -58,7 +58,6 @@ class MultiStoragePath:
 
     @property
     def _key(self) -> str:
-        """The path below the profile."""
         return "" if str(self._inner) == "." else str(self._inner)
 
     def _with(self, inner: PurePosixPath | Path) -> MultiStoragePath:
@@ -67,24 +66,20 @@ class MultiStoragePath:
         return MultiStoragePath(f"msc://{self._client.profile}/{'' if str(inner) == '.' else inner}")
 
     def __str__(self) -> str:
-        """Return the URL, or the local path."""
         return str(self._inner) if self._local is not None else f"msc://{self._client.profile}/{self._key}"
 
     __fspath__ = __str__
 
     def __repr__(self) -> str:
-        """Return the constructor call."""
         return f"MultiStoragePath({str(self)!r})"
 
     def _order(self) -> tuple[str, PurePosixPath]:
         return self._client.profile, self._inner
 
     def __eq__(self, other: object) -> bool:
-        """Compare profile and path."""
         return isinstance(other, MultiStoragePath) and self._order() == other._order()
 
     def __hash__(self) -> int:
-        """Hash profile and path."""
         return hash(self._order())
 
     def _compared(self, other: object, decide: Callable[[Any, Any], bool]) -> Any:
@@ -93,29 +88,23 @@ class MultiStoragePath:
         return decide(self._order(), other._order()) if isinstance(other, MultiStoragePath) else NotImplemented
 
     def __lt__(self, other: object) -> Any:
-        """Compare profile and path."""
         return self._compared(other, lambda one, two: one < two)
 
     def __le__(self, other: object) -> Any:
-        """Compare profile and path."""
         return self._compared(other, lambda one, two: one <= two)
 
     def __gt__(self, other: object) -> Any:
-        """Compare profile and path."""
         return self._compared(other, lambda one, two: one > two)
 
     def __ge__(self, other: object) -> Any:
-        """Compare profile and path."""
         return self._compared(other, lambda one, two: one >= two)
 
     def joinpath(self, *pathsegments: str | os.PathLike[str]) -> MultiStoragePath:
-        """Return a path below this one."""
         return self._with(self._inner.joinpath(*pathsegments))
 
     with_segments = joinpath
 
     def __truediv__(self, key: str | os.PathLike[str]) -> MultiStoragePath:
-        """Return a path below this one."""
         return self.joinpath(key)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -135,32 +124,25 @@ class MultiStoragePath:
 
     @property
     def parent(self) -> MultiStoragePath:
-        """The parent directory."""
         return self._with(self._inner.parent)
 
     @property
     def parents(self) -> list[MultiStoragePath]:
-        """All parent directories, the nearest first."""
         return [self._with(each) for each in self._inner.parents]
 
     def with_name(self, name: str) -> MultiStoragePath:
-        """Return the sibling with this name."""
         return self._with(self._inner.with_name(name))
 
     def with_stem(self, stem: str) -> MultiStoragePath:
-        """Return the sibling with this stem and the same suffix."""
         return self._with(self._inner.with_stem(stem))
 
     def with_suffix(self, suffix: str) -> MultiStoragePath:
-        """Return the path with a different suffix."""
         return self._with(self._inner.with_suffix(suffix))
 
     def is_absolute(self) -> bool:
-        """Return True."""
         return True
 
     def absolute(self) -> MultiStoragePath:
-        """Return itself."""
         return self
 
     def resolve(self, strict: bool = False) -> MultiStoragePath:
@@ -193,7 +175,6 @@ class MultiStoragePath:
         return StatResult(self._client.info(self._key))
 
     def lstat(self) -> Any:
-        """Return the result of ``stat``; for a local link, that of the link itself."""
         return self.stat() if self._local is None else self._local.lstat()
 
     def samefile(self, other_path: Any) -> bool:
@@ -201,7 +182,6 @@ class MultiStoragePath:
         return self == other_path if self._local is None else self._local.samefile(other_path)
 
     def readlink(self) -> MultiStoragePath:
-        """Return the target of a local link. Raise ``Unsupported`` for other profiles."""
         if self._local is None:
             _Refusal("readlink", str(self))()
         return self._with(Path(self._inner).readlink())
@@ -239,28 +219,19 @@ class MultiStoragePath:
         return self._client.open(self._key, mode, buffering, encoding, errors=errors, newline=newline, **kwargs)
 
     def read_bytes(self) -> bytes:
-        """Return the whole content."""
         return self._client.read(self._key)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return the whole content as text."""
         return self.read_bytes().decode(encoding, errors)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write the bytes atomically."""
         self._client.write(self._key, data)
 
     def write_text(self, data: str, encoding: str = "utf-8", errors: str = "strict") -> None:
-        """Write the text atomically."""
         self.write_bytes(data.encode(encoding, errors))
 
     def touch(self, mode: int = _MODE, exist_ok: bool = False) -> None:
-        """Write an empty object if it does not exist; an existing object stays unchanged.
-
-        Raises:
-            Unsupported: ``mode`` is not the default: an object has no permission bits.
-
-        """
+        """Write an empty object if it does not exist; an existing object stays unchanged."""
         if self._local is not None:
             self._local.touch(mode, exist_ok)
         elif mode != _MODE:
@@ -269,7 +240,6 @@ class MultiStoragePath:
             self.write_bytes(b"")
 
     def iterdir(self) -> Iterator[MultiStoragePath]:
-        """Yield the paths directly in a directory."""
         if self._local is not None:
             yield from (self._with(each) for each in self._local.iterdir())
             return
@@ -277,13 +247,11 @@ class MultiStoragePath:
             yield self._with(PurePosixPath(found.key))
 
     def glob(self, pattern: str) -> list[MultiStoragePath]:
-        """Return the matching paths below this one."""
         if self._local is not None:
             return [self._with(each) for each in self._local.glob(pattern)]
         return [self._with(PurePosixPath(key)) for key in self._client.glob(str(self._inner / pattern))]
 
     def rglob(self, pattern: str) -> list[MultiStoragePath]:
-        """Return the matching paths at any depth below this one."""
         return self.glob(f"**/{pattern}")
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
@@ -316,12 +284,10 @@ class MultiStoragePath:
 
     @classmethod
     def home(cls) -> Path:
-        """Return the user's home directory."""
         return Path.home()
 
     @classmethod
     def cwd(cls) -> Path:
-        """Return the working directory."""
         return Path.cwd()
 
 

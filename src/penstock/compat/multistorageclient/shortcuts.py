@@ -26,11 +26,6 @@ def resolve_storage_client(url: str | os.PathLike[str]) -> tuple[StorageClient, 
 
     A URL or path in ``path_mapping`` belongs to the profile that the mapping names. Otherwise ``s3://bucket/key`` (also
     ``gs``, ``ais``) belongs to the profile ``_s3-bucket``, and a local path, or ``file://…``, to ``__filesystem__``.
-
-    Raises:
-        InvalidURL: The scheme is unknown.
-        ConfigError: The profile does not exist, or Penstock does not support it; or a mapping is invalid.
-
     """
     profile, path = _resolve_url(os.fspath(url))
     return StorageClient(StorageClientConfig.from_file(profile=profile)), path
@@ -83,13 +78,11 @@ def download_file(url: str, local_path: str | os.PathLike[str] | IO[Any]) -> Non
 
 
 def is_empty(url: str) -> bool:
-    """Return whether nothing exists at or below a URL."""
     client, path = resolve_storage_client(url)
     return client.is_empty(path)
 
 
 def is_file(url: str) -> bool:
-    """Return whether an object with this URL exists."""
     client, path = resolve_storage_client(url)
     return client.is_file(path)
 
@@ -125,7 +118,6 @@ def sync(
 
 
 def sync_replicas(source_url: str, *_args: object, **_options: object) -> NoReturn:
-    """Raise ``Unsupported``: replicas do not exist here."""
     refuse("sync_replicas", "sync to each store by its own profile")
 
 
@@ -186,7 +178,6 @@ def info(url: str) -> ObjectMetadata:
 
 
 def make_symlink(url: str, target_url: str) -> NoReturn:
-    """Raise ``Unsupported``: objects have no links."""
     refuse("make_symlink", "copy the object")
 
 
@@ -207,6 +198,5 @@ def get_telemetry_provider() -> None:
 
 
 def set_telemetry_provider(telemetry_provider: Callable[[], Any] | None) -> None:
-    """Accept only None; raise ``Unsupported`` for a provider."""
     if telemetry_provider is not None:
         refuse("set_telemetry_provider", "open penstock.observe.OpenTelemetry(namespace='multistorageclient')")

@@ -51,7 +51,6 @@ class MultiStorageFileSystemReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return the result of ``MultiStorageFileSystem.validate_checkpoint_id``."""
         return MultiStorageFileSystem.validate_checkpoint_id(checkpoint_id)
 
 
@@ -82,7 +81,6 @@ class MultiStorageFileSystemWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return the result of ``MultiStorageFileSystem.validate_checkpoint_id``."""
         return MultiStorageFileSystem.validate_checkpoint_id(checkpoint_id)
 
 
@@ -90,7 +88,6 @@ class MultiStorageFileSystem(ObjectFileSystem):
     """Files for torch's own reader and writer, by URL or path."""
 
     def __init__(self) -> None:
-        """Use the profile of each URL."""
         super().__init__(StoreOptions())
 
     @classmethod
@@ -123,5 +120,4 @@ class MultiStorageFileSystem(ObjectFileSystem):
         return True
 
     def ls(self, path: str | os.PathLike[str]) -> list[str]:
-        """Return the paths directly in a directory."""
         return [str(each) for each in MultiStoragePath(path).iterdir()]

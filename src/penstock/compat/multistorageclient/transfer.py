@@ -55,12 +55,7 @@ def fetch_object(url: str, file: str | os.PathLike[str] | IO[Any], store: StoreO
 
 
 def each(transfer: Callable[..., None], *arguments: Sequence[Any], workers: int) -> None:
-    """Run transfers, ``workers`` at once. Raise the first failure, in order, after all have ended.
-
-    Raises:
-        Unusable: The sequences differ in length.
-
-    """
+    """Run transfers, ``workers`` at once. Raise the first failure, in order, after all have ended."""
     if len({len(sequence) for sequence in arguments}) > 1:
         raise Unusable(f"as many paths here as there: {', '.join(str(len(each)) for each in arguments)}")
     with ThreadPoolExecutor(max(1, workers)) as pool:
@@ -69,12 +64,7 @@ def each(transfer: Callable[..., None], *arguments: Sequence[Any], workers: int)
 
 
 def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> SyncKeywords:
-    """Return ``include`` and ``exclude`` of ``ps.sync`` for ordered patterns of ``fnmatch``.
-
-    Raises:
-        Unsupported: An include after an exclude would include excluded names again.
-
-    """
+    """Return ``include`` and ``exclude`` of ``ps.sync`` for ordered patterns of ``fnmatch``."""
     kinds = [kind for kind, _ in patterns or ()]
     if kinds != sorted(kinds, key=lambda kind: kind is PatternType.EXCLUDE):
         refuse("an include after an exclude in sync", "pass source_files to sync_from, of client.list(…, patterns=…)")

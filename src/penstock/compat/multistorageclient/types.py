@@ -24,7 +24,6 @@ MODULES = {
 
 
 def refuse(name: str, instead: str) -> NoReturn:
-    """Raise ``Unsupported``."""
     raise Unsupported(f"{name} is not a part of penstock.compat.multistorageclient: {instead}")
 
 
@@ -34,7 +33,6 @@ class _Absent:
     _instead = ""
 
     def __init__(self, *_args: object, **_options: object) -> None:
-        """Raise ``Unsupported``."""
         refuse(type(self).__name__, self._instead)
 
 
@@ -183,11 +181,9 @@ class ObjectMetadata:
         return ObjectMetadata(**fields | {"last_modified": datetime.fromisoformat(data["last_modified"])})
 
     def replace(self, **changes: Any) -> ObjectMetadata:
-        """Return a copy with changed values."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the known values as a dictionary for JSON."""
         modified = self.last_modified.astimezone(UTC) if self.last_modified != _UNKNOWN else _UNKNOWN
         text = modified.replace(tzinfo=None).isoformat(timespec="microseconds")
         data = asdict(self) | {"last_modified": f"{text}Z"}
@@ -195,7 +191,6 @@ class ObjectMetadata:
 
 
 def convert_metadata(meta: ObjectMeta, key: str) -> ObjectMetadata:
-    """Return Penstock's metadata of an object as an ``ObjectMetadata``."""
     modified = _UNKNOWN if meta.modified is None else datetime.fromtimestamp(meta.modified, UTC)
     return ObjectMetadata(
         key,
@@ -208,7 +203,6 @@ def convert_metadata(meta: ObjectMeta, key: str) -> ObjectMetadata:
 
 
 def directory(key: str) -> ObjectMetadata:
-    """Return the metadata of a directory."""
     return ObjectMetadata(key, 0, _UNKNOWN, type="directory")
 
 
@@ -251,7 +245,6 @@ class SyncResult:
 
 
 def __getattr__(name: str) -> Any:
-    """Raise ``Unsupported`` with an alternative for a name that is left out."""
     if name in _ABSENT:
         refuse(f"types.{name}", _ABSENT[name])
     message = f"module {__name__!r} has no attribute {name!r}"

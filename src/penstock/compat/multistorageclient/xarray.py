@@ -8,12 +8,7 @@ from penstock.compat.multistorageclient.zarr import wrap_store
 
 
 def open_zarr(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
-    """Open a dataset of arrays; ``msc_max_workers`` is accepted and ignored.
-
-    Raises:
-        MissingExtra: zarr or xarray is not installed.
-
-    """
+    """Open a dataset of arrays; ``msc_max_workers`` is accepted and ignored."""
     import xarray
 
     return xarray.open_zarr(wrap_store(store), *args, **kwargs)

@@ -8,12 +8,7 @@ from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 
 
 def open_consolidated(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
-    """Open a group whose metadata is in one object; ``msc_max_workers`` is accepted and ignored.
-
-    Raises:
-        MissingExtra: zarr is not installed.
-
-    """
+    """Open a group whose metadata is in one object; ``msc_max_workers`` is accepted and ignored."""
     import zarr
 
     return zarr.open_consolidated(wrap_store(store), *args, **kwargs)

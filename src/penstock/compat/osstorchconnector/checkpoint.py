@@ -37,12 +37,6 @@ class Connected:
         cred_provider: Any = None,  # noqa: ANN401  any SDK's
         region: str = "",
     ) -> None:
-        """Use these options for every URI: see ``OssMapDataset.from_prefix``.
-
-        Raises:
-            ValueError: ``endpoint`` is empty.
-
-        """
         if not endpoint:
             raise WrongArgument("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
         self.access = Access(endpoint, cred_path, config_path, cred_provider, region)
@@ -91,25 +85,20 @@ class _Opened:
     offset_keys = keys
 
     def metadata(self) -> dict[str, str]:
-        """Return the metadata saved with the tensors."""
         return self._tensors.metadata()
 
     def get_tensor(self, name: str) -> Tensor:
-        """Read a tensor. Raise ``NotFound`` for an unknown name."""
         return self._tensors.get_tensor(name)
 
     def get_slice(self, name: str) -> Slice:
-        """Return an object that reads parts of a tensor when it is indexed."""
         return self._tensors.get_slice(name)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file."""
         self._tensors.__exit__(kind, error, trace)
 
 
@@ -128,11 +117,9 @@ class OssDCPFileSystem(Connected, ObjectFileSystem):
         return _ANY.url(os.fspath(path))
 
     def init_path(self, path: Path) -> Path:
-        """Return the path unchanged."""
         return path
 
     def rename(self, old_path: Path, new_path: Path) -> None:
-        """Copy an object to its new name, and delete it under the old name."""
         super().rename(old_path, new_path)
 
     @classmethod
@@ -144,11 +131,9 @@ class OssDCPFileSystem(Connected, ObjectFileSystem):
             return False
 
     def writer(self, path: str, **kwargs: Any) -> OssStorageWriter:  # noqa: ANN401  torch's options
-        """Return a writer for ``dcp.save``."""
         return OssStorageWriter(self, path, **kwargs)
 
     def reader(self, path: str) -> OssStorageReader:
-        """Return a reader for ``dcp.load``."""
         return OssStorageReader(self, path)
 
 
@@ -162,10 +147,6 @@ class OssStorageWriter(CheckpointsOf, StorageWriter):
 
         ``overwrite`` (default True, as in torch) replaces an existing checkpoint. Torch's options for files and threads
         have no effect, with a warning.
-
-        Raises:
-            TypeError: An option is unknown, or the layout does not support it.
-
         """
         overwrite = overwrite_of("OssStorageWriter", kwargs)
         super().__init__(fs.access.url(path), overwrite=overwrite, store=fs.access.store)
@@ -179,7 +160,6 @@ class OssStorageReader(CheckpointsOf, StorageReader):
     _files = OssDCPFileSystem
 
     def __init__(self, fs: OssDCPFileSystem, path: str) -> None:
-        """Read below ``path`` with the options of ``fs``."""
         super().__init__(fs.access.url(path), store=fs.access.store)
         self.fs = fs
         self.path = path

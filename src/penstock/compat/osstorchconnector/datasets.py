@@ -55,12 +55,7 @@ class Access:
     region: str | None = ""
 
     def url(self, uri: str) -> str:
-        """Return the URL of ``oss://bucket/key`` or ``/bucket/key``; without an endpoint, the path of a local file.
-
-        Raises:
-            InvalidURL: ``uri`` has neither form.
-
-        """
+        """Return the URL of ``oss://bucket/key`` or ``/bucket/key``; without an endpoint, the path of a local file."""
         rest = uri.removeprefix("oss://") if uri.startswith("oss://") else uri.removeprefix("/")
         if rest == uri or not rest.partition("/")[0]:
             raise InvalidURL(f"write oss://bucket/key or /bucket/key, not {uri!r}")
@@ -68,7 +63,6 @@ class Access:
 
     @property
     def store(self) -> OSSOptions | None:
-        """The options of the store; None for local files."""
         if not self.endpoint:
             return None
         provided = None if self.cred_provider is None else _Provided(self.cred_provider)
@@ -121,17 +115,14 @@ class OssClient:
     """The connector's internal client, not implemented; use Penstock's functions."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
-        """Raise ``Unsupported``."""
         _refuse("OssClient", "use ps.open, ps.list, ps.stat, ps.copy and ps.delete with store=ps.OSSOptions(…)")
 
 
 def new_data_object(*_args: object, **_options: object) -> NoReturn:
-    """Raise ``Unsupported``: datasets create their items themselves."""
     _refuse("new_data_object", "make a DataObject(key, data, label)")
 
 
 def generate_tar_archive(*_args: object, **_options: object) -> NoReturn:
-    """Raise ``Unsupported``: ``from_tar`` needs no index."""
     _refuse("generate_tar_archive", TAR)
 
 
@@ -146,7 +137,6 @@ class DataObject(io.BytesIO):
     """
 
     def __init__(self, key: str = "", data: bytes = b"", label: object = "") -> None:
-        """Wrap the bytes, without a copy."""
         super().__init__(data)
         self.key = key
         self.size = len(data)
@@ -158,7 +148,6 @@ class DataObject(io.BytesIO):
 
 
 def identity(item: DataObject) -> DataObject:
-    """Return the item unchanged."""
     return item
 
 
@@ -169,7 +158,6 @@ class Transform:
     function: Callable[[DataObject], Any]
 
     def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
-        """Wrap a sample as a ``DataObject``, and return the transform's result."""
         scheme, _, rest = sample.url.partition("://")
         key = f"/{rest.removeprefix('/')}" if scheme == "file" else f"/{rest}"
         return self.function(DataObject(key, sample.read(), "" if sample.label is None else sample.label))
@@ -186,7 +174,6 @@ class TarMembers(TarFormat):
         return str(offset), name.removeprefix("./")
 
     def made(self, key: str, values: dict[str, Any]) -> Fields | memoryview:  # noqa: ARG002  the format's
-        """Return the sample of a member, whose key is its name."""
         [(name, data)] = values.items()
         return Fields(name, {"data": data})
 
@@ -198,7 +185,6 @@ class MemberTransform:
     function: Callable[[DataObject], Any]
 
     def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
-        """Wrap a member as a ``DataObject`` with its name and its number, and return the transform's result."""
         return self.function(DataObject(sample.key, bytes(sample["data"].data), str(sample.columns["number"])))
 
 
@@ -259,13 +245,7 @@ class _Constructors:
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
     ) -> Self:
-        """Return a dataset of objects of one bucket, in the given order, without a request; see ``from_prefix``.
-
-        Raises:
-            NotFound: ``object_uris`` is empty.
-            InvalidURL: A URI has another form, or the URIs are of several buckets.
-
-        """
+        """Return a dataset of objects of one bucket, in the given order, without a request; see ``from_prefix``."""
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         return cls._made(of_objects(object_uris, access), transform, access)
 
@@ -287,11 +267,6 @@ class _Constructors:
 
         ``manifest_parser(file)`` yields pairs of key and label. An object's URI is ``oss_base_uri`` followed directly
         by the key, so the base of a folder must end in ``/``.
-
-        Raises:
-            NotFound: The manifest does not exist, or is empty.
-            ManifestError: The parser yields an item that is not a pair, or not an object of the base's bucket.
-
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         return cls._made(of_manifest(manifest_file_path, manifest_parser, oss_base_uri, access), transform, access)
@@ -305,7 +280,6 @@ class OssMapDataset(_Constructors, Dataset[Any]):
     """Map-style dataset, created by ``from_prefix``, ``from_objects``, ``from_manifest_file`` or ``from_tar``."""
 
     def __init__(self, dataset: MapDataset) -> None:
-        """Wrap ``dataset``; programs call a named constructor instead."""
         self._dataset = dataset
 
     @classmethod
@@ -353,15 +327,12 @@ class OssMapDataset(_Constructors, Dataset[Any]):
         return cls(MapDataset.from_catalog(catalog, transform=MemberTransform(transform), store=access.store))
 
     def is_continuous(self, indices: Sequence[int]) -> bool:
-        """Return whether each index follows the one before it."""
         return all(after - before == 1 for before, after in pairwise(indices))
 
     def __len__(self) -> int:
-        """Return the number of objects."""
         return len(self._dataset)
 
     def __getitem__(self, i: int) -> Any:  # noqa: ANN401  the transform's result
-        """Read one object. Raise ``NotFound`` if it does not exist."""
         return self._dataset[i]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -424,13 +395,6 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
             shuffle_chunk_size: Files of a chunk, at least 1.
             region: As for ``from_prefix``.
 
-        Raises:
-            NotFound: The archive does not exist, or has no file.
-            Damaged: The object is not a tar archive, or is incomplete.
-            Unsupported: The archive is compressed, or has a link or a sparse file.
-            ValueError: The URIs are of different buckets, or ``tar_uri`` is empty.
-            Unusable: ``shuffle_chunk_size`` is not a positive whole number.
-
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         order = BlockShuffle(shuffle_chunk_size, 1) if shuffle else False
@@ -443,12 +407,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         return iter(self._dataset)
 
     def shuffle(self, generator: torch.Generator | None = None) -> None:
-        """Shuffle anew from the next iteration on, with a seed from ``generator``; default: torch's own.
-
-        Raises:
-            Unsupported: The dataset was not made by ``from_tar(…, shuffle=True)``.
-
-        """
+        """Shuffle anew from the next iteration on, with a seed from ``generator``; default: torch's own."""
         if self._reseed is None:
             raise Unsupported(
                 "OssIterableDataset.shuffle is for archives that were opened by from_tar(…, shuffle=True): "
@@ -467,7 +426,6 @@ class Reseed:
     store: OSSOptions | None
 
     def __call__(self, seed: int) -> IterableDataset:
-        """Return the dataset; no request."""
         return IterableDataset(
             self.catalog,
             transform=self.transform,
@@ -483,19 +441,11 @@ def _draw_seed(generator: torch.Generator | None) -> int:
 
 
 def of_prefix(uri: str, access: Access) -> Catalog:
-    """List the objects below a prefix. Raise ``NotFound`` if none exist."""
     catalog = scan_all(access.url(uri), access.store)
     return _full(catalog, "no object's key begins with this prefix", uri)
 
 
 def of_objects(uris: str | Iterable[str], access: Access) -> Catalog:
-    """Return the catalog of objects of one bucket by URI; no request.
-
-    Raises:
-        NotFound: ``uris`` is empty.
-        InvalidURL: A URI has another form, or the URIs are of several buckets.
-
-    """
     each = [uris] if isinstance(uris, str) else uris
     return _full(
         make_url_catalog([access.url(uri) for uri in each], labels=None, allow_empty=True), "object_uris is empty", ""
@@ -503,14 +453,7 @@ def of_objects(uris: str | Iterable[str], access: Access) -> Catalog:
 
 
 def of_tar(uri: str, index_uri: str, access: Access) -> Catalog:
-    """Return the catalog of the files in an archive, with their numbers; its headers are read.
-
-    Raises:
-        NotFound: The archive does not exist, or has no file.
-        Damaged: The object is not a tar archive, or is incomplete.
-        ValueError: The URIs are of different buckets, or ``uri`` is empty.
-
-    """
+    """Return the catalog of the files in an archive, with their numbers; its headers are read."""
     if not uri:
         raise WrongArgument("tar_uri must be the URI of an archive, got an empty one")
     url = access.url(uri)
@@ -523,13 +466,7 @@ def of_tar(uri: str, index_uri: str, access: Access) -> Catalog:
 def of_manifest(
     path: str, parser: Callable[[BinaryIO], Iterable[tuple[str, str]]], base: str, access: Access
 ) -> Catalog:
-    """Read a manifest, a local file or an object, and return the catalog of its objects, below ``base``.
-
-    Raises:
-        NotFound: The manifest does not exist, or is empty.
-        ManifestError: An item is not a pair of key and label, or is not in the base's bucket.
-
-    """
+    """Read a manifest, a local file or an object, and return the catalog of its objects, below ``base``."""
     remote = path.startswith("oss://")
     with open_object(access.url(path) if remote else path, store=access.store if remote else None) as file:
         data = file.read()

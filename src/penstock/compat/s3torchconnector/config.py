@@ -47,12 +47,7 @@ class S3ClientConfig:
 def store_options(
     region: str | None, endpoint: str | None = None, s3client_config: S3ClientConfig | None = None
 ) -> S3Options:
-    """Return the store options for these arguments; None leaves a value to the environment and the profile.
-
-    Raises:
-        ConfigError: A value is invalid.
-
-    """
+    """Return the store options for these arguments; None leaves a value to the environment and the profile."""
     config = S3ClientConfig() if s3client_config is None else s3client_config
     if not isinstance(config, S3ClientConfig):
         raise ConfigError(f"s3client_config is an S3ClientConfig of this package, not {config!r}")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def identity(obj: S3Reader) -> S3Reader:
-    """Return the reader unchanged; the default ``transform``."""
     return obj
 
 
@@ -77,22 +76,18 @@ class _RegionMixin:
 
     @property
     def region(self) -> str | None:
-        """The region that was given."""
         return self._region
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint that was given."""
         return self._endpoint
 
     @classmethod
     def from_manifest(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
-        """Raise ``Unusable``: the original has no manifests."""
         raise Unusable(f"{cls.__name__} has no from_manifest: ps.MapDataset and ps.IterableDataset have")
 
     @classmethod
     def from_catalog(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
-        """Raise ``Unusable``: the original has no catalogs."""
         raise Unusable(f"{cls.__name__} has no from_catalog: ps.MapDataset and ps.IterableDataset have")
 
     def _ranged(self, index: SupportsIndex) -> Any:  # noqa: ANN401  the transform's result
@@ -136,12 +131,7 @@ class S3MapDataset(_RegionMixin, MapDataset):
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Return a dataset of objects of one bucket by URL, in the given order, without a request.
-
-        Raises:
-            InvalidURL: A URL is not of S3, or is of a different bucket than the first URL.
-
-        """
+        """Return a dataset of objects of one bucket by URL, in the given order, without a request."""
         return cls(
             region,
             _each(object_uris),
@@ -162,12 +152,7 @@ class S3MapDataset(_RegionMixin, MapDataset):
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Return a dataset of all objects whose key begins with the URL's, listed immediately: one LIST for each 1,000.
-
-        Raises:
-            InvalidURL: ``s3_uri`` is not a URL of S3.
-
-        """
+        """Return a dataset of all objects whose key begins with the URL's, listed here: one LIST for each 1,000."""
         return cls(
             region,
             partial(_scan_prefix, s3_url(s3_uri)),
@@ -226,12 +211,7 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
         enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Return a dataset of objects of one bucket by URL, in the given order, without a request.
-
-        Raises:
-            InvalidURL: A URL is not of S3, or is of a different bucket than the first URL.
-
-        """
+        """Return a dataset of objects of one bucket by URL, in the given order, without a request."""
         return cls(
             region,
             _each(object_uris),
@@ -254,12 +234,7 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
         enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Return a dataset of all objects whose key begins with the URL's, listed immediately: one LIST for each 1,000.
-
-        Raises:
-            InvalidURL: ``s3_uri`` is not a URL of S3.
-
-        """
+        """Return a dataset of all objects whose key begins with the URL's, listed here: one LIST for each 1,000."""
         return cls(
             region,
             partial(_scan_prefix, s3_url(s3_uri)),
@@ -282,7 +257,6 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return a dataset of collated batches: see ``penstock.IterableDataset.batched``."""
         if self._kind.ranges:
             raise Unusable(
                 "cannot form batches: a range-based reader reads on demand in transform; use torch's DataLoader"

@@ -22,7 +22,6 @@ class S3LightningCheckpoint(CheckpointIO):
     def __init__(
         self, region: str | None, s3client_config: S3ClientConfig | None = None, endpoint: str | None = None
     ) -> None:
-        """Keep the arguments; nothing is opened yet."""
         super().__init__(store_options(region, endpoint, s3client_config))
         self.region = region
 

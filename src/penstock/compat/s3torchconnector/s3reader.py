@@ -28,7 +28,6 @@ class S3Checkpoint:
     def __init__(
         self, region: str | None, endpoint: str | None = None, s3client_config: S3ClientConfig | None = None
     ) -> None:
-        """Keep the arguments; nothing is opened yet."""
         self.region = region
         self.endpoint = endpoint
         self._store = store_options(region, endpoint, s3client_config)
@@ -67,22 +66,18 @@ class S3Reader(io.BufferedIOBase):
         raise io.UnsupportedOperation("readinto")
 
     def tell(self) -> int:
-        """Return the position."""
         raise io.UnsupportedOperation("tell")
 
     def prefetch(self) -> None:
         """Do nothing; a subclass may open the object."""
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """Return False."""
         return False
 
 
@@ -90,7 +85,6 @@ class _Made(S3Reader):
     """Base of readers that ``S3ReaderConstructor`` selects; programs cannot create them by their class."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Raise ``Unsupported``: the original's arguments are functions of its own client."""
         message = (
             f"{type(self).__name__} takes functions of a client that is not here: datasets and S3Checkpoint make it"
         )
@@ -113,7 +107,6 @@ class SampleReader(io.BytesIO, SequentialS3Reader):
     """In-memory reader of an object that a dataset has read whole and verified. It can be pickled."""
 
     def __init__(self, sample: Sample) -> None:
-        """Read the bytes of ``sample``, without a copy."""
         super().__init__(sample.read())
         self.bucket = sample.url.removesuffix(sample.key).split("/")[2]
         self.key = sample.key
@@ -121,11 +114,9 @@ class SampleReader(io.BytesIO, SequentialS3Reader):
         self.etag = sample.etag
 
     def read(self, size: int | None = None) -> bytes:
-        """Return up to ``size`` bytes; for None or a negative size, all remaining bytes."""
         return io.BytesIO.read(self, size)
 
     def readinto(self, buf: Any) -> int:  # noqa: ANN401  any buffer
-        """Fill a writable buffer, and return the number of bytes read: 0 at the end."""
         return io.BytesIO.readinto(self, buf)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -135,17 +126,14 @@ class SampleReader(io.BytesIO, SequentialS3Reader):
         return super().seek(min(to, end))
 
     def write(self, data: object, /) -> NoReturn:  # noqa: ARG002  the signature is a file's
-        """Raise ``io.UnsupportedOperation``."""
         raise io.UnsupportedOperation("write")
 
     def truncate(self, size: int | None = None, /) -> NoReturn:  # noqa: ARG002  the same
-        """Raise ``io.UnsupportedOperation``."""
         raise io.UnsupportedOperation("truncate")
 
     writelines = write
 
     def writable(self) -> bool:
-        """Return False."""
         return False
 
 
@@ -170,29 +158,23 @@ class ObjectReader(S3Reader):
         self._file: Reader | io.BufferedReader | None = None
 
     def prefetch(self) -> None:
-        """Open the object."""
         self._opened()
 
     def read(self, size: int | None = None) -> bytes:
-        """Return up to ``size`` bytes; for None or a negative size, all remaining bytes."""
         return self._opened().read(size)
 
     def read1(self, size: int | None = -1, /) -> bytes:
-        """Return up to ``size`` bytes."""
         return self._opened().read1(-1 if size is None else size)
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Return the next line with its line ending, or the remaining bytes."""
         return self._opened().readline(size)
 
     def readinto(self, buf: Any) -> int:  # noqa: ANN401  any buffer
-        """Fill a writable buffer, and return the number of bytes read: 0 at the end."""
         return self._opened().readinto(buf)
 
     readinto1 = readinto
 
     def peek(self, size: int = 0, /) -> bytes:
-        """Return the next bytes without changing the position."""
         return self._opened().peek(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -202,11 +184,9 @@ class ObjectReader(S3Reader):
         return to if to <= end else file.seek(end)
 
     def tell(self) -> int:
-        """Return the position."""
         return 0 if self._file is None else self._file.tell()
 
     def close(self) -> None:
-        """Close the reader, and cancel reads in flight."""
         if self._file is not None:
             self._file.close()
         super().close()
@@ -299,7 +279,6 @@ class ReaderKind:
 
     @property
     def ranges(self) -> bool:
-        """Whether objects are read in ranges, on request."""
         return self.name == "range_based"
 
     def open(self, source: Source, key: str, meta: ObjectMeta | None = None) -> ObjectReader:
@@ -307,7 +286,6 @@ class ReaderKind:
         return _READERS[self.name](source, key, meta, self.buffer_bytes if self.ranges else -1)
 
     def __call__(self, bucket: str, key: str, get_object_info: object, get_stream: object) -> NoReturn:
-        """Raise ``Unsupported``: the arguments are functions of the original's client."""
         SequentialS3Reader(bucket, key, get_object_info, get_stream)
         raise AssertionError
 
@@ -324,7 +302,6 @@ class DCPOptimizedConstructor(ReaderKind):
     """
 
     def __init__(self, max_gap_size: float = _GAP_BYTES) -> None:
-        """Check the arguments."""
         if max_gap_size < 0:
             raise WrongArgument(f"max_gap_size must not be negative, got {max_gap_size}")
         super().__init__("dcp_optimized")
@@ -333,7 +310,6 @@ class DCPOptimizedConstructor(ReaderKind):
         """Do nothing: ``S3StorageReader`` always reads what the plan specifies."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as a call without arguments."""
         return DCPOptimizedConstructor, ()
 
 
@@ -371,7 +347,6 @@ class S3ReaderConstructor:
 
     @staticmethod
     def default() -> ReaderKind:
-        """Return ``sequential()``."""
         return S3ReaderConstructor.sequential()
 
     @staticmethod

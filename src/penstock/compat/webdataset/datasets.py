@@ -124,7 +124,6 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         *,
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Read the headers of the shards."""
         _refuse(handler is not reraise_exception, "handler=", 'use ps.DataLoader(…, on_error="skip") for failed reads')
         _refuse(resampled or mode == "resampled", "resampled=True", ELSEWHERE["resampled"])
         _refuse(mode not in {None, "resampled"}, f"mode={mode!r}", "leave it out")
@@ -164,10 +163,6 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         """Shuffle by ``ps.BlockShuffle()`` for any ``size`` above 0: no buffer is kept; ``seed=`` sets the seed.
 
         ``initial=`` has no effect: no buffer has to be filled.
-
-        Raises:
-            Unsupported: Another keyword is passed, such as ``rng=``.
-
         """
         strange = ", ".join(kw.keys() - {"seed", "initial"})
         _refuse(bool(strange), f"shuffle({strange}=)", "pass seed=, of which and the epoch each order depends alone")
@@ -178,7 +173,6 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         return other
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration: see ``ps.IterableDataset.set_epoch``."""
         self._dataset.set_epoch(epoch)
 
     def _begun(self) -> Iterator[Any]:
@@ -189,7 +183,6 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         return iterator
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -203,16 +196,10 @@ class WebLoader(Fluid):
     """
 
     def __init__(self, *args: Any, **kw: Any) -> None:  # noqa: ANN401  torch's
-        """Make the loader."""
         self._loader: DataLoader[Any] = DataLoader(*args, **kw)
 
     def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
-        """Return this loader: its samples are mixed already. ``initial=`` has no effect.
-
-        Raises:
-            Unsupported: The dataset is not shuffled, or another keyword is passed.
-
-        """
+        """Return this loader: its samples are mixed already. ``initial=`` has no effect."""
         strange = ", ".join(kw.keys() - {"initial"})
         _refuse(bool(strange), f"WebLoader.shuffle({strange}=)", "the order is that of the dataset, by its seed=")
         dataset = self._loader.dataset
@@ -231,7 +218,6 @@ class _Sized:
     size: int
 
     def __len__(self) -> int:
-        """Return that length."""
         return self.size
 
 
@@ -265,12 +251,7 @@ def _shards(urls: object) -> str | list[str]:
 
 
 def strip_pipe(url: str) -> str:
-    """Return the URL that a ``pipe:`` command copies to its output; any other URL unchanged.
-
-    Raises:
-        Unsupported: The command does anything else.
-
-    """
+    """Return the URL that a ``pipe:`` command copies to its output; any other URL unchanged."""
     if not url.startswith("pipe:"):
         return url
     words = shlex.split(url.removeprefix("pipe:"))

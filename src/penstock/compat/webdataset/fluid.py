@@ -36,7 +36,6 @@ ELSEWHERE = {
 
 
 def reraise_exception(exn: Exception) -> bool:
-    """Raise ``exn``."""
     raise exn
 
 
@@ -63,12 +62,7 @@ def warn_and_stop(exn: Exception) -> bool:
 
 
 def default_collation_fn(samples: list[Any]) -> Any:  # noqa: ANN401  of the samples' type
-    """Collate tuples or dicts: numbers and arrays become arrays, tensors are stacked, anything else is a list.
-
-    Raises:
-        ValueError: Samples have different fields, or arrays have different shapes.
-
-    """
+    """Collate tuples or dicts: numbers and arrays become arrays, tensors are stacked, anything else is a list."""
     if isinstance(samples[0], Mapping):
         if any(each.keys() != samples[0].keys() for each in samples):
             raise WrongArgument("cannot collate samples with different fields: choose fields with to_tuple()")
@@ -195,7 +189,6 @@ class Fluid:
     _sized: type[Any]
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise ``Unsupported`` for methods of webdataset that are left out."""
         if name in ELSEWHERE:
             raise Unsupported(f"{name} is not a part of penstock.compat.webdataset: {ELSEWHERE[name]}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -229,12 +222,7 @@ class Fluid:
         partial: bool = False,
         handler: Handler = reraise_exception,
     ) -> Self:
-        """Decode fields with webdataset's decoders: see its documentation.
-
-        Raises:
-            MissingExtra: webdataset is not installed.
-
-        """
+        """Decode fields with webdataset's decoders: see its documentation."""
         try:
             from webdataset.autodecode import Decoder, ImageHandler  # type: ignore[import-untyped]
         except ImportError as error:
@@ -316,11 +304,9 @@ class Fluid:
         return self
 
     def _begun(self) -> Iterator[Any]:
-        """Begin the next epoch of the source."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the samples, or batches."""
         if self._repetitions == 1:
             return Samples(self._begun(), self._stages, self._stateless)
         every = self._repeated()
@@ -339,12 +325,10 @@ class Samples(Iterator[Any]):
     """Iterator over the stages of a dataset, with the state of the dataset's samples."""
 
     def __init__(self, source: Iterator[Any], stages: tuple[Stage, ...], stateless: str) -> None:
-        """Run ``stages`` over ``source``."""
         self._source, self._stages, self._stateless = source, stages, stateless
         self._items: Iterator[Any] | None = None
 
     def __next__(self) -> Any:  # noqa: ANN401  the last stage's
-        """Return the next sample or batch."""
         if self._items is None:
             self._items = self._source
             for stage in self._stages:
@@ -352,12 +336,7 @@ class Samples(Iterator[Any]):
         return next(self._items)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the samples, or batches, that were delivered.
-
-        Raises:
-            Unusable: A stage keeps samples or counts them, so that no state is exact.
-
-        """
+        """Return the state after the samples, or batches, that were delivered."""
         return self._stateful().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -48,14 +48,12 @@ class Listings:
     """Results of ``ls``, by directory; dropped when they expire or when the same file system writes there."""
 
     def __init__(self, kept: DirCache | None) -> None:
-        """Cache listings in ``kept``; None caches nothing."""
         self._kept = kept
         self._since = object()  # changes with every write
         self._number = count()
         self._writers: dict[int, ref[Writer]] = {}
 
     def get(self, name: str) -> list[dict[str, Any]] | None:
-        """Return the entries of a directory; None if they are not cached."""
         if self._kept is None:
             return None
         try:
@@ -156,7 +154,6 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         """Return the URL of a path."""
 
     def _object(self, path: str) -> tuple[Source, str]:
-        """Return the source and key of a path; raise ``InvalidURL`` for a bucket."""
         source, key = self._place(path)
         if not key:
             raise InvalidURL("this names a bucket, not an object in it", url=source.root)
@@ -382,31 +379,20 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         maxdepth: int | None = None,
         **options: Any,  # noqa: ANN401  see check_options
     ) -> None:
-        """Delete files, 256 in parallel; with ``recursive`` everything below. Without it, missing files are ignored.
-
-        Raises:
-            InvalidURL: A path is a whole bucket.
-
-        """
+        """Delete files, 256 in parallel; with ``recursive`` everything below. Without it, missing files are ignored."""
         files.check_options(options)
         whole = recursive and maxdepth is None
         paths = await self._expand_path(self._deletable(path), recursive=recursive and not whole, maxdepth=maxdepth)
         await call(self._rm_all if whole else self._rm_here, paths)
 
     def _deletable(self, path: str | list[str]) -> list[str]:
-        """Return the paths to delete, as a list; raise ``InvalidURL`` for a whole bucket."""
         given = [path] if isinstance(path, str) else list(path)
         for each in given:
             check_deletable(parse(self._url(each)))
         return given
 
     def _rm_all(self, paths: Iterable[str]) -> None:
-        """Delete files and all objects below, including the directory markers of consoles.
-
-        Raises:
-            NotFound: Nothing exists at one of the paths; nothing was deleted.
-
-        """
+        """Delete files and all objects below, with the markers of consoles; nothing if one of the paths is missing."""
         found: list[tuple[str, Source, str]] = []
         for path in paths:
             source, key = self._object(path)
@@ -445,7 +431,6 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
 
 async def open_streamed(source: Source, key: str) -> Streamed:
-    """Open a file for asynchronous reads: a HEAD."""
     return Streamed(source, await stat(source, key))
 
 
@@ -453,7 +438,6 @@ class Streamed:
     """An asynchronous reader of one version of an object; each read requests exactly its bytes, without read-ahead."""
 
     def __init__(self, source: Source, meta: ObjectMeta) -> None:
-        """Start at the first byte of the object that ``meta`` describes."""
         self._source = source
         self._meta = meta
         self._at = 0
@@ -462,15 +446,12 @@ class Streamed:
 
     @property
     def size(self) -> int:
-        """Size of the object, in bytes."""
         return self._meta.size
 
     def tell(self) -> int:
-        """Return the position."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set and return the position; no request."""
         self._at = compute_seek(offset, whence, self._at, self._meta.size)
         return self._at
 
@@ -492,15 +473,12 @@ class Streamed:
         return data
 
     async def close(self) -> None:
-        """Close the file."""
         self.closed = True
 
     async def __aenter__(self) -> Self:
-        """Return this file."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the file."""
         await self.close()
 
 
@@ -508,21 +486,17 @@ class StreamedWriter:
     """An asynchronous writer that publishes only when it is closed successfully."""
 
     def __init__(self, writer: Writer | TransactionFile) -> None:
-        """Write to ``writer``; each blocking call runs on a thread."""
         self._writer = writer
         self.mode = writer.mode
 
     @property
     def closed(self) -> bool:
-        """Whether the file was closed."""
         return self._writer.closed
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
         return self._writer.tell()
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Write ``data`` and return the number of bytes taken."""
         return await call(self._writer.write, data)
 
     async def close(self) -> None:
@@ -532,18 +506,15 @@ class StreamedWriter:
         await (call(self._writer.close) if error is None else self.discard())
 
     async def discard(self) -> None:
-        """Discard the data; publish nothing."""
         abort = getattr(self._writer, "abort", None) or self._writer.discard  # type: ignore[union-attr]
         await call(abort)
 
     async def __aenter__(self) -> Self:
-        """Return this file."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish the object, or discard the data after an exception."""
         await (self.close() if kind is None else self.discard())
 
 
@@ -556,7 +527,6 @@ def file(source: Source, meta: ObjectMeta, name: Name) -> Entry:
 
 
 def directory(source: Source, key: str, name: Name) -> Entry:
-    """Return a directory's entry."""
     return {"name": name(source.url(key)), "type": "directory", "size": 0}
 
 
@@ -609,7 +579,6 @@ def under(source: Source, key: str, stem: str, name: Name, *, withdirs: bool) ->
 
 
 def keys(source: Source, key: str) -> list[str]:
-    """Return the keys of all objects below, including the directory markers of consoles."""
     return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
 
 

@@ -61,7 +61,6 @@ async def read_slice(source: Source, wanted: Slice) -> bytes:
 
 
 def read_slice_here(source: Source, wanted: Slice) -> bytes:
-    """Return the same as ``read_slice``, and block the calling thread."""
     span = make_span(*wanted)
     if span is not None:
         if span.stop == span.start:
@@ -127,13 +126,7 @@ async def _metas(source: Source, keys: Sequence[str]) -> dict[str, ObjectMeta | 
 
 
 def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int | None], list[int | None]]:
-    """Return starts and ends for each path; as in fsspec, one number may stand for all.
-
-    Raises:
-        TypeError: ``paths`` is not a list.
-        ValueError: The number of starts or of ends differs from that of paths.
-
-    """
+    """Return starts and ends for each path; as in fsspec, one number may stand for all."""
     if not isinstance(paths, list):
         message = f"cat_ranges takes a list of paths, not {type(paths).__name__}"
         raise TypeError(message)
@@ -150,7 +143,6 @@ def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int |
 async def gather_slices(
     tasks: Sequence[tuple[Source, list[int], list[Slice]]], gap_bytes: int, results: list[Outcome]
 ) -> None:
-    """Read slices of several sources, one batch per source, into ``results`` at the given positions."""
     found = await asyncio.gather(*(read_slices(source, wanted, gap_bytes) for source, _, wanted in tasks))
     for (_, positions, _), outcomes in zip(tasks, found, strict=True):
         for at, outcome in zip(positions, outcomes, strict=True):
@@ -158,7 +150,6 @@ async def gather_slices(
 
 
 def gap(max_gap: object) -> int:
-    """Return ``max_gap``; raise ``Unusable`` unless it is a whole number of bytes, at least 0."""
     if not isinstance(max_gap, int) or isinstance(max_gap, bool) or max_gap < 0:
         raise Unusable(f"max_gap is a number of bytes from 0 on, not {max_gap!r}")
     return max_gap
@@ -197,7 +188,6 @@ def make_span(key: str, start: int | None, end: int | None) -> Span | None:
 
 
 def exact(meta: ObjectMeta, start: int | None, end: int | None) -> Span:
-    """Return ``object[start:end]`` as a span of the version that ``meta`` describes."""
     first, stop, _ = slice(start, end).indices(meta.size)
     return Span(meta.key, first, max(first, stop), meta.etag, whole=not first and stop == meta.size)
 
@@ -241,10 +231,6 @@ def block_bytes(cache_type: object, block_size: object, size: int) -> int:
     ``cache_type`` "none" gives 4 KiB, so that larger reads request exactly their bytes; "all" gives the whole object,
     up to 64 MiB. All other types give ``block_size`` to Penstock's own reader, which reads ahead during sequential
     reads; 0 means its default.
-
-    Raises:
-        Unusable: fsspec does not have this ``cache_type``, or ``block_size`` is not a number of bytes.
-
     """
     if cache_type not in caches:
         known = ", ".join(repr(each) for each in caches)
@@ -268,13 +254,7 @@ def open_to_read(
 
 
 def open_to_write(source: Source, key: str, mode: str, **written: Any) -> Writer:  # noqa: ANN401  of attributes_of
-    """Open a file that replaces (``wb``) or creates (``xb``) an object; ``xb`` costs a HEAD.
-
-    Raises:
-        AlreadyExists: The object exists (``xb``). Also raised on close if another writer was faster.
-        Unusable: Any other mode.
-
-    """
+    """Open a file that replaces (``wb``) or creates (``xb``: a HEAD; checked again on close) an object."""
     if mode not in ("wb", "xb"):
         raise Unusable(f"objects are opened 'rb', 'wb' or 'xb', not {mode!r}", url=source.url(key))
     if mode == "xb" and source.stat_existing([key])[0] is not None:
@@ -306,12 +286,7 @@ def check_options(options: Mapping[str, Any], url: str = "", *known: str) -> Non
 
 
 def attributes_of(options: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """Return what ``open_write`` takes of the options of a write: ``metadata`` and ``content_type``.
-
-    Raises:
-        Unsupported: Any other option, or one that is given twice.
-
-    """
+    """Return what ``open_write`` takes of the options of a write: ``metadata`` and ``content_type``."""
     given = {name: value for name, value in options.items() if name in _WRITTEN and value is not None}
     found = {_WRITTEN[name]: value for name, value in given.items()}
     if len(found) < len(given):
@@ -340,12 +315,10 @@ def copy_entry(source: Source, key: str, target: Source, name: str) -> Copied | 
 
 
 def is_folder(local: str) -> bool:
-    """Return whether ``local`` is a directory of this machine."""
     return Path(local).is_dir()
 
 
 def upload(local: str, writer: Writer | TransactionFile, callback: Callback) -> None:
-    """Upload a local file, atomically."""
     with Path(local).open("rb") as reader, writer:
         callback.set_size(os.fstat(reader.fileno()).st_size)
         while piece := reader.read(_PIECE_BYTES):
@@ -354,12 +327,7 @@ def upload(local: str, writer: Writer | TransactionFile, callback: Callback) -> 
 
 
 def download(source: Source, key: str, local: str | os.PathLike[str] | IO[bytes], callback: Callback) -> None:
-    """Download an object to a local file, atomically, or into an open file; for a directory create a local one.
-
-    Raises:
-        NotFound: Neither an object nor a directory exists.
-
-    """
+    """Download an object to a local file, atomically, or into an open file; for a directory create a local one."""
     try:
         meta = source.head(key, sums=True)
     except NotFound:
@@ -411,32 +379,26 @@ class TransactionFile(io.BufferedIOBase):
     """A file that is published by its file system's transaction, not when it is closed."""
 
     def __init__(self, writer: Writer) -> None:
-        """Write to ``writer``."""
         super().__init__()
         self._writer = writer
 
     @property
     def name(self) -> str:
-        """The object's URL."""
         return self._writer.name
 
     @property
     def mode(self) -> str:
-        """``wb`` or ``xb``."""
         return self._writer.mode
 
     def writable(self) -> bool:
-        """Return True."""
         self._check_open()
         return True
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
         self._check_open()
         return self._writer.tell()
 
     def write(self, data: object, /) -> int:
-        """Write ``data`` and return the number of bytes taken."""
         self._check_open()
         return self._writer.write(data)
 
@@ -448,18 +410,15 @@ class TransactionFile(io.BufferedIOBase):
         self._writer.close()
 
     def discard(self) -> None:
-        """Discard the data; publish nothing."""
         self._writer.abort()
 
     def __enter__(self) -> Self:
-        """Return this file."""
         self._check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file; after an exception discard it, even if the transaction succeeds."""
         if kind is not None:
             self.discard()
         self.close()
@@ -483,12 +442,7 @@ class TransactionFile(io.BufferedIOBase):
 
 
 def compressor(path: str, compression: str | None) -> str | None:
-    """Return the name of a compression, or None; ``"infer"`` derives it from the path's suffix.
-
-    Raises:
-        Unusable: fsspec has no such compression, or its library is not installed.
-
-    """
+    """Return the name of a compression, or None; ``"infer"`` derives it from the path's suffix."""
     try:
         name: str | None = get_compression(path, compression)
     except ValueError:
@@ -504,23 +458,19 @@ class Compressed(io.BufferedIOBase):
     """
 
     def __init__(self, file: Writer | TransactionFile, compression: str) -> None:
-        """Write to ``file``."""
         super().__init__()
         self._file = file
         self._into: IO[bytes] = compr[compression](file, mode="w")
 
     @property
     def name(self) -> str:
-        """The object's URL."""
         return self._file.name
 
     @property
     def mode(self) -> str:
-        """``wb`` or ``xb``."""
         return self._file.mode
 
     def writable(self) -> bool:
-        """Return True."""
         return self._into.writable()
 
     def write(self, data: object, /) -> int:
@@ -528,7 +478,6 @@ class Compressed(io.BufferedIOBase):
         return self._into.write(flat(data))
 
     def tell(self) -> int:
-        """Return the number of bytes written, before compression."""
         return self._into.tell()
 
     def close(self) -> None:
@@ -543,7 +492,6 @@ class Compressed(io.BufferedIOBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file; after an exception publish nothing."""
         if kind is None:
             self.close()
             return

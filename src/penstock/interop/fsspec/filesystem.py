@@ -87,7 +87,6 @@ class PenstockFileSystem(Coroutines):
         batch_size: int | None = None,
         **storage_options: Any,  # noqa: ANN401  options of any store
     ) -> None:
-        """Check the options; open nothing yet."""
         limits = {name: storage_options.pop(name) for name in _LIMITS if name in storage_options}
         check_limits(limits)
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **limits)
@@ -406,11 +405,9 @@ class PenstockFileSystem(Coroutines):
     # -- equality and pickling ---------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        """Return whether ``other`` has the same scheme and options, including secrets."""
         return isinstance(other, PenstockFileSystem) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        """Hash the scheme and the names of options."""
         return hash((self.protocol, repr(self.store), *self._storage.named))
 
     def _identity(self) -> tuple[object, ...]:
@@ -448,12 +445,10 @@ class BucketSources:
     """Sources by bucket. Thread-safe; after a fork the sources use the child's engines."""
 
     def __init__(self, storage: Storage) -> None:
-        """Keep the options; open nothing yet."""
         self._storage = storage
         self._sources: dict[str, Source] = {}
 
     def find(self, url: str) -> tuple[Source, str]:
-        """Return the source and the key of a URL, without a request; raise the errors of ``open_source``."""
         location = parse(url)
         source = self._sources.get(location.root)
         if source is None:
@@ -485,11 +480,9 @@ class Looks:
     """Metadata of objects, each for two files that are opened within five seconds."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._looks: dict[str, tuple[ObjectMeta, int, float]] = {}
 
     def keep(self, name: str, meta: ObjectMeta) -> None:
-        """Store the metadata of a file, and drop the oldest above 256 files."""
         self._looks[name] = meta, _OPENS, monotonic() + _LASTS_S
         while len(self._looks) > _MOST:
             self._looks.pop(next(iter(self._looks)), None)
@@ -504,7 +497,6 @@ class Looks:
         return meta
 
     def forget(self, name: str | None = None) -> None:
-        """Drop the metadata of a file that is written, or of all files."""
         if name is None:
             self._looks.clear()
         else:

@@ -65,11 +65,9 @@ class Storage:
                 _check_known(name)
 
     def options(self, location: Location) -> StoreOptions | str | None:
-        """Return the ``store=`` argument for a location."""
         return self._over(location.store.options) if self.named else self.store
 
     def of(self, url: str) -> StoreOptions | str | None:
-        """Return the ``store=`` argument for a URL."""
         return self.options(parse(url)) if self.named else self.store
 
     def _over(self, kind: type[StoreOptions]) -> StoreOptions:
@@ -88,13 +86,7 @@ class Storage:
         return [*hidden(self.store), *(name for name, value in self.named.items() if _secret(name, value))]
 
     def plain(self, *, include_secrets: bool) -> dict[str, Any]:
-        """Return the options as JSON values: keywords for a file system with the same options.
-
-        Raises:
-            Unusable: The options hold secrets, and ``include_secrets`` is set; or they hold a function, which cannot be
-                written as text.
-
-        """
+        """Return the options as JSON values: keywords for a file system with the same options."""
         secrets = self.secrets()
         if secrets and include_secrets:
             message = (

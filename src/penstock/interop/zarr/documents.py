@@ -60,12 +60,7 @@ class Shapes:
             self._by_rank = (sizes,) if isinstance(sizes, int) else sizes
 
     def of(self, path: str, shape: Sequence[int], dims: Sequence[str | None]) -> tuple[int, ...] | None:
-        """Return the sizes requested for an array, -1 for a whole dimension, 0 for no change; None if there are none.
-
-        Raises:
-            Unusable: The number of sizes differs from the array's number of dimensions.
-
-        """
+        """Return the sizes requested for an array, -1 for a whole dimension, 0 for no change; None without any."""
         name = path.rpartition("/")[2]
         self._known |= {path, *filter(None, dims)}
         if path in self._by_name and not (isinstance(self._by_name[path], int) and path in dims):
@@ -119,12 +114,7 @@ def fill_sizes(asked: Sequence[int], shape: Sequence[int], usual: Sequence[int])
 def shape_shard(
     asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], usual: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the shape of a shard; whole dimensions are rounded up to whole chunks.
-
-    Raises:
-        Unusable: The shape is not a multiple of the chunks; the message suggests the nearest one that is.
-
-    """
+    """Return the shape of a shard; whole dimensions are rounded up to whole chunks."""
     rounded = tuple(max(ceil(size / chunk), 1) * chunk for size, chunk in zip(shape, chunks, strict=True))
     sizes = fill_sizes(asked, rounded, usual)
     if any(size % chunk for size, chunk in zip(sizes, chunks, strict=True)):
@@ -134,12 +124,7 @@ def shape_shard(
 
 
 def parse_sizes(words: Iterable[str], flag: str) -> object:
-    """Parse the sizes of a command line: ``1,180,360``, ``time=1,lat=all``, ``tas:1,180,360``, ``none``.
-
-    Raises:
-        Unusable: The words have any other form.
-
-    """
+    """Parse the sizes of a command line: ``1,180,360``, ``time=1,lat=all``, ``tas:1,180,360``, ``none``."""
     given = [word.strip() for word in words]
     if not given:
         return None
@@ -216,7 +201,6 @@ def form(document: Mapping[str, Any]) -> ArrayForm:
 
 
 def dimensions(document: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Return the names of an array's dimensions, from ``dimension_names`` or xarray's ``_ARRAY_DIMENSIONS``."""
     names = document.get("dimension_names") or document.get("attributes", {}).get("_ARRAY_DIMENSIONS")
     if isinstance(names, list | tuple) and len(names) == len(document["shape"]):
         return tuple(each if isinstance(each, str) else None for each in names)
@@ -226,13 +210,7 @@ def dimensions(document: Mapping[str, Any]) -> tuple[str | None, ...]:
 def rewritten(
     document: Mapping[str, Any], path: str, asked: tuple[Shapes, Shapes], codec: str | None, item_bytes: int
 ) -> dict[str, Any]:
-    """Return a document with the requested chunks and shards (``asked``) and ``codec``; the rest is unchanged.
-
-    Raises:
-        Unusable: Shards in format 2, shards that are not a multiple of the chunks, a wrong number of sizes, or an
-            unknown codec.
-
-    """
+    """Return a document with the requested chunks and shards (``asked``) and ``codec``; the rest is unchanged."""
     now, shape, dims = form(document), tuple(document["shape"]), dimensions(document)
     sizes = [each.of(path, shape, dims) for each in asked]
     chunks = now.chunks if sizes[0] is None else fill_sizes(sizes[0], shape, now.chunks)
@@ -282,7 +260,6 @@ def _replace_compressor(codecs: list[dict[str, Any]], codec: str, item_bytes: in
 def _split_codecs(
     codecs: list[dict[str, Any]],
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the codecs before sharding, the configuration of sharding, and the codecs after it."""
     for number, each in enumerate(codecs):
         if each["name"] == _SHARDING:
             return codecs[:number], each["configuration"], codecs[number + 1 :]
@@ -295,7 +272,6 @@ CODECS = ("none", *_LEVELS)
 
 
 def codec_v2(text: str) -> dict[str, Any] | None:
-    """Return the ``compressor`` of a ``.zarray``; raise ``Unusable`` as ``codecs_v3`` does."""
     name, level = _parse_codec(text)
     if name == "none":
         return None
@@ -305,12 +281,7 @@ def codec_v2(text: str) -> dict[str, Any] | None:
 
 
 def codecs_v3(text: str, item_bytes: int) -> list[dict[str, Any]]:
-    """Return the compressing codecs of a ``zarr.json``: a list of one, or an empty list.
-
-    Raises:
-        Unusable: The codec is unknown (the message suggests a similar name), or does not have the level.
-
-    """
+    """Return the compressing codecs of a ``zarr.json``: a list of one, or an empty list."""
     name, level = _parse_codec(text)
     if name == "none":
         return []
@@ -365,13 +336,7 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"  # xarray's, in format 2
 
 
 def open_node(source: str, store: StoreOptions | str | None) -> Node:
-    """Open the array or group at a URL, read-only; consolidated metadata is used if it exists.
-
-    Raises:
-        NotFound: No array or group exists at the URL.
-        Damaged: Its metadata cannot be read.
-
-    """
+    """Open the array or group at a URL, read-only; consolidated metadata is used if it exists."""
     url = source
     try:
         return zarr.open(Store(source, store=store, read_only=True), mode="r")
@@ -408,12 +373,7 @@ class Copying:
 def plan_copy(
     root: Node, chunks: object, shards: object, codec: str | None, zarr_format: Format | None = None
 ) -> Copying:
-    """Return the arrays to copy and their new documents; requests only to list a group that is not consolidated.
-
-    Raises:
-        Unusable: The requested chunks, shards, codec or format do not fit the arrays, or are unknown.
-
-    """
+    """Return the arrays to copy and their new documents; requests only to list a group that is not consolidated."""
     nodes = {"": root} if isinstance(root, zarr.Array) else {"": root, **dict(_members(root))}
     asked = Shapes(chunks, "chunks"), Shapes(shards, "shards")
     arrays = {path: node for path, node in sorted(nodes.items()) if isinstance(node, zarr.Array)}

@@ -160,20 +160,16 @@ class _ZarrCopy(Operation):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The two places."""
         return self.source, self.dest
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The two places, and the form of the copy."""
         return {"source": public_url(self.source), "dest": public_url(self.dest), **json.loads(self.how)}
 
     def run(self) -> CopyRun:
-        """Plan the copy."""
         return CopyRun(self.source, self.dest, CopyOptions(**json.loads(self.how)), self.store)
 
     def planned(self) -> Planned:
-        """Divide the arrays into regions, and these into parts."""
         run = self.run()
         run.check_empty()
         digest = _digest_run(run)
@@ -185,7 +181,6 @@ class _ZarrCopy(Operation):
         return Planned(parts, run.result.regions, sum(each[-1] for each in parts))
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Copy the regions of a range."""
         digest, start, stop = part.piece[:3]
         run = _run(self, digest)
         record.counts = dict.fromkeys(self.counts, 0)
@@ -196,7 +191,6 @@ class _ZarrCopy(Operation):
         return None
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: ARG002  parts keep nothing
-        """Write the documents."""
         # Planned again: the source may have been written since the parts of this process began.
         _run.cache_clear()
         run = _run(self, plan.parts[0][0]) if plan.parts else self.run()

@@ -138,7 +138,6 @@ class ArrayCopy:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the decoded array."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -171,7 +170,6 @@ class Region(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the decoded region."""
         elements: int = prod(each.stop - each.start for each in self.box)
         return elements * np.dtype(self.array.dtype).itemsize
 
@@ -239,7 +237,6 @@ class CopyRun:
         self.result.complete = True
 
     def publish(self) -> None:
-        """Write the documents of arrays and groups, which make them visible."""
         self._journal.write(self._copying.objects)
 
     def versions(self) -> str:
@@ -255,12 +252,10 @@ class CopyRun:
                 yield from (each for each in page.entries if each.key.rpartition("/")[2] not in DOCUMENTS)
 
     def check_empty(self) -> None:
-        """Raise ``AlreadyExists`` if anything is at the destination."""
         self._journal.check_empty()
 
     @property
     def url(self) -> str:
-        """The URL of the destination."""
         return self._journal.url
 
     # -- planning ----------------------------------------------------------------------------------------------------
@@ -375,7 +370,6 @@ def _origin(source: str | Node, store: StoreOptions | str | None) -> tuple[Sourc
 
 
 def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], region: Region, stop: Event) -> None:
-    """Read, write and verify one region."""
     values = np.asarray(_read(source, region), dtype=dest.dtype)
     if stop.is_set():
         raise Cancelled("cancelled")
@@ -436,7 +430,6 @@ class Journal:
 
     @property
     def url(self) -> str:
-        """The URL of the destination."""
         return self._source.url(self._base)
 
     def plan(self) -> dict[str, Any] | None:
@@ -451,7 +444,6 @@ class Journal:
             file.write(text.encode())
 
     def check(self, plan: dict[str, Any], digest: str, versions: str) -> None:
-        """Raise ``StateMismatch`` if the plan is of a different copy, or of a source that was written since."""
         if plan.get("version") != _VERSION or plan.get("digest") != digest:
             message = "the unfinished copy there is of another source, or of other chunks, shards or codecs"
             raise StateMismatch(f"{message}: repeat it as it was begun, or begin anew with --overwrite", url=self.url)
@@ -507,7 +499,6 @@ class Journal:
         return inf if written is None else written
 
     def write(self, objects: dict[str, bytes]) -> None:
-        """Write metadata objects, in order: one request each."""
         for key, data in objects.items():
             self._source.put(self._base + key, data)
 

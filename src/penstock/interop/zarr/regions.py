@@ -56,7 +56,6 @@ class Regions:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Number of regions along each dimension."""
         return tuple(ceil(size / step) for size, step in zip(self.shape, self.box, strict=True))
 
     def __len__(self) -> int:
@@ -114,10 +113,6 @@ def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:
 
     Among regions with equal reads, the largest up to 32 MiB is chosen. Regions of up to ``most_bytes``, of which fewer
     run in parallel, are chosen if they save a tenth of the reads, or if no smaller region can be written.
-
-    Raises:
-        Unusable: The smallest region needs more than ``most_bytes``; the message names the need and the remedies.
-
     """
     least = tuple(grids.dest)
     needed = memory_bytes(grids, least)

@@ -97,7 +97,6 @@ class Store(AbstractStore):
         read_only: bool = False,
         forbidden_is_missing: bool = False,
     ) -> None:
-        """Check the URL and the options; no request is made."""
         super().__init__(read_only=switch(read_only, "read_only"))
         location = parse(url)
         if public_url(location.url) != location.url:
@@ -145,18 +144,15 @@ class Store(AbstractStore):
         return self._source.supports(List)
 
     def __eq__(self, other: object) -> bool:
-        """Compare URLs, options, ``read_only`` and ``forbidden_is_missing``."""
         return isinstance(other, Store) and self._identity() == other._identity()
 
     # Not hashable, as all zarr stores: equality includes ``read_only``.
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        """Return the URL."""
         return self.url
 
     def __repr__(self) -> str:
-        """Return the URL and the read-only flag, without options."""
         return f"Store({self.url!r}{', read_only=True' if self.read_only else ''})"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -434,13 +430,7 @@ def _check_bucket(error: NotFound) -> None:
 
 
 def check_byte_request(request: ByteRequest | None) -> ByteRequest | None:
-    """Return a valid byte request unchanged; return None, the whole object, for an offset of 0.
-
-    Raises:
-        TypeError: The request is not of one of zarr's three types.
-        ValueError: The request begins before byte 0, or ends before it begins.
-
-    """
+    """Return a valid byte request unchanged; return None, the whole object, for an offset of 0."""
     match request:
         case None | OffsetByteRequest(offset=0):
             return None
@@ -507,7 +497,6 @@ class ChunkSizes:
     __slots__ = ("_most",)
 
     def __init__(self) -> None:
-        """Start without any sizes."""
         self._most: dict[str, int] = {}
 
     def bound(self, array: str | None) -> int:
@@ -515,6 +504,5 @@ class ChunkSizes:
         return UNKNOWN_BYTES if array is None else self._most.get(array, UNKNOWN_BYTES)
 
     def add(self, array: str | None, size_bytes: int) -> None:
-        """Record a chunk's size, with a margin, if it is the largest."""
         if array is not None and size_bytes > self._most.get(array, 0):
             self._most[array] = size_bytes + size_bytes // _SPARE

@@ -21,7 +21,6 @@ class DatafluxLightningCheckpoint(CheckpointIO):
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
         disable_multipart: bool = False,  # noqa: FBT001, FBT002  the original's
     ) -> None:
-        """Keep the arguments; nothing is opened yet."""
         super().__init__(store_options(storage_client))
         self.project_name = project_name
         self.storage_client = storage_client
@@ -54,5 +53,4 @@ class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
         disable_multipart: bool = False,  # noqa: FBT001, FBT002  the original's
     ) -> None:
-        """Keep the arguments; nothing is opened yet."""
         super().__init__(DatafluxLightningCheckpoint(project_name, storage_client, disable_multipart))

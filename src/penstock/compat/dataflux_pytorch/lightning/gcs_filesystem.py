@@ -33,7 +33,6 @@ class GCSFileSystem(ObjectFileSystem):
         debug: bool = False,  # noqa: FBT001, FBT002  the original's
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
     ) -> None:
-        """Keep the arguments; nothing is opened yet."""
         if debug:
             not_honoured("debug=True", "penstock.events tells what is read and written")
         super().__init__(store_options(storage_client))
@@ -56,12 +55,7 @@ class GCSFileSystem(ObjectFileSystem):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return True for a URL of Google Cloud Storage and for any ``pathlib`` path.
-
-        Raises:
-            InvalidURL: Any other URL; the error is a ``ValueError``, as in the original.
-
-        """
+        """Return True for a URL of Google Cloud Storage and for any ``pathlib`` path."""
         return isinstance(checkpoint_id, pathlib.Path) or bool(gcs_url(checkpoint_id))
 
 
@@ -104,12 +98,7 @@ class GCSDistributedReader(CheckpointsOf, StorageReader):
         debug: bool | None = False,  # noqa: FBT001, FBT002  the original's
         **kwargs: Any,  # noqa: ANN401  those of torch's FileSystemReader
     ) -> None:
-        """Set the location ``path``, without a request.
-
-        Raises:
-            Unsupported: ``kwargs`` is not empty: the further arguments of torch's ``FileSystemReader`` are private.
-
-        """
+        """Set the location ``path``, without a request."""
         if kwargs:
             raise Unsupported(f"GCSDistributedReader takes no {', '.join(sorted(kwargs))}: penstock reads all layouts")
         self.fs = GCSFileSystem(project_name, bool(debug), storage_client)

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 def process_input_path(path: str | os.PathLike[str]) -> str:
-    """Return a path as text; restore the slash of ``gs://`` that a pathlib path has lost.
-
-    Raises:
-        TypeError: ``path`` is neither a str nor a pathlib path.
-
-    """
+    """Return a path as text; restore the slash of ``gs://`` that a pathlib path has lost."""
     if isinstance(path, str):
         return path
     if not isinstance(path, PurePath):
@@ -27,13 +22,7 @@ def process_input_path(path: str | os.PathLike[str]) -> str:
 
 
 def parse_gcs_path(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """Return the bucket and the key of a ``gs://`` or ``gcs://`` path; the key is empty for a bucket alone.
-
-    Raises:
-        TypeError: ``path`` is neither a str nor a pathlib path.
-        InvalidURL: ``path`` is of another store, or empty; the error is a ``ValueError``, as in the original.
-
-    """
+    """Return the bucket and the key of a ``gs://`` or ``gcs://`` path; the key is empty for a bucket alone."""
     location = parse(gcs_url(path))
     return location.bucket, location.key
 

@@ -40,10 +40,6 @@ def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's si
 
     A part has ``chunk_size`` bytes, and ``max_workers`` parts are in flight. ``deadline`` and ``timeout`` have no
     effect: an upload fails when it makes no progress. ``checksum`` has no effect: an upload is always verified.
-
-    Raises:
-        Unsupported: Another property of the blob is set, such as ``kms_key_name``; nothing is sent.
-
     """
     url = f"gs://{blob.bucket.name}/{blob.name}"
     _refuse_unsent(blob, url)
@@ -57,7 +53,6 @@ def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's si
 
 
 def _refuse_unsent(blob: Any, url: str) -> None:  # noqa: ANN401  a google.cloud.storage.Blob
-    """Raise ``Unsupported`` for the first property that would be lost."""
     found = [name for name in _NOT_SENT if _get_set_property(blob, name)]
     if getattr(blob, "_encryption_key", None) or getattr(blob, "encryption_key", None):
         found.insert(0, "encryption_key")

@@ -40,7 +40,6 @@ class S3FileSystem(ObjectFileSystem):
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> None:
-        """Keep the arguments; nothing is opened yet. Raise ``Unusable`` for ``s3_client``: Penstock has none."""
         if s3_client is not None:
             raise Unusable("s3_client is the original's own: pass region and s3client_config")
         super().__init__(store_options(region, None, s3client_config))
@@ -48,11 +47,9 @@ class S3FileSystem(ObjectFileSystem):
 
     @classmethod
     def url(cls, path: Path) -> str:
-        """Return the URL of an S3 path. Raise ``InvalidURL`` (a ``ValueError``) for any other path."""
         return s3_url(super().url(path))
 
     def rename(self, old_path: Path, new_path: Path) -> None:
-        """Copy an object to its new name, and delete it under the old name."""
         super().rename(old_path, new_path)
 
     def _reader(self, url: str) -> S3Reader:

@@ -13,7 +13,6 @@ class S3PrefixStrategyBase(ABC):
     """Strategy that gives the prefix of the names of a rank's objects, below the checkpoint's path."""
 
     def __call__(self, rank: int) -> str:
-        """Return ``generate_prefix(rank)``."""
         return self.generate_prefix(rank)
 
     @abstractmethod
@@ -25,7 +24,6 @@ class DefaultPrefixStrategy(S3PrefixStrategyBase):
     """Prefix ``__RANK_``."""
 
     def generate_prefix(self, rank: int) -> str:
-        """Return the prefix of a rank."""
         return f"__{rank}_"
 
 
@@ -35,12 +33,7 @@ class NumericPrefixStrategy(S3PrefixStrategyBase):
     def __init__(
         self, base: int, epoch_num: int | None = None, min_prefix_length: int = _LENGTH, prefix_count: int | None = None
     ) -> None:
-        """Create ``prefix_count`` numbered prefixes; default: one per rank.
-
-        Raises:
-            ValueError: A number is out of range; the error is also a ``ConfigError``.
-
-        """
+        """Create ``prefix_count`` numbered prefixes; default: one per rank."""
         _check_number(min_prefix_length, "min_prefix_length", 1)
         if prefix_count is not None:
             _check_number(prefix_count, "prefix_count", 1)
@@ -54,7 +47,6 @@ class NumericPrefixStrategy(S3PrefixStrategyBase):
         self.prefix_map = [self._format_number(number, length)[::-1] for number in range(self.prefix_count)]
 
     def generate_prefix(self, rank: int) -> str:
-        """Return the prefix of a rank."""
         return f"{self.prefix_map[rank % len(self.prefix_map)]}/{_epoch(self.epoch_num)}__{rank}_"
 
     def _format_number(self, number: int, length: int) -> str:
@@ -67,7 +59,6 @@ class BinaryPrefixStrategy(NumericPrefixStrategy):
     def __init__(
         self, epoch_num: int | None = None, min_prefix_length: int = _LENGTH, prefix_count: int | None = None
     ) -> None:
-        """Number the prefixes in base 2."""
         super().__init__(2, epoch_num, min_prefix_length, prefix_count)
 
 
@@ -77,7 +68,6 @@ class HexPrefixStrategy(NumericPrefixStrategy):
     def __init__(
         self, epoch_num: int | None = None, min_prefix_length: int = _LENGTH, prefix_count: int | None = None
     ) -> None:
-        """Number the prefixes in base 16."""
         super().__init__(16, epoch_num, min_prefix_length, prefix_count)
 
 
@@ -85,14 +75,12 @@ class RoundRobinPrefixStrategy(S3PrefixStrategyBase):
     """Prefix ``PREFIX/epoch_N/__RANK_``: ranks take the given prefixes in turn."""
 
     def __init__(self, user_prefixes: list[str], epoch_num: int | None = None) -> None:
-        """Use ``user_prefixes`` in turn. Raise ``ValueError`` (also a ``ConfigError``) if the list is empty."""
         if not user_prefixes:
             raise WrongArgument("user_prefixes must not be empty")
         self.user_prefixes = user_prefixes
         self.epoch_num = epoch_num
 
     def generate_prefix(self, rank: int) -> str:
-        """Return the prefix of a rank."""
         return f"{self.user_prefixes[rank % len(self.user_prefixes)]}/{_epoch(self.epoch_num)}__{rank}_"
 
 
