@@ -148,7 +148,6 @@ class Resumable:
         self._iterations.epochs.resume(cursor)
 
     def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
-        """Refuse another place than the one that was given: see ``Iterations.check_replaced``."""
         self._iterations.check_replaced(place, data, remedy)
 
     def coming(self) -> Cursor:
@@ -164,16 +163,10 @@ class Resumable:
         return self._iterations.epochs.rewind(cursor)
 
     def go_to(self, cursor: Cursor) -> None:
-        """Let the next iteration begin at ``cursor``; later iterations are the epochs after it."""
         self._iterations.epochs.resume(cursor)
 
     def check_position(self, cursor: Cursor) -> None:
-        """Compare ``cursor``, where an iteration began, with other ranks: the first time, and after a state was loaded.
-
-        Raises:
-            StateMismatch: Another rank is elsewhere, for example because it alone has loaded a state.
-
-        """
+        """Compare where an iteration began with other ranks: the first time, and after a state was loaded."""
         if (
             not self._compared
             and has_process_group()
@@ -202,10 +195,6 @@ class Resumable:
         """Restart an iteration where ``state`` was taken; the next iteration is the epoch after it.
 
         The state of a worker already points to the next batch of this worker, so the returned place is worker 0.
-
-        Raises:
-            StateMismatch: See ``load_state_dict``.
-
         """
         self.plan, cursor = self._resumed(state)
         self._iterations.epochs.restart(cursor)
@@ -262,7 +251,6 @@ class BatchableDataset(SampleDataset):
     takes_order = False
 
     def planned(self, index: int, *, repeat: bool) -> PlannedSample:
-        """Return what is known of sample ``index`` before it is read."""
         return PlannedSample(index, self.url_of(index), repeat)
 
     def subset(self, indices: NDArray[np.int64]) -> BatchableDataset | None:  # noqa: ARG002  of the contract
@@ -327,7 +315,6 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         iterations: Iterations,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
-        """Batch the samples of ``dataset`` as ``plan`` specifies."""
         super().__init__(plan, dataset.contents, iterations)
         if collate_fn is not None and not callable(collate_fn):
             raise Unusable(f"collate_fn must be a function that makes a batch of a list, got {collate_fn!r}")
@@ -336,12 +323,10 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         self._latest: Progress | None = None
 
     def __repr__(self) -> str:
-        """Return the dataset, the size of a batch and the kind of order."""
         return f"<Batched of {self.dataset!r} in batches of {self.batch_size:,}, {type(self.plan.order).__name__}>"
 
     @property
     def batch_size(self) -> int:
-        """Samples per batch and rank."""
         return self.plan.batch
 
     def __iter__(self) -> StatefulIterator:
@@ -438,12 +423,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def explain(self, error: BaseException, made: list[Any], cursor: Cursor, batch: int) -> None:
         """Add a note to an error of torch's ``default_collate``: the first sample that does not fit, and its field.
 
-        Args:
-            error: The error.
-            made: The samples, and what is ``Skipped`` between them.
-            cursor: Cursor at which the iteration began.
-            batch: Number of the batch on this rank, counted from there.
-
+        ``batch`` is the number of the batch on this rank, counted from ``cursor``, where the iteration began.
         """
         if self.collate_fn is not _collate:
             return
@@ -472,10 +452,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         yield from self.dataset.reads(lambda: batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
     def spans(self) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the byte spans of this rank's next epoch: see ``BatchableDataset.spans``.
-
-        Does not begin the epoch.
-        """
+        """Return the store and the byte spans of this rank's next epoch, which does not begin."""
         return self.dataset.spans(batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
 
@@ -492,10 +469,7 @@ def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
 
 
 def _misfit(made: list[Any]) -> tuple[int, str] | None:
-    """Return the row of the first sample with a None, or else of the first unlike the one before, and the difference.
-
-    None: all samples are alike.
-    """
+    """Return the row of the first sample with a None, else of the first unlike the one before; and the difference."""
     rows = {row: dict(_places(each)) for row, each in enumerate(made) if not isinstance(each, Skipped)}
     for row, places in rows.items():
         for place, kind in places.items():
@@ -549,10 +523,6 @@ def planned(
     """Return the samples of a rank's batch number ``batch``, counted from ``cursor``, in the order of delivery.
 
     The cost is the same for any batch and epoch: the positions of at most a few thousand samples are looked up.
-
-    Raises:
-        Unusable: The batch does not exist, or the ranks cannot share the lanes that the order needs.
-
     """
     place, number = Place(rank=rank.rank, world=rank.world), whole(batch, "a batch's number", 0)
     count = len(plan.batches(cursor, place))
@@ -635,7 +605,6 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         tail: Tail = "short",
         place: PlaceLike = None,
     ) -> None:
-        """Check the arguments; read nothing."""
         if isinstance(data_source, (Sampler, TorchIterableDataset)) or not hasattr(data_source, "__len__"):
             raise Unusable(
                 f"{kind_of(data_source)} has no samples by index: give the BatchSampler the dataset itself, "
@@ -652,7 +621,6 @@ class BatchSampler(Resumable, Sampler[list[int]]):
 
     @property
     def batch_size(self) -> int:
-        """Samples per batch and rank."""
         return self.plan.batch
 
     @property

@@ -45,25 +45,19 @@ if TYPE_CHECKING:
 
 
 class _Concat(JoinedDataset):
-    """Datasets end to end.
+    """Datasets end to end."""
 
-    Attributes:
-        parts: The datasets, in order; each keeps its transform and its store.
-        classes: The names of the classes: the union of those of the parts, sorted. ``sample.label`` is a number in it.
-
-    """
-
+    # The datasets, in order; each keeps its transform and its store.
     parts: tuple[Any, ...]  # Listed; of datasets of another kind, their own
+    # The names of the classes: the union of those of the parts, sorted. ``sample.label`` is a number in it.
     classes: tuple[str, ...] = ()
     _mixed = False
 
     def __init__(self, parts: Sequence[Listed]) -> None:
-        """Join ``parts``; read nothing."""
         self.classes, named = unify_labels(parts)
         self.join(named, [len(each.catalog) for each in named])
 
     def portions(self) -> list[int]:
-        """Return the ``Member.share`` of each part; in catalog order, one part reads at a time."""
         return shares(self._lengths) if self._mixed else super().portions()
 
     def with_parts(self, classes: tuple[str, ...], parts: Sequence[BatchableDataset]) -> Self:
@@ -74,7 +68,6 @@ class _Concat(JoinedDataset):
         return dataset
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
-        """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
         dataset = copy(self)
         bounds = self._bounds
         dataset.parts = tuple(
@@ -85,12 +78,7 @@ class _Concat(JoinedDataset):
         return dataset
 
     def fitted(self, shuffle: object) -> Order:
-        """Return the order for ``shuffle=``, with blocks cut by bytes within the parts.
-
-        Raises:
-            Unusable: ``shuffle`` is neither True nor False nor an order; or a size is not known.
-
-        """
+        """Return the order for ``shuffle=``, with blocks cut by bytes within the parts."""
         order = order_of(shuffle)
         # Refuses orders that would decode a unit again and again.
         limits = [fitted_order(order, part.catalog) for part in self.parts if part.catalog.units is not None]
@@ -110,7 +98,6 @@ class _Concat(JoinedDataset):
         return self._bounds[-1]
 
     def __repr__(self) -> str:
-        """Return the number of samples and of parts."""
         return f"<{type(self).__name__} of {counted(self._size(), 'sample')} in {counted(len(self.parts), 'part')}>"
 
 
@@ -139,7 +126,6 @@ class ConcatMap(_Concat, Dataset[Any]):
     takes_order = True
 
     def __len__(self) -> int:
-        """Return the number of samples of all parts."""
         return self._size()
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:  # noqa: ANN401  the transform decides the type
@@ -159,7 +145,6 @@ class ConcatMap(_Concat, Dataset[Any]):
         return [sample for made in in_lists(self.reading([batch], 1)) for sample in made] if batch else []
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield all samples in order, read ahead."""
         return chain.from_iterable(self.parts)
 
     def _sliced(self, rows: range) -> Self:
@@ -217,7 +202,6 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
         seed: int = 0,
         place: PlaceLike = None,
     ) -> None:
-        """Check the arguments; read nothing."""
         super().__init__(parts)
         self._order, self._seed, self._iterations = self.fitted(shuffle), seed, Iterations(place)
         # Refuses an order that does not fit.
@@ -248,7 +232,6 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
         return Batched(dataset, self._plan(batch_size, tail), iterations, collate_fn)
 
     def __iter__(self) -> StatefulIterator:
-        """Begin the next epoch immediately; reads begin with the first ``next``."""
         plan, dataset = self._plan(1), self.ordered(self._order, self._iterations)
 
         def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
@@ -335,12 +318,7 @@ _INSTEAD = {
 
 
 def _check_datasets(parts: Sequence[Any]) -> None:
-    """Refuse what is not a dataset of a catalog, one sample for each of its entries.
-
-    Raises:
-        Unusable: There is no part, or a part is something else.
-
-    """
+    """Refuse what is not a dataset of a catalog, one sample for each of its entries."""
     if not parts:
         raise Unusable("concat takes datasets: ps.concat(first, second)")
     for part in parts:
@@ -356,12 +334,7 @@ def _check_datasets(parts: Sequence[Any]) -> None:
 
 
 def unify_labels(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, ...]]:
-    """Return the union of the classes of all parts, and the parts with labels that are numbers in it.
-
-    Raises:
-        Unusable: The labels of a part of a subclass, which that reads itself, are numbers of other classes.
-
-    """
+    """Return the union of the classes of all parts, and the parts with labels that are numbers in it."""
     known = {each.classes for each in parts} - {()}
     if len(known) <= 1:
         return next(iter(known), ()), tuple(parts)

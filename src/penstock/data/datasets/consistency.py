@@ -39,7 +39,6 @@ def check_same_catalog(catalog: Contents) -> None:
         StateMismatch: This rank's catalog differs from that of the first rank. Only ranks that differ from it raise.
         TimedOut: The store did not answer within its own timeout.
         Unreachable: The store can no longer be reached.
-
     """
     store = _store()
     if store is None or store is _inherited or _is_compared(catalog, store):
@@ -65,19 +64,9 @@ _SHARED = "the ranks of a process group share one order"
 def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _SHARED) -> None:
     """Compare the arguments of an order with those of the other ranks, once for each set of different arguments.
 
-    The n-th set for some data is compared with the n-th set for the same data on other ranks, so every rank has to make
-    its orders of the same data in the same sequence. Costs one request; otherwise like ``check_same_catalog``.
-
-    Args:
-        data: Identity of the ordered data, such as a catalog's digest.
-        arguments: Names and values; JSON must be able to represent them.
-        remedy: Advice for the error, in words.
-
-    Raises:
-        StateMismatch: The arguments differ from those of the first rank; the text names those that differ.
-        TimedOut: The store did not answer within its own timeout.
-        Unreachable: The store can no longer be reached.
-
+    ``data`` identifies the ordered data, such as a catalog's digest. The n-th set for some data is compared with the
+    n-th set for the same data on other ranks, so every rank has to make its orders of the same data in the same
+    sequence. Costs one request; otherwise, and in its errors, like ``check_same_catalog``.
     """
     store = _store()
     if store is None or store is _inherited:

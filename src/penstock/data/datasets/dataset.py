@@ -69,11 +69,6 @@ def constructor(find: Callable[Concatenate[type[D], P], Catalog]) -> Callable[Co
     subclass's ``__init__`` may take more arguments than ``find`` names, or fewer. The arguments are checked before
     ``find`` is called, so that an invalid one costs no request. Without a docstring, ``find`` has that of the base
     class's constructor, and the arguments that it adds are those of its class.
-
-    Raises:
-        TypeError: Neither function takes an argument, or ``__init__`` lacks one that it needs.
-        Unusable: ``check_arguments`` refuses an argument.
-
     """
     explicit = inspect.signature(find)
 
@@ -105,12 +100,7 @@ def _extend_docstring(kind: str, name: str, signature: inspect.Signature) -> str
 def _own_arguments(
     cls: type[Any], name: str, arguments: Mapping[str, Any], explicit: Collection[str]
 ) -> dict[str, Any]:
-    """Return the given arguments that ``cls.__init__`` takes.
-
-    Raises:
-        TypeError: Neither ``__init__`` nor the constructor takes one of them, or ``__init__`` needs a missing one.
-
-    """
+    """Return the given arguments that ``cls.__init__`` takes; raise TypeError for others, and for missing ones."""
     takes = _parameters(cls)
     own = {each: value for each, value in arguments.items() if each in takes}
     for each in arguments:
@@ -153,7 +143,6 @@ def _instead(name: str) -> str:
 
 
 def make_url_catalog(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow_empty: bool) -> Catalog:
-    """Return a catalog of the objects at ``urls`` in one bucket, in this order; no request: see ``from_objects``."""
     if labels is not None:
         check_rule(labels)
     if isinstance(urls, (str, bytes, os.PathLike)):
@@ -187,7 +176,6 @@ def read_manifest_catalog(  # noqa: PLR0913  what from_manifest passes on; see d
     allow_empty: bool,
     store: StoreOptions | str | None,
 ) -> Catalog:
-    """Return the catalog of the objects that a manifest names: see ``from_manifest``."""
     if fields is not None or missing != "error":
         check_grouping("stem", fields, missing)
     if fields is not None and parser is not None:
@@ -221,7 +209,6 @@ def _apply_labels(catalog: Catalog, labels: Rule | None) -> Catalog:
 
 
 def open_saved_catalog(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None) -> Catalog:
-    """Return ``catalog`` if it is a ``Catalog``, else open the catalog saved at this URL: see ``from_catalog``."""
     return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
 
 
@@ -239,7 +226,6 @@ class CatalogDataset(ReadableDataset):
         transform: Callable[[Sample], Any] | None = None,
         store: Stores = None,
     ) -> None:
-        """Make a dataset of ``catalog`` that yields ``transform(sample)``, or the ``Sample`` without a transform."""
         if not isinstance(catalog, Catalog):
             raise Unusable(
                 f"catalog must be a Catalog, got {catalog!r}: from_prefix lists what is below a URL, from_objects "
@@ -259,7 +245,6 @@ class CatalogDataset(ReadableDataset):
             self._source = open_source(catalog.root + catalog.base, store)[0]
 
     def __repr__(self) -> str:
-        """Return the class, the number of samples and the URL above them."""
         return repr(self.catalog).replace("Catalog", type(self).__name__, 1)
 
     @classmethod

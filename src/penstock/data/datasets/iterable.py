@@ -86,7 +86,6 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         place: PlaceLike = None,
         store: Stores = None,
     ) -> None:
-        """Check the arguments; read nothing."""
         super().__init__(catalog, transform=transform, store=store)
         self._order = fitted_order(shuffle, catalog)
         self._seed = seed
@@ -319,5 +318,4 @@ class ResumableSamples(Resumable):
         )
 
     def state(self, cursor: Cursor, batches: int = 0) -> dict[str, Any]:
-        """Return the state, which includes the number of workers."""
         return super().state(cursor, batches) | {"workers": self._iterations.place().workers}

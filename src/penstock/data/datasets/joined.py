@@ -37,12 +37,10 @@ class JointContents:
     """
 
     def __init__(self, parts: Sequence[Contents]) -> None:
-        """Join ``parts``, in order."""
         self.root, self.base = parts[0].root, parts[0].base
         self._parts = tuple(parts)
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return sum(map(len, self._parts))
 
     @cached_property
@@ -53,17 +51,11 @@ class JointContents:
 
 
 class JoinedDataset(BatchableDataset):
-    """Base class of datasets whose samples are those of several others, each read by its own.
+    """Base class of datasets whose samples are those of several others, each read by its own."""
 
-    Attributes:
-        parts: The datasets, in order.
-
-    """
-
-    parts: Sequence[BatchableDataset]
+    parts: Sequence[BatchableDataset]  # the datasets, in order
 
     def join(self, parts: Sequence[BatchableDataset], lengths: Sequence[int]) -> None:
-        """Take ``parts``, of so many samples each."""
         self.parts = tuple(parts)
         self._lengths = lengths
         self._bounds = [*accumulate(lengths, initial=0)]
@@ -71,26 +63,18 @@ class JoinedDataset(BatchableDataset):
 
     @property
     def contents(self) -> JointContents | None:
-        """The identity of all samples."""
         return self._joint
 
     @property
     def decodes(self) -> bool:
-        """Whether making a sample costs CPU time in any of the parts."""
         return any(each.decodes for each in self.parts)
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Descriptions of the samples of all parts."""
         return frozenset().union(*(each.kinds for each in self.parts))
 
     def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
-        """Return this dataset as its samples are collated, and the function that does; torch's if parts differ.
-
-        Raises:
-            Unusable: The samples are of several kinds, of which no batch can be made without a function of the user's.
-
-        """
+        """Return this dataset as its samples are collated, and the function that does; torch's if parts differ."""
         if len(self.kinds) > 1:
             raise Unusable(
                 f"a batch is one array, and the datasets have {' and '.join(sorted(self.kinds))}: give all the same "
@@ -105,15 +89,12 @@ class JoinedDataset(BatchableDataset):
         return dataset, collate_fn
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        """Return the samples of ``batches``, each as its own part reads it."""
         return JointReading(self.members({}), batches, self.split, workers)
 
     def members(self, own: Mapping[int, Read]) -> list[JointMember]:
         """Return the members of a joint reading: parts whose samples are objects of one store are read together.
 
-        Args:
-            own: The function that returns the reading of a part, for parts that are read by themselves in any case.
-
+        ``own`` has functions that return the reading of a part, for parts that are read by themselves in any case.
         """
         groups: list[list[int]] = []
         stores: list[tuple[Source, list[int]]] = []
@@ -135,12 +116,10 @@ class JoinedDataset(BatchableDataset):
 
     @property
     def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
-        """The functions of all parts that worker processes need, by the name that errors give them."""
         named = enumerate(self.parts)
         return {f"{name} of dataset {number}": each for number, part in named for name, each in part.transforms.items()}
 
     def portions(self) -> list[int]:
-        """Return the ``JointMember.share`` of each part."""
         return [1] * len(self.parts)
 
     def split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -156,7 +135,6 @@ class JoinedDataset(BatchableDataset):
         return numbers, indices
 
     def url_of(self, index: int) -> str:
-        """Return the URL of sample ``index``."""
         [number], [inner] = self.split([index])
         return self.parts[number].url_of(inner)
 
@@ -174,7 +152,6 @@ class JoinedDataset(BatchableDataset):
         return found[0][0], chain.from_iterable(spans for _, spans in found)
 
     def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each part's stores with the spans that the samples need of them."""
         for number, part in enumerate(self.parts):
             yield from part.reads(None if batches is None else partial(self._inner, batches, number))
 

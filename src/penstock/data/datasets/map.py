@@ -107,7 +107,6 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
         super().__setattr__(name, value)
 
     def __len__(self) -> int:
-        """Return the number of objects."""
         return len(self.catalog)
 
     @overload
@@ -212,7 +211,6 @@ class DatasetPart(MapDataset):
     """
 
     def __init__(self, whole: MapDataset, rows: range | Picked, catalog: Catalog) -> None:
-        """Make a dataset of the samples ``rows`` of ``whole``; ``catalog`` lists their objects."""
         self.whole = whole
         self.rows = rows
         self.catalog = catalog
@@ -223,50 +221,38 @@ class DatasetPart(MapDataset):
 
     @property
     def overrides(self) -> str:
-        """The name of the method with which the whole dataset reads."""
         return self.whole.overrides
 
     @property
     def decodes(self) -> bool:
-        """Whether making a sample costs CPU time."""
         return self.whole.decodes
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  always raises
         """Raise an error that points to ``whole`` for the attributes of a subclass.
 
         Data that the subclass keeps by index are in the order of the whole dataset.
-
-        Raises:
-            AttributeError: Always.
-
         """
         raise AttributeError(
             f"a slice or subset has no attribute {name!r}: those of a subclass are at .whole, whose indices are .rows"
         )
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:  # noqa: ANN401  the whole dataset decides
-        """Read one sample; for a slice, return a dataset without reading."""
         return part_of(self, index) if isinstance(index, slice) else self.whole[self._row(index)]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """Read a batch as the whole dataset does."""
         return self.whole.__getitems__([self._row(index) for index in indices])
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield all samples in order."""
         batches, _ = self.lists(([index] for index in range(len(self))), 1)
         return (sample for batch in batches for sample in batch)
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        """Return the samples of ``batches`` one by one, as the whole dataset reads them."""
         return self.whole.reading(self._rows(batches), workers)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
-        """Return an iterator over the batches as lists of samples, and the counts of their reads."""
         return self.whole.lists(self._rows(batches), workers)
 
     def url_of(self, index: int) -> str:
-        """Return the URL of sample ``index``."""
         return self.whole.url_of(self._row(index))
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
@@ -274,7 +260,6 @@ class DatasetPart(MapDataset):
         return self.whole.spans(self._rows([[*range(len(self))]] if batches is None else batches))
 
     def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each store with the byte spans that the whole dataset reads for these samples."""
         every = [[*range(len(self))]]
         return self.whole.reads(lambda: self._rows(every if batches is None else batches()))
 
@@ -287,13 +272,7 @@ class DatasetPart(MapDataset):
 
 
 def part_of(dataset: MapDataset, rows: slice | Sequence[int] | ArrayLike) -> MapDataset:
-    """Return a dataset of the samples at ``rows``, a slice or a sequence of indices, in this order; reads nothing.
-
-    Raises:
-        IndexError: An index lies past the end.
-        Unusable: ``rows`` is neither a slice nor indices, or the dataset's class overrides ``__len__`` or ``__iter__``.
-
-    """
+    """Return a dataset of the samples at ``rows``, a slice or a sequence of indices, in this order; reads nothing."""
     if isinstance(dataset, DatasetPart):
         return DatasetPart(dataset.whole, _pick_rows(dataset.rows, rows), dataset.catalog[rows])
     kind = type(dataset)
@@ -322,13 +301,9 @@ T = TypeVar("T")
 
 
 def without_subsets(dataset: T) -> T | BatchableDataset:
-    """Return the part of a ``MapDataset`` or ``ZarrDataset`` that a torch ``Subset`` selects; makes no request.
+    """Return the part of a dataset that a torch ``Subset`` selects; makes no request.
 
     Anything else is returned unchanged, also a subclass of ``Subset``, which may read in a different way.
-
-    Raises:
-        Unusable: A subclass of ``MapDataset`` overrides ``__len__`` or ``__iter__``; or samples of arrays overlap.
-
     """
     whole: Any = dataset
     indices: NDArray[np.int64] | None = None

@@ -131,7 +131,6 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         batches: Batches = "stratified",
         on_error: Mapping[str, OnError] | None = None,
     ) -> None:
-        """Check the arguments; read nothing."""
         if ends is not None:
             check_choice(ends, get_args(Ends), "ends")
         check_choice(batches, get_args(Batches), "batches")
@@ -209,13 +208,11 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
     @property
     def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
-        """The functions of all sources that worker processes need, by the name that errors give them."""
         named = self.sources.items()
         return {f"{name} of {source}": each for source, data in named for name, each in data.transforms.items()}
 
     @property
     def decodes(self) -> bool:
-        """Whether making a sample of any source costs CPU time."""
         return any(source.decodes for source in self.sources.values())
 
     def batched(
@@ -337,12 +334,10 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         return weights
 
     def __repr__(self) -> str:
-        """Return the sources with their weights."""
         shares = ", ".join(f"{name} {weight:.1%}" for name, weight in self.weights.items())
         return f"<Mix of {shares}; epochs of {counted(self.epoch_samples, 'sample')}>"
 
     def _repr_html_(self) -> str:
-        """Return the sources with their weights, for a notebook."""
         rows = ((name, f"{weight:.1%}") for name, weight in self.weights.items())
         title = f"Mix; epochs of {self.epoch_samples:,} samples"
         return panel(title, table(rows, ("source", "weight"), align="lr"))
@@ -355,7 +350,6 @@ class MixedBatches(Batched):
     dataset: MixedDataset
 
     def sources(self, begun: Cursor, received: int) -> tuple[SourceShare, ...]:
-        """Return the counts of each source, ``received`` batches after ``begun``."""
         world = self._iterations.rank().world
         weights = self.plan.weights_at(self.plan.after(begun, received, world), world)
         rows = zip(self.dataset.names, weights, self.dataset.counts.read(), strict=True)
@@ -393,7 +387,6 @@ class MixedDataset(JoinedDataset):
         self._lenient = [on_error.get(name) == "skip" for name in self.names]
 
     def __repr__(self) -> str:
-        """Return the names of the sources."""
         return f"<Mix of {', '.join(self.names)}>"
 
     @property
@@ -403,33 +396,25 @@ class MixedDataset(JoinedDataset):
 
     @property
     def decodes(self) -> bool:
-        """Whether making a sample of any source costs CPU time."""
         return self._decodes
 
     def portions(self) -> list[int]:
-        """Return the ``Member.share`` of each source, by weight."""
         return self._portions
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        """Return the samples of ``batches``, each as its own source reads it."""
         own = {number: partial(_lenient, self.parts[number]) for number, lenient in enumerate(self._lenient) if lenient}
         return JointReading(self.members(own), batches, self.split, workers, self.counts.add)
 
     @property
     def skips(self) -> bool:
-        """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
         return any(self._lenient)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
-        """Return an iterator over the batches as lists of samples, and the counts of their reads.
-
-        Samples that are left out are logged.
-        """
+        """Return what the base class does; samples that are left out are logged."""
         reading = self.reading(batches, workers)
         return (_drop_skipped(made) for made in in_lists(reading)), reading.counts
 
     def planned(self, index: int, *, repeat: bool) -> PlannedSample:
-        """Return what is known of a sample before it is read."""
         [number], [inner] = self.split([index])
         return PlannedSample(inner, self.parts[number].url_of(inner), repeat, self.names[number])
 
@@ -441,7 +426,6 @@ class SourceCounts:
     """
 
     def __init__(self, sources: int) -> None:
-        """Begin at zero."""
         self._adopt(Slot(struct.calcsize("qd" * sources)), sources, os.getpid())
 
     def _adopt(self, slot: Slot, sources: int, owner: int) -> None:
@@ -471,11 +455,9 @@ class SourceCounts:
         return [*zip(values[::2], values[1::2], strict=True)]
 
     def __getstate__(self) -> tuple[Slot, int]:
-        """Return the memory, which a spawned worker shares."""
         return self._slot, self._format.size // struct.calcsize("qd")
 
     def __setstate__(self, state: tuple[Slot, int]) -> None:
-        """Restore the memory."""
         self._adopt(*state, 0)
 
 
@@ -558,12 +540,6 @@ def _seed(seed: int, name: str) -> int:
 
 
 def _check_sources(sources: object) -> None:
-    """Refuse what is not a mapping from names to datasets.
-
-    Raises:
-        Unusable: It is not; there is no source; or one is a mixture itself.
-
-    """
     if not isinstance(sources, Mapping) or not sources:
         raise Unusable(
             f'sources must be a mapping from names to datasets, such as {{"web": web, "code": code}}, got {sources!r}'
@@ -590,7 +566,6 @@ def _checked_errors(on_error: object, sources: Mapping[str, Any]) -> dict[str, O
 
 
 def _unify_classes(sources: Mapping[str, BatchableDataset]) -> tuple[tuple[str, ...], dict[str, BatchableDataset]]:
-    """Return the classes of all sources, and the sources with labels that are numbers in them."""
     flat: list[Any] = []
     for dataset in sources.values():
         flat += dataset.parts if isinstance(dataset, JoinedDataset) else [dataset]

@@ -59,7 +59,6 @@ class ReadableDataset(SampleDataset):
 
     @property
     def contents(self) -> Catalog:
-        """The catalog."""
         return self.catalog
 
     @property
@@ -77,7 +76,6 @@ class ReadableDataset(SampleDataset):
         return dataset
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        """Return the samples of ``batches``, as their objects are read."""
         runs = self._together()
         if self.overrides or (runs is None and not self.catalog.fields):
             return ObjectReading(self, batches, workers)
@@ -112,7 +110,6 @@ class ReadableDataset(SampleDataset):
         return found
 
     def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each store with the spans that the samples need of it: see ``SampleDataset.reads``."""
         catalog = self.catalog
 
         def indices() -> Iterable[int]:
@@ -126,7 +123,6 @@ class ReadableDataset(SampleDataset):
             yield source, self._homes.spans(catalog.members(indices()), number)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
-        """Return an iterator over the batches as lists of samples, and the counts of their reads."""
         if not self.overrides and (self._together() is not None or self.catalog.fields):
             return super().lists(batches, workers)
         counts = ReadCounts()

@@ -101,12 +101,7 @@ class StatefulIterator(Iterator[Any]):
         return self._source.state(self.progress.cursor, self.progress.batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where ``state`` was taken; the source's next iteration is the epoch after it.
-
-        Raises:
-            StateMismatch: The state belongs to another catalog, order or global batch, or is not a state.
-
-        """
+        """Resume where ``state`` was taken; the source's next iteration is the epoch after it."""
         again = Progress(*self._source.restart(state))
         if self.progress is None:
             self.progress = again

@@ -59,7 +59,6 @@ TORCHS_ARGUMENTS = frozenset({*_INSTEAD, *_FOR_WORKERS})
 
 
 def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
-    """Raise ``Unusable`` for numbers that a loader cannot have."""
     whole(prefetch, "prefetch", 1)
     threads = 1 if decode_threads is None else decode_threads
     for name, count, least in (("num_workers", num_workers, 0), ("decode_threads", threads, 1)):
@@ -70,7 +69,6 @@ def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) ->
 
 
 def check_words(*, on_error: str, pin_memory: bool) -> None:
-    """Raise ``Unusable`` for an invalid ``on_error`` or ``pin_memory``."""
     check_choice(on_error, get_args(OnError), "on_error")
     switch(pin_memory, "pin_memory")
 

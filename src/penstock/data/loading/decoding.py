@@ -35,21 +35,13 @@ _CLOSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """Options of a decode pool.
+    """Options of a decode pool."""
 
-    Attributes:
-        threads: Threads that transform in parallel.
-        ahead: Most batches that are begun and not yet taken.
-        on_error: Whether a sample that fails ends the iteration or is left out.
-        finish: Function from a list of samples to a batch, called on a thread of the pool.
-        explain: Function that adds to an error of ``finish`` which sample of the batch has it; None: nothing is added.
-
-    """
-
-    threads: int
-    ahead: int
-    on_error: OnError
-    finish: Callable[[list[Any]], Any]
+    threads: int  # threads that transform in parallel
+    ahead: int  # most batches that are begun and not yet taken
+    on_error: OnError  # whether a sample that fails ends the iteration or is left out
+    finish: Callable[[list[Any]], Any]  # function from a list of samples to a batch, called on a thread of the pool
+    # Function that adds to an error of ``finish`` which sample of the batch has it; None: nothing is added.
     explain: Callable[[BaseException, list[Any], Cursor, int], None] | None = None
 
 
@@ -75,7 +67,6 @@ class DecodePool:
     """
 
     def __init__(self, reading: Reading, cursor: Cursor, options: DecodeOptions) -> None:
-        """Start the threads."""
         self._shared = _Shared(reading, cursor, options)
         self._stop = weakref.finalize(self, self._shared.stop)
         try:
@@ -85,7 +76,6 @@ class DecodePool:
             raise
 
     def __iter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __next__(self) -> Delivery:

@@ -121,7 +121,6 @@ class GroupReport:
         return document("Penstock: report of all ranks", self._table())
 
     def _repr_html_(self) -> str:
-        """Return the verdict and the table, for a notebook."""
         return panel("Report of all ranks", self._table())
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
@@ -177,7 +176,6 @@ class GroupReport:
         return "".join(f"<p>{escape(each)}</p>" for each in self._verdict()) + table(rows, head, align="rrrrrl")
 
     def __str__(self) -> str:
-        """Return the reports as text of at most 100 columns."""
         lines = [line for each in self._verdict() for line in wrap(each, _WIDE)]
         lines += ["", f"  {'rank':>5} {'waited':>10} {'of its time':>12} {'batches':>10} {'samples':>12}  waited for"]
         lines += [

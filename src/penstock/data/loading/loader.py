@@ -168,7 +168,6 @@ class DataLoader:
         device: torch.device | str | None = None,
         **workers: Any,  # noqa: ANN401  torch's own
     ) -> None:
-        """Check the arguments, and open nothing yet; see the class."""
         check_counts(num_workers, prefetch, decode_threads)
         check_words(on_error=on_error, pin_memory=pin_memory)
         tail = tail_of(tail, drop_last=drop_last)
@@ -199,12 +198,7 @@ class DataLoader:
         self._read_only = _SETTINGS
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse another value for an argument, which would have no effect on a loader that exists.
-
-        Raises:
-            Unusable: ``name`` is an argument of the constructor, or of PyTorch's.
-
-        """
+        """Refuse another value for an argument, which would have no effect on a loader that exists."""
         if name in vars(self).get("_read_only", ()):
             raise _ReadOnlyArgument(name)
         super().__setattr__(name, value)
@@ -266,7 +260,6 @@ class DataLoader:
         return self._batches.reads()
 
     def __repr__(self) -> str:
-        """Return the dataset, the size of a batch, the kind of order and the number of workers."""
         batches = repr(self._batches).removeprefix("<Batched").removesuffix(">")
         return f"<{type(self).__name__}{batches}, {counted(self.num_workers, 'worker')}>"
 
@@ -585,11 +578,9 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         self.key: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a process that is not forked gets."""
         return {**vars(self), "batches": ByValue(self.batches)} if self.by_value else vars(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what another process has sent."""
         vars(self).update(state)
         if isinstance(self.batches, ByValue):
             self.batches = self.batches.value
@@ -657,7 +648,6 @@ class TraceSlot:
     """The trace context of the latest iteration, in shared memory, so that persistent workers see it, too."""
 
     def __init__(self) -> None:
-        """Hold no context."""
         self._slot = Slot(CONTEXT_BYTES)
         self._pid = os.getpid()
 

@@ -77,7 +77,6 @@ svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 
 
 def page(report: Summary) -> str:
-    """Return a report as an HTML page."""
     body = (
         _verdict(report),
         _time(report),
@@ -90,7 +89,6 @@ def page(report: Summary) -> str:
 
 
 def document(title: str, body: str) -> str:
-    """Return a whole page, with its title as heading."""
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     head += f"<title>{title}</title><style>{_STYLE}</style>"
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body><h1>{title}</h1>{body}</body></html>\n'
@@ -123,7 +121,6 @@ def _time(report: Summary) -> str:
 
 
 def _bar(parts: dict[str, float], kind: str) -> str:
-    """Return one bar whose parts are as long as their values."""
     whole, x, drawn = sum(parts.values()) or 1.0, 0.0, []
     for name, value in parts.items():
         width = value / whole * _WIDTH
@@ -151,7 +148,6 @@ def _host(host: HostReport) -> str:
 
 
 def _histogram(title: str, counts: Sequence[tuple[float, float, int]], unit: Callable[[float], str]) -> str:
-    """Return a plot of counts in buckets, over a logarithmic axis."""
     if not counts:
         return ""
     low, high = floor(log10(counts[0][0])), -floor(-log10(counts[-1][1]))
@@ -205,7 +201,6 @@ _NAME: Final = 30
 
 
 def text(report: Summary) -> str:
-    """Return the report as text, at most 100 columns wide."""
     return "\n".join(_lines(report))
 
 
@@ -306,7 +301,6 @@ def _host_text(host: HostReport) -> Iterator[str]:
 
 
 def seconds(value: float) -> str:
-    """Return seconds as readable text."""
     for unit, least in (("s", 1.0), ("ms", 1e-3)):
         if value >= least:
             return f"{value / least:,.1f} {unit}"
@@ -314,7 +308,6 @@ def seconds(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Return bytes per second as readable text."""
     return f"{size(value)}/s"
 
 
@@ -336,7 +329,6 @@ class LoaderReport(Summary):
         return page(self)
 
     def _repr_html_(self) -> str:
-        """Return the verdict, the times and the sources, for a notebook."""
         spent = _spent(self)
         rows = ((name, seconds(value), f"{value / sum(spent.values()):.1%}") for name, value in spent.items())
         parts = [table(rows, align="lrr")] if spent else []
@@ -441,7 +433,6 @@ class LoaderReport(Summary):
         return named
 
     def __str__(self) -> str:
-        """Return the report as text of at most 100 columns."""
         return text(self)
 
 
@@ -529,7 +520,6 @@ def is_scattered(dataset: SampleDataset) -> bool:
 
 
 def _list_inner_datasets(dataset: SampleDataset) -> list[SampleDataset]:
-    """Return the datasets that a dataset holds."""
     values = [each for value in vars(dataset).values() for each in (value if isinstance(value, tuple) else (value,))]
     return [each for each in values if isinstance(each, SampleDataset) and each is not dataset]
 

@@ -31,10 +31,6 @@ def travel_by_value(functions: Mapping[str, object], workers: int, context: obje
 
     Of a method, the class is looked at: pickling a method means pickling its object. ``context`` is the argument
     ``multiprocessing_context`` of torch's DataLoader.
-
-    Raises:
-        Unusable: One cannot be pickled by name, and cloudpickle is not installed, or cannot pickle it either.
-
     """
     given = context.get_start_method() if isinstance(context, BaseContext) else context
     method, found = given or multiprocessing.get_start_method(), False
@@ -90,7 +86,6 @@ class ByValue:
     """
 
     def __init__(self, value: Any) -> None:  # noqa: ANN401  any object
-        """Hold an object."""
         self.value = value
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -109,7 +104,6 @@ class ByValue:
         return _restore_value, (file.getvalue(), shared)
 
     def __call__(self, *given: Any) -> Any:  # noqa: ANN401  the object's
-        """Call the object."""
         return self.value(*given)
 
 
@@ -121,7 +115,6 @@ class _Unpickler(pickle.Unpickler):
         self._shared = shared
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401  pickle's own signature
-        """Return one of the shared memories, by its number."""
         return self._shared[pid]
 
 

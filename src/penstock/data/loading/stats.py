@@ -43,7 +43,6 @@ class Requests:
     """
 
     def __init__(self, workers: int) -> None:
-        """Begin at zero."""
         self.workers = workers
         self._region: Region | None = None
         self._before = {} if workers else counted()
@@ -91,11 +90,9 @@ class Requests:
         return [view[at : at + _BYTES] for at in range(0, len(view), _BYTES)]
 
     def __getstate__(self) -> tuple[int, Region | None]:
-        """Pickle the shared memory, if there is any."""
         return self.workers, self._region
 
     def __setstate__(self, state: tuple[int, Region | None]) -> None:
-        """Attach to the shared memory in a worker."""
         self.workers, self._region = state
         self._before, self._slowest = {}, None
 
@@ -129,7 +126,6 @@ class WorkerRequests:
             self._row[:8].cast("q")[0] = 0
 
     def write(self) -> None:
-        """Write the timings so far to the row."""
         costs = dict(self._left)
         for name, since in measured(self._before).items():
             costs[name] = since + costs.get(name, HostTimings())
@@ -293,7 +289,6 @@ class CounterRow:
     """The counters of one iteration in one worker: one thread writes them without a lock, any process reads them."""
 
     def __init__(self, words: memoryview) -> None:
-        """Continue from the counts in the row."""
         self._words = words
         self._before: list[int] = words[_FIRST:_STOP].tolist()
         self._made = [0, 0, 0]
@@ -307,7 +302,6 @@ class CounterRow:
         made[2] += len(delivery.skipped)
 
     def write(self, counts: ReadCounts, work: WorkTime) -> None:
-        """Write the counts so far to the row."""
         reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached
         elapsed_s = monotonic() - self._began_s
         worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s
@@ -339,7 +333,6 @@ class CounterRow:
             self.leave()
 
     def leave(self) -> None:
-        """Release the row for the next iteration."""
         self._words[_OWNER] = 0
 
 
@@ -351,7 +344,6 @@ class Counters:
     """
 
     def __init__(self, workers: int) -> None:
-        """Begin at zero."""
         self.workers = max(1, workers)
         size = self.workers * _GENERATIONS * _WORDS * 8
         self._adopt(Slot(size) if workers else None, bytearray(size))
@@ -392,11 +384,9 @@ class Counters:
             yield
 
     def __getstate__(self) -> tuple[int, Slot | None]:
-        """Pickle the shared memory, if there is any."""
         return self.workers, self._slot
 
     def __setstate__(self, state: tuple[int, Slot | None]) -> None:
-        """Attach to the shared memory in a worker."""
         self.workers, slot = state
         self._adopt(slot, bytearray(self.workers * _GENERATIONS * _WORDS * 8))
 
@@ -412,7 +402,6 @@ class Meter:
     """
 
     def __init__(self, workers: int, move: Callable[[Any], Any]) -> None:
-        """Begin at zero."""
         self.counters = Counters(workers)
         self.moving = Stopwatch(move)
         self._batches = self._samples = 0
@@ -437,7 +426,6 @@ class Meter:
             self._computing_s += monotonic() - given_s
 
     def stats(self) -> LoaderStats:
-        """Return the counts so far."""
         seconds = self._waiting_s, self._computing_s
         return LoaderStats(self._batches, self._samples, *seconds, self.counters.read(), self.moving.seconds)
 
@@ -464,12 +452,10 @@ class Stopwatch(Generic[T, R]):
     __slots__ = ("_function", "seconds")
 
     def __init__(self, function: Callable[[T], R]) -> None:
-        """Begin at zero."""
         self._function = function
         self.seconds = 0.0
 
     def __call__(self, value: T) -> R:
-        """Call the function, and add the time it takes."""
         began_s = monotonic()
         try:
             return self._function(value)

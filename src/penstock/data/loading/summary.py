@@ -45,7 +45,6 @@ class Prices:
     currency: str = "USD"
 
     def __post_init__(self) -> None:
-        """Raise for prices that are negative or not finite numbers, and for a currency that is not a text."""
         for name in ("per_1000_requests", "per_gib"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not isfinite(value) or value < 0:
@@ -208,7 +207,6 @@ class Summary:
 
 
 def host_report(name: str, timings: HostTimings) -> HostReport:
-    """Return the counts of a host as plain values."""
     first, rate = timings.first_byte, timings.body_rate
     return HostReport(
         name,
@@ -237,24 +235,14 @@ _MOST: Final = 0.7  # share of the slowest requests whose common prefix is named
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Options of a loader, and the processors that it may use.
+    """Options of a loader, and the processors that it may use."""
 
-    Attributes:
-        num_workers: Worker processes.
-        decode_threads: Decoding threads, without worker processes.
-        processors: Processors that this rank may use.
-        prefetch: Batches ahead.
-        batch_size: Samples per batch.
-        scattered: Whether small samples of shards are each read by one request.
-
-    """
-
-    num_workers: int
-    decode_threads: int
-    processors: int
-    prefetch: int
-    batch_size: int
-    scattered: bool = False
+    num_workers: int  # worker processes
+    decode_threads: int  # decoding threads, without worker processes
+    processors: int  # processors that this rank may use
+    prefetch: int  # batches ahead
+    batch_size: int  # samples per batch
+    scattered: bool = False  # whether small samples of shards are each read by one request
 
 
 def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> str:
@@ -397,18 +385,11 @@ _LEAST_ASLEEP: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """Numbers of processes or threads that make batches at once.
+    """Numbers of processes or threads that make batches at once."""
 
-    Attributes:
-        processes: Worker processes; 0: threads of this process.
-        threads: Threads that transform, without worker processes.
-        collating: Batches that these threads may collate at once.
-
-    """
-
-    processes: int
-    threads: int
-    collating: int
+    processes: int  # worker processes; 0: threads of this process
+    threads: int  # threads that transform, without worker processes
+    collating: int  # batches that these threads may collate at once
 
 
 def causes(stats: LoaderStats, hosts: Mapping[str, HostTimings], at_once: Parallelism) -> dict[Cause, float]:

@@ -39,27 +39,16 @@ _SMALL = 1 << 16
 
 
 class Blocks(NamedTuple):
-    """The arguments of an order of blocks, checked.
+    """The arguments of an order of blocks, checked."""
 
-    Attributes:
-        samples: Samples of each block: one number, or a read-only array of int64; None: blocks are cut by bytes.
-        window: Blocks mixed with one another.
-        size_bytes: Bytes of each block if ``samples`` is None; else 0.
-
-    """
-
+    # Samples of each block: one number, or a read-only array of int64; None: blocks are cut by bytes.
     samples: int | NDArray[np.int64] | None
-    window: int
-    size_bytes: int
+    window: int  # blocks mixed with one another
+    size_bytes: int  # bytes of each block if ``samples`` is None; else 0
 
 
 def checked_blocks(samples: object, window: object, size_bytes: object) -> Blocks:
-    """Return the arguments of an order of blocks, with defaults.
-
-    Raises:
-        Unusable: An argument is out of range, or both ``samples`` and ``size_bytes`` are given.
-
-    """
+    """Return the arguments of an order of blocks, with defaults."""
     default = _WINDOW_OF_BYTES if samples is None else _WINDOW
     number = default if window is None else whole(window, "window_blocks", 1)
     if samples is None:
@@ -74,7 +63,6 @@ def checked_blocks(samples: object, window: object, size_bytes: object) -> Block
 
 
 def sizes_text(blocks: Blocks) -> str:
-    """Return a text that identifies the sizes of blocks, for an order's identity."""
     if blocks.samples is None:
         return f"{blocks.size_bytes} bytes"
     if isinstance(blocks.samples, int):
@@ -89,41 +77,25 @@ def groups_of(samples: int, blocks: int, window: int) -> int:
 
 
 class _Sets(NamedTuple):
-    """Steps, or groups: places that a permutation mixes.
+    """Steps, or groups: places that a permutation mixes."""
 
-    Attributes:
-        kind: "window" or "group".
-        numbers: Number of each, over all lanes: int64, shape (sets,).
-        sizes: Samples of each.
-
-    """
-
-    kind: str
-    numbers: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    kind: str  # "window" or "group"
+    numbers: NDArray[np.int64]  # number of each, over all lanes: int64, shape (sets,)
+    sizes: NDArray[np.int64]  # samples of each
 
 
 class _Steps(NamedTuple):
-    """Some steps, in order, and their parts: the samples that each takes of one group.
+    """Some steps, in order, and their parts: the samples that each takes of one group."""
 
-    Attributes:
-        begins: Place at which each step begins: int64, shape (steps,).
-        steps: The steps.
-        ends: Place behind each part, as if a step took its groups one after the other: int64, shape (parts,).
-        taken: What to subtract from a place of a part to have the number of the sample within its group.
-        starts: First place of the samples of the group of each part.
-        groups: The groups.
-        group: Which of ``groups`` each part is of.
-
-    """
-
-    begins: NDArray[np.int64]
+    begins: NDArray[np.int64]  # place at which each step begins: int64, shape (steps,)
     steps: _Sets
+    # Place behind each part, as if a step took its groups one after the other: int64, shape (parts,).
     ends: NDArray[np.int64]
+    # What to subtract from a place of a part to have the number of the sample within its group.
     taken: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # first place of the samples of the group of each part
     groups: _Sets
-    group: NDArray[np.int64]
+    group: NDArray[np.int64]  # which of ``groups`` each part is of
 
 
 class SlidingWindow:
@@ -240,7 +212,6 @@ class SlidingWindow:
         return found
 
     def _count(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of steps of each lane."""
         return np.maximum(self._groups[lanes] - self._width + 1, 1)
 
     def _starts(self, lanes: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -272,14 +243,9 @@ class SlidingWindow:
 
 
 class WindowedBlocks(EpochOrder):
-    """Order of permuted blocks, whose samples are mixed by a ``SlidingWindow``; subclasses locate the blocks.
+    """Order of permuted blocks, whose samples are mixed by a ``SlidingWindow``; subclasses locate the blocks."""
 
-    Attributes:
-        groups: Groups of a window.
-
-    """
-
-    groups: int
+    groups: int  # groups of a window
     _key: tuple[int, int]  # seed and epoch
     _window: int  # blocks
 
@@ -343,7 +309,6 @@ class BlockPermutation(WindowedBlocks):
     def __init__(
         self, sizes: Sequence[int] | NDArray[np.integer], seed: int, epoch: int, window: int = _WINDOW
     ) -> None:
-        """Permute the blocks; nothing is computed for samples yet."""
         if window < 1:
             raise Unusable(f"a window must have at least one block, got {window}")
         each = lengths(sizes)
@@ -355,15 +320,12 @@ class BlockPermutation(WindowedBlocks):
         self.groups = groups_of(self.n, blocks.size, self._window)
 
     def ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Find the numbers among the blocks' bounds."""
         return np.searchsorted(self._bounds[1:], positions, side="right")
 
     def starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look up the bounds of the blocks."""
         return self._bounds[ranks]
 
     def shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look up the offsets of the blocks."""
         return self._offsets[ranks]
 
 
@@ -386,7 +348,6 @@ class EqualBlockPermutation(WindowedBlocks):
     """
 
     def __init__(self, n: int, size: int, seed: int, epoch: int, window: int = _WINDOW) -> None:
-        """Derive keys; nothing is computed for samples yet."""
         if size < 1 or window < 1:
             raise Unusable(f"a block must have at least one sample, and a window one block, got {size} and {window}")
         if not 0 <= n <= MOST:
@@ -413,19 +374,13 @@ class EqualBlockPermutation(WindowedBlocks):
         return ranks * self._size - (ranks > self._short) * self._missing
 
     def shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Compute the shifts from the permutation of the blocks."""
         return self._permutation.of(ranks) * self._size - self.starts(ranks)
 
 
 def permute_blocks(
     sizes: int | Sequence[int] | NDArray[np.int64] | None, samples: int, key: tuple[int, int], window: int
 ) -> WindowedBlocks:
-    """Return the order of an epoch over blocks of these sizes; ``key`` is the seed and the epoch.
-
-    Raises:
-        Unusable: See ``check_sizes``.
-
-    """
+    """Return the order of an epoch over blocks of these sizes; ``key`` is the seed and the epoch."""
     known = check_sizes(sizes, samples)
     if isinstance(known, int):
         return EqualBlockPermutation(samples, known, *key, window)
@@ -435,12 +390,7 @@ def permute_blocks(
 def check_sizes(
     sizes: int | Sequence[int] | NDArray[np.int64] | None, samples: int
 ) -> int | Sequence[int] | NDArray[np.int64]:
-    """Return the sizes of blocks.
-
-    Raises:
-        Unusable: They do not hold exactly ``samples`` samples; or blocks are cut by bytes, and no dataset has cut them.
-
-    """
+    """Return the sizes of blocks, which must hold exactly ``samples`` samples."""
     if sizes is None:
         raise Unusable("blocks are cut by bytes, but the sizes of the samples are not known: pass block_samples=")
     if not isinstance(sizes, int) and (held := int(np.sum(sizes, dtype=np.int64))) != samples:

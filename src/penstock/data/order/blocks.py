@@ -61,7 +61,6 @@ class BlockShuffle:
     identity: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments, and make them immutable."""
         blocks = checked_blocks(self.block_samples, self.window_blocks, self.block_bytes)
         object.__setattr__(self, "block_samples", blocks.samples)
         object.__setattr__(self, "window_blocks", blocks.window)
@@ -69,11 +68,9 @@ class BlockShuffle:
         object.__setattr__(self, "identity", f"blocks 2: {sizes_text(blocks)}, window {blocks.window}")
 
     def __eq__(self, other: object) -> bool:
-        """Compare the arguments."""
         return self.identity == other.identity if isinstance(other, BlockShuffle) else NotImplemented
 
     def __hash__(self) -> int:
-        """Return the hash of the arguments."""
         return hash(self.identity)
 
     def fitted(self, cut: Callable[[int], int | NDArray[np.int64]]) -> BlockShuffle:

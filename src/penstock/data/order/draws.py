@@ -65,24 +65,14 @@ class _CountedBlock:
 
 
 class _BlockRun(NamedTuple):
-    """Blocks of an epoch that are divided alike.
+    """Blocks of an epoch that are divided alike."""
 
-    Attributes:
-        first: Number of the first block in the epoch.
-        number: Number of that block for the rules.
-        key: Name of these blocks for permutations.
-        pieces: Parts of each block.
-        rules: Division of each part.
-        draws: Draws of each source before the first block.
-
-    """
-
-    first: int
-    number: int
-    key: str
-    pieces: list[_BlockPiece]
-    rules: list[_DivisionRule]
-    draws: NDArray[np.int64]
+    first: int  # number of the first block in the epoch
+    number: int  # number of that block for the rules
+    key: str  # name of these blocks for permutations
+    pieces: list[_BlockPiece]  # parts of each block
+    rules: list[_DivisionRule]  # division of each part
+    draws: NDArray[np.int64]  # draws of each source before the first block
 
     def before(self, number: int) -> NDArray[np.int64]:
         """Return the draws of each source before block ``number`` for the rules."""
@@ -119,7 +109,6 @@ class Draws:
         self._inner = [_Inner(source, lanes) for source in mixture.sources]
 
     def lookup(self, epoch: int) -> Lookup:
-        """Return the function from positions of an epoch to samples."""
         begin, runs = self._begin(epoch), self._runs(epoch)
         firsts = np.array([run.first for run in runs], dtype=np.int64)
         return partial(self._samples, epoch, begin, runs, firsts)
@@ -365,30 +354,17 @@ class Draws:
 
 
 class _Period(NamedTuple):
-    """Constant weights since some position after the stage.
+    """Constant weights since some position after the stage."""
 
-    Attributes:
-        since: Position, counted from the stage over all epochs.
-        weights: Weight of each source.
-        pieces: Parts of a whole block.
-        rules: Division of each part.
-        first_tail: Parts of the incomplete block of the stage's own epoch.
-        tail: Parts of the incomplete block of any later epoch.
-        blocks: Whole blocks before it.
-        tails: Incomplete blocks before it; that of the stage's own epoch counts if it has none.
-        base: Draws of each source before it.
-
-    """
-
-    since: int
-    weights: tuple[Fraction, ...]
-    pieces: list[_BlockPiece]
-    rules: list[_DivisionRule]
-    first_tail: list[_BlockPiece]
-    tail: list[_BlockPiece]
-    blocks: int
-    tails: int
-    base: NDArray[np.int64]
+    since: int  # position, counted from the stage over all epochs
+    weights: tuple[Fraction, ...]  # weight of each source
+    pieces: list[_BlockPiece]  # parts of a whole block
+    rules: list[_DivisionRule]  # division of each part
+    first_tail: list[_BlockPiece]  # parts of the incomplete block of the stage's own epoch
+    tail: list[_BlockPiece]  # parts of the incomplete block of any later epoch
+    blocks: int  # whole blocks before it
+    tails: int  # incomplete blocks before it; that of the stage's own epoch counts if it has none
+    base: NDArray[np.int64]  # draws of each source before it
 
     def draws(self, blocks: int, tails: int) -> NDArray[np.int64]:
         """Return the draws of each source before a later block, after so many whole and incomplete blocks."""
@@ -458,7 +434,6 @@ def _rules(weights: Sequence[Fraction], pieces: Sequence[_BlockPiece]) -> list[_
 def _count_draws(
     pieces: Sequence[_BlockPiece], rules: Sequence[_DivisionRule], start: int, stop: int
 ) -> NDArray[np.int64] | int:
-    """Return the draws of each source in the blocks from ``start`` to ``stop``."""
     if start == stop:
         return 0
     return sum((rule.before(stop) - rule.before(start)) * piece.size for piece, rule in zip(pieces, rules, strict=True))

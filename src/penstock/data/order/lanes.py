@@ -76,7 +76,6 @@ class Lanes:
     identity: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments, and make them immutable."""
         blocks = checked_blocks(self.block_samples, self.window_blocks, self.block_bytes)
         switch(self.shuffle, "shuffle of Lanes")
         object.__setattr__(self, "block_samples", blocks.samples)
@@ -91,13 +90,11 @@ class Lanes:
         object.__setattr__(self, "identity", f"lanes 2: {text}")
 
     def __eq__(self, other: object) -> bool:
-        """Compare the arguments."""
         if not isinstance(other, Lanes):
             return NotImplemented
         return (self.identity, self.lanes) == (other.identity, other.lanes)
 
     def __hash__(self) -> int:
-        """Return the hash of the arguments."""
         return hash((self.identity, self.lanes))
 
     def fitted(self, cut: Callable[[int], int | NDArray[np.int64]]) -> Lanes:
@@ -148,7 +145,6 @@ class LanePermutation(EpochOrder):
     """
 
     def __init__(self, blocks: WindowedBlocks, lanes: int) -> None:
-        """Cut ``blocks`` into lanes."""
         self.n, self._blocks, self._lanes = blocks.n, blocks, lanes
         self._sliding = blocks.sliding(self._borders(np.arange(lanes + 1)))
 

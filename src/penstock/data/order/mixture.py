@@ -17,71 +17,44 @@ Ends = Literal["longest", "shortest", "once"]
 
 
 class MixedSource(NamedTuple):
-    """A source of a mixture.
-
-    Attributes:
-        name: Its name.
-        samples: Number of its samples.
-        positions: Number of positions of its epoch; for a permutation, the number of samples.
-        order: The order of its samples.
-        seed: Seed of that order.
-        digest: Eight hexadecimal digits that identify its samples and their order.
-
-    """
+    """A source of a mixture."""
 
     name: str
-    samples: int
-    positions: int
+    samples: int  # number of its samples
+    positions: int  # number of positions of its epoch; for a permutation, the number of samples
     order: Order
     seed: int
-    digest: str
+    digest: str  # eight hexadecimal digits that identify its samples and their order
 
 
 class MixtureStage(NamedTuple):
-    """A point of the run from which blocks are counted.
+    """A point of the run from which blocks are counted."""
 
-    Attributes:
-        epoch: Epoch in which it begins.
-        position: Position in that epoch.
-        delivered: Samples of the run before it, over all epochs.
-        draws: Draws that each source had given before it; () for none. With ``ends="once"``, of this epoch.
-        parked: Digest and draws of sources that are no longer part of the mixture, by name.
-
-    """
-
-    epoch: int = 0
-    position: int = 0
-    delivered: int = 0
+    epoch: int = 0  # epoch in which it begins
+    position: int = 0  # position in that epoch
+    delivered: int = 0  # samples of the run before it, over all epochs
+    # Draws that each source had given before it; () for none. With ``ends="once"``, of this epoch.
     draws: tuple[int, ...] = ()
+    # Digest and draws of sources that are no longer part of the mixture, by name.
     parked: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureSpec:
-    """The arguments of a mixture, with which ``Draws`` computes. A sample's number counts through all sources in order.
-
-    Attributes:
-        sources: The sources.
-        steps: Their weights during the run.
-        ends: The length of an epoch: until each source has come once ("longest") or the first one has ("shortest"),
-            both by the weights, or with each source once and the others going on without it ("once").
-        batches: How the batches are composed.
-        epoch_samples: Positions of an epoch; None: by ``ends``.
-        stage: Where the blocks begin.
-        total: Positions of an epoch.
-
-    """
+    """Arguments of a mixture, with which ``Draws`` computes. A sample's number counts through all sources in order."""
 
     sources: tuple[MixedSource, ...]
-    steps: tuple[WeightStep, ...]
+    steps: tuple[WeightStep, ...]  # their weights during the run
+    # The length of an epoch: until each source has come once ("longest") or the first one has ("shortest"), both by
+    # the weights, or with each source once and the others going on without it ("once").
     ends: Ends = "longest"
-    batches: Batches = "stratified"
-    epoch_samples: int | None = None
+    batches: Batches = "stratified"  # how the batches are composed
+    epoch_samples: int | None = None  # positions of an epoch; None: by ``ends``
+    # Where the blocks begin.
     stage: MixtureStage = MixtureStage()  # noqa: RUF009  a tuple
-    total: int = field(init=False)
+    total: int = field(init=False)  # positions of an epoch
 
     def __post_init__(self) -> None:
-        """Compute the length of an epoch."""
         object.__setattr__(self, "total", self.epoch_samples or self._length())
 
     def _length(self) -> int:
@@ -94,7 +67,6 @@ class MixtureSpec:
 
     @property
     def once(self) -> bool:
-        """Whether each source comes once in each epoch."""
         return self.ends == "once"
 
     @property
@@ -104,7 +76,6 @@ class MixtureSpec:
 
     @property
     def samples(self) -> int:
-        """The number of samples of all sources."""
         return sum(source.samples for source in self.sources)
 
     @property
@@ -115,5 +86,4 @@ class MixtureSpec:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def positions(self, samples: int) -> int:  # noqa: ARG002  part of the contract of orders
-        """Return the positions of an epoch."""
         return self.total

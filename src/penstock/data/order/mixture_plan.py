@@ -33,23 +33,16 @@ class Mixture(MixtureSpec):
         return Draws(self, 1, 1, seed).lookup(epoch)
 
     def begun(self, stage: MixtureStage) -> Self:
-        """Return the same mixture, whose blocks begin at ``stage``."""
         return replace(self, stage=stage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanedMixture(Mixture):
-    """A mixture of sources whose orders have lanes: ``lanes`` neighbouring positions are draws of the same source.
+    """A mixture of sources whose orders have lanes: ``lanes`` neighbouring positions are draws of the same source."""
 
-    Attributes:
-        lanes: Number of lanes; None: one for each rank of the first run.
-
-    """
-
-    lanes: int | None = None
+    lanes: int | None = None  # number of lanes; None: one for each rank of the first run
 
     def with_lanes(self, lanes: int) -> LanedMixture:
-        """Return the same mixture with ``lanes`` lanes."""
         return replace(self, lanes=lanes)
 
 
@@ -101,7 +94,6 @@ class MixturePlan(SamplingPlan):
         return tuple(map(float, steps[-1].weights))
 
     def indices(self, cursor: Cursor, world: int) -> Lookup:
-        """Return the function from positions of the cursor's epoch to samples."""
         return self.draws(self.batch * world, self.lanes(cursor, world)).lookup(cursor.epoch)
 
     def first(self, epoch: int) -> int:
@@ -116,7 +108,6 @@ class MixturePlan(SamplingPlan):
         return cursor.lanes or self.order.lanes or world
 
     def rereads(self, cursor: Cursor, world: int) -> str:
-        """Return why several ranks read the same blocks; "" if they do not."""
         lanes = self.lanes(cursor, world)
         if not lanes or self.shared(lanes, world):
             return ""
@@ -158,17 +149,8 @@ class MixturePlan(SamplingPlan):
     def adopted(self, state: object, world: int, new_weights: object = None) -> tuple[MixturePlan, object]:
         """Return the plan that goes on from ``state``, and the state as its ``resume`` expects it.
 
-        Args:
-            state: A state of a mixture.
-            world: Number of ranks.
-            new_weights: Weights from here on, as ``ps.Mix`` takes them, or True for those of this plan.
-
-        Raises:
-            StateMismatch: A source has other samples, the weights or sources differ without ``new_weights``, or the
-                state is not valid.
-            Unusable: ``new_weights`` are not valid weights for the sources, or are a schedule and the mixture has no
-                ``epoch_samples``.
-
+        ``new_weights`` are weights from here on, as ``ps.Mix`` takes them, or True for those of this plan. Raises
+        ``StateMismatch`` for other samples of a source, and for other weights or sources without ``new_weights``.
         """
         plan = self if new_weights is None or new_weights is True else self._weighted(new_weights)
         if not isinstance(state, Mapping):
@@ -210,7 +192,6 @@ class MixturePlan(SamplingPlan):
         return super().resume(state, world, catalog, **allowed)
 
     def _weighted(self, weights: object) -> MixturePlan:
-        """Return the same plan with other weights."""
         if isinstance(weights, Schedule) and not self.order.epoch_samples:
             raise Unusable(
                 "new_weights= must be a mapping: a ps.Schedule is for a mixture with epoch_samples=, whose epochs "
@@ -227,12 +208,7 @@ class MixturePlan(SamplingPlan):
         return tuple(found.draws(source.name, which) for source in self.order.sources)
 
     def _now(self, found: _Found, order: Mixture) -> MixtureStage:
-        """Return the stage that begins where a state was taken, for the sources of ``order``.
-
-        Raises:
-            StateMismatch: The draws at that position are not known, or the sources of an epoch cannot change there.
-
-        """
+        """Return the stage that begins where a state was taken, for the sources of ``order``."""
         epoch, position, total = found.epoch, found.position, found.total
         delivered = found.delivered()
         counts = {name: found.draws(name, 2) for name in found.sources}
@@ -304,7 +280,6 @@ class _Found:
 
     @property
     def here(self) -> list[str]:
-        """The names of the sources that the mixture had."""
         return [name for name, values in self.sources.items() if len(values) == _HERE]
 
     def delivered(self) -> int:
@@ -321,12 +296,10 @@ class _Found:
         return 0 if not values else values[min(which, len(values) - 1)]
 
     def missing(self, order: Mixture) -> list[str]:
-        """Return the names of the sources that ``order`` does not have."""
         names = {source.name for source in order.sources}
         return [name for name in self.sources if name not in names]
 
     def parked(self, order: Mixture) -> tuple[tuple[str, str, int], ...]:
-        """Return digest and draws of the sources that ``order`` does not have."""
         return tuple((name, self.sources[name][0], self.sources[name][-1]) for name in self.missing(order))
 
 

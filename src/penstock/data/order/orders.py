@@ -23,11 +23,9 @@ class CatalogOrder:
     identity: ClassVar[str] = "catalog"
 
     def positions(self, samples: int) -> int:
-        """Return ``samples``."""
         return samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:  # noqa: ARG002  part of the contract
-        """Return the identity function."""
         return _same
 
 
@@ -38,21 +36,14 @@ class FullShuffle:
     identity: ClassVar[str] = "permutation"
 
     def positions(self, samples: int) -> int:
-        """Return ``samples``."""
         return samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        """Return the epoch's permutation."""
         return Permutation(samples, seed, epoch).of
 
 
 def order_of(shuffle: object) -> Order:
-    """Return the order for a ``shuffle=`` argument.
-
-    Raises:
-        Unusable: ``shuffle`` is neither True nor False nor an order.
-
-    """
+    """Return the order for a ``shuffle=`` argument."""
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
         return shuffle
     try:

@@ -33,12 +33,7 @@ class Repeat(int):
 
 
 def sample_number(index: SupportsIndex, samples: int) -> int:
-    """Return the number, from 0, of the sample at ``index``, which counts from the end if negative; keep a ``Repeat``.
-
-    Raises:
-        IndexError: There is no such sample.
-
-    """
+    """Return the number, from 0, of the sample at ``index``: from the end if that is negative; keep a ``Repeat``."""
     number = index if isinstance(index, Repeat) else operator.index(index)
     if not -samples <= number < samples:
         raise IndexError(f"sample {number} does not exist: there are {samples}, from 0")
@@ -67,23 +62,15 @@ class Partition:
 
     Takes O(1) memory, and can be iterated any number of times.
 
-    Attributes:
-        total: Positions of the epoch.
-        batch: Samples per batch and rank.
-        place: The rank and the worker.
-        start: First position not yet taken, in [0, total].
-        tail: Controls an incomplete last global batch.
-
     Raises:
         Unusable: A value is out of range.
-
     """
 
-    total: int
-    batch: int
-    place: Place
-    start: int = 0
-    tail: Tail = "short"
+    total: int  # positions of the epoch
+    batch: int  # samples per batch and rank
+    place: Place  # the rank and the worker
+    start: int = 0  # first position not yet taken, in [0, total]
+    tail: Tail = "short"  # controls an incomplete last global batch
 
     def __post_init__(self) -> None:
         """Raise for values that would lose samples silently."""
@@ -98,7 +85,6 @@ class Partition:
         return map(self._slice, self._numbers())
 
     def __len__(self) -> int:
-        """Return the number of batches, without iterating."""
         return len(self._numbers())
 
     def _numbers(self) -> range:

@@ -31,43 +31,27 @@ _UNNAMED = {CatalogOrder.identity: CatalogOrder, FullShuffle.identity: FullShuff
 
 
 class Cursor(NamedTuple):
-    """Position at which an epoch begins or resumes.
+    """Position at which an epoch begins or resumes."""
 
-    Attributes:
-        epoch: Number of the epoch, from 0.
-        position: First position not yet delivered, in [0, samples]; at ``samples`` the epoch is over.
-        lanes: Number of lanes in the state that the run resumed from, if its order has lanes; 0: unknown.
-        stage: Number that identifies the weights of a mixture, if they have changed during the run: see
-            ``SamplingPlan.stage``.
-
-    """
-
-    epoch: int = 0
-    position: int = 0
-    lanes: int = 0
+    epoch: int = 0  # number of the epoch, from 0
+    position: int = 0  # first position not yet delivered, in [0, samples]; at ``samples`` the epoch is over
+    lanes: int = 0  # number of lanes in the state that the run resumed from, if its order has lanes; 0: unknown
+    # Number that identifies the weights of a mixture, if they have changed during the run: see
+    # ``SamplingPlan.stage``.
     stage: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingPlan:
-    """Plan that determines, for a place and a cursor, which sample is delivered where and when. Pure.
-
-    Attributes:
-        samples: Samples of the dataset.
-        batch: Samples per batch and rank.
-        order: Which sample comes at which position of an epoch.
-        seed: Seed of the order.
-        tail: Controls the incomplete last global batch: see ``Partition``.
-        total: Positions of an epoch, from the order; for a permutation, the number of samples.
-
-    """
+    """Plan that determines, for a place and a cursor, which sample is delivered where and when. Pure."""
 
     samples: int
-    batch: int
+    batch: int  # samples per batch and rank
+    # Which sample comes at which position of an epoch.
     order: Order = CatalogOrder()  # noqa: RUF009  frozen
     seed: int = 0
-    tail: Tail = "short"
-    total: int = field(init=False)
+    tail: Tail = "short"  # controls the incomplete last global batch: see ``Partition``
+    total: int = field(init=False)  # positions of an epoch, from the order; for a permutation, the number of samples
 
     def __post_init__(self) -> None:
         """Raise for values that ``Partition`` would refuse at the first batch, and for seeds that only look valid."""
@@ -85,7 +69,6 @@ class SamplingPlan:
         self.batches(Cursor(), Place())
 
     def batches(self, cursor: Cursor, place: Place) -> Partition:
-        """Return the batches of a place from the cursor on, as positions."""
         return Partition(total=self.total, batch=self.batch, place=place, start=cursor.position, tail=self.tail)
 
     def lanes(self, cursor: Cursor, world: int) -> int:
@@ -127,7 +110,6 @@ class SamplingPlan:
         )
 
     def shared(self, lanes: int, world: int) -> bool:
-        """Return whether ``world`` ranks can share ``lanes`` lanes."""
         return world == 1 or (lanes % world == 0 and self.batch * world % lanes == 0)
 
     @property
@@ -141,12 +123,7 @@ class SamplingPlan:
         world: int,  # noqa: ARG002  for mixtures
         new_weights: object = None,
     ) -> tuple[SamplingPlan, object]:
-        """Return the plan that goes on from ``state``, and the state for its ``resume``; see ``MixturePlan``.
-
-        Raises:
-            Unusable: ``new_weights`` are given, and the plan has no weights.
-
-        """
+        """Return the plan that goes on from ``state``, and the state for its ``resume``; see ``MixturePlan``."""
         if new_weights is not None:
             raise Unusable("new_weights= changes the weights of a ps.Mix, and this dataset is not one")
         return self, state
@@ -223,11 +200,8 @@ class SamplingPlan:
     ) -> Cursor:
         """Return the cursor of a state, after checking that the state belongs to this plan.
 
-        Raises:
-            StateMismatch: The state has another version, catalog, order or seed; another global batch, without
-                ``allow_new_global_batch``; or lanes that this number of ranks cannot share, without
-                ``allow_rereads``; or it is not a state.
-
+        Raises ``StateMismatch`` for another version, catalog, order or seed; for another global batch without
+        ``allow_new_global_batch``; and for lanes that this number of ranks cannot share without ``allow_rereads``.
         """
         ours = SamplingPlan.state(self, Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:

@@ -24,33 +24,19 @@ _SPARE = 8
 
 
 class Turn(NamedTuple):
-    """Next samples: one, or several of the same batch.
+    """Next samples: one, or several of the same batch."""
 
-    Attributes:
-        batch: Number of their batch, from 0.
-        slot: Place of the first in the batch.
-        size: Samples of the batch.
-        samples: Numbers of the samples.
-
-    """
-
-    batch: int
-    slot: int
-    size: int
-    samples: list[int]
+    batch: int  # number of their batch, from 0
+    slot: int  # place of the first in the batch
+    size: int  # samples of the batch
+    samples: list[int]  # numbers of the samples
 
 
 class Need(NamedTuple):
-    """Chunk to be read.
+    """Chunk to be read."""
 
-    Attributes:
-        chunk: Number of the chunk.
-        position: The first sample that needs it, counted over all samples of the epoch from 0.
-
-    """
-
-    chunk: int
-    position: int
+    chunk: int  # number of the chunk
+    position: int  # the first sample that needs it, counted over all samples of the epoch from 0
 
 
 class Schedule:
@@ -78,13 +64,9 @@ class Schedule:
     ) -> None:
         """Follow ``batches`` of sample numbers; nothing is drawn yet.
 
-        Args:
-            batches: Batches of sample numbers.
-            uses: Returns the chunks of an array of samples, one row per sample; -1 pads rows.
-            size_of: Returns the decoded bytes of a chunk.
-            most_bytes: Limit of the decoded bytes of chunks in use and ahead together; a single sample may exceed it.
-            most_samples: Limit of the look-ahead, in samples.
-
+        ``uses`` returns the chunks of an array of samples, one row per sample; -1 pads rows. ``size_of`` returns the
+        decoded bytes of a chunk; ``most_bytes`` limits those of the chunks in use and ahead (a single sample may exceed
+        it), and ``most_samples`` the look-ahead.
         """
         self._batches = iter(batches)
         self._uses, self._size_of = uses, size_of

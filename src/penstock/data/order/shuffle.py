@@ -29,13 +29,9 @@ class EpochOrder(ABC):
     """The order of samples in an epoch: a bijection of [0, n), the same wherever it is computed.
 
     An order is cheap to create and can be pickled, and threads may share it.
-
-    Attributes:
-        n: Number of samples, and of positions.
-
     """
 
-    n: int
+    n: int  # number of samples, and of positions
 
     def at(self, position: int) -> int:
         """Return the sample at one position; raises IndexError outside [0, n). ``block`` is far faster for many."""
@@ -84,7 +80,6 @@ class Permutation(EpochOrder):
     """
 
     def __init__(self, n: int, seed: int, epoch: int, scope: str = "") -> None:
-        """Derive the keys; nothing else is computed yet."""
         if not 0 <= n <= MOST:
             raise Unusable(f"an order of {n} samples cannot be computed: 0 to 2^62 can")
         self.n = n

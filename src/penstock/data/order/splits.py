@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> NDArray[np.int64]:
     """Return the part of each of ``length`` elements, by a random draw of blocks.
 
-    Args:
-        length: Number of elements.
-        counts: Number of blocks of each part; together all blocks.
-        block: Elements of a block, the last of which may have fewer.
-        seed: Seed of the draw.
-
+    ``counts`` has the number of blocks of each part; ``block`` is the elements of a block (the last may have fewer).
     """
     blocks = sum(counts)
     owners = np.empty(blocks, dtype=np.int64)
@@ -33,12 +28,7 @@ def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> 
 def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
     """Return a mask of the elements of each part, of which those of two parts have ``gap`` elements between them.
 
-    The last ``gap`` elements before each border of two parts belong to none.
-
-    Args:
-        owners: Number of the part of each element.
-        gap: Number of elements, 0 or more.
-
+    ``owners`` has the part of each element. The last ``gap`` elements before each border of two parts belong to none.
     """
     borders = np.flatnonzero(np.diff(owners)) + 1
     change = np.zeros(len(owners) + 1, dtype=np.int64)
@@ -51,11 +41,7 @@ def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
 def within(mask: NDArray[np.bool_], positions: NDArray[np.int64], reach: tuple[int, int]) -> NDArray[np.bool_]:
     """Return whether all elements from the first to the last that a sample takes are in a mask, for each position.
 
-    Args:
-        mask: The elements.
-        positions: Positions of samples.
-        reach: First and last element that a sample takes, relative to its position.
-
+    ``reach`` is the first and the last element that a sample takes, relative to its position.
     """
     outside = np.concatenate(([0], np.cumsum(~mask)))
     found: NDArray[np.bool_] = outside[positions + reach[1] + 1] == outside[positions + reach[0]]

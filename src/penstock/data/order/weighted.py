@@ -79,7 +79,6 @@ class WeightedShuffle:
     identity: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments, and make them immutable."""
         switch(self.replacement, "replacement")
         if not isinstance(self.by, str):
             raise Unusable(f'by must be "label" or the name of a column, got {self.by!r}')
@@ -201,12 +200,7 @@ def _of_members(members: NDArray[Any] | None, lookup: Lookup, positions: NDArray
 
 
 def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
-    """Return the weight of each sample.
-
-    Raises:
-        Unusable: A weight is negative or not a number, all are 0, or the greatest is out of range.
-
-    """
+    """Return the weight of each sample, checked."""
     try:
         found = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError):
@@ -223,7 +217,6 @@ def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
 
 
 def key_of(seed: int, scope: str) -> np.uint64:
-    """Return the key of the random numbers of a scope."""
     text = f"penstock weighted 1: {seed} {scope}".encode("utf-8", "surrogatepass")
     return np.uint64(int.from_bytes(hashlib.sha256(text).digest()[:8], "little"))
 

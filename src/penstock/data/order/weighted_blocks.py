@@ -30,24 +30,17 @@ class WeightedBlocks:
 
     Each epoch draws its samples first, and permutes the blocks that have some. All draws of a sample lie in the window
     of its block, so a block is still read once. Memory is 8 bytes for each sample of an epoch.
-
-    Attributes:
-        blocks: The order of blocks, shuffled, with known sizes.
-        weights: Weight of each sample, of which only the proportion counts.
-        replacement: Whether each draw is independent of the others. If not, each sample comes as often as expected,
-            rounded down or up.
-        epoch_samples: Samples of an epoch, over all ranks; None: as many as there are samples.
-
     """
 
-    blocks: Lanes
-    weights: NDArray[np.float64]
+    blocks: Lanes  # the order of blocks, shuffled, with known sizes
+    weights: NDArray[np.float64]  # weight of each sample, of which only the proportion counts
+    # Whether each draw is independent of the others. If not, each sample comes as often as expected, rounded down or
+    # up.
     replacement: bool = False
-    epoch_samples: int | None = None
+    epoch_samples: int | None = None  # samples of an epoch, over all ranks; None: as many as there are samples
     identity: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         switch(self.replacement, "replacement")
         if self.epoch_samples is not None:
             whole(self.epoch_samples, "epoch_samples", 1)
@@ -58,7 +51,6 @@ class WeightedBlocks:
 
     @property
     def lanes(self) -> int | None:
-        """Number of lanes; None: one for each rank."""
         return self.blocks.lanes
 
     @property
@@ -70,17 +62,14 @@ class WeightedBlocks:
         return int(expected + _SPREAD * np.sqrt(expected)) + 1
 
     def with_lanes(self, lanes: int) -> WeightedBlocks:
-        """Return the same order with ``lanes`` lanes."""
         return replace(self, blocks=self.blocks.with_lanes(lanes))
 
     def positions(self, samples: int) -> int:
-        """Return the number of samples of an epoch."""
         if len(self.weights) != samples:
             raise Unusable(f"there are weights of {len(self.weights)} samples, and the dataset has {samples}")
         return self.epoch_samples or samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        """Return the function from positions of an epoch to samples."""
         total, key = self.positions(samples), key_of(seed, f"epoch {epoch}")
         if self.replacement:
             drawn = np.sort(independent(np.cumsum(self.weights), key, np.arange(total)))

@@ -24,16 +24,10 @@ _PAIR = 2
 
 
 class WeightStep(NamedTuple):
-    """Weights that hold from some sample of the run on.
+    """Weights that hold from some sample of the run on."""
 
-    Attributes:
-        start: Number of the run's first sample with these weights, over all ranks.
-        weights: Weight of each source, which sum up to 1.
-
-    """
-
-    start: int
-    weights: tuple[Fraction, ...]
+    start: int  # number of the run's first sample with these weights, over all ranks
+    weights: tuple[Fraction, ...]  # weight of each source, which sum up to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,6 @@ class Schedule:
     linear: bool = True
 
     def __post_init__(self) -> None:
-        """Check the stages, and make them immutable."""
         switch(self.linear, "linear of a Schedule")
         given: Any = self.stages
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence) or not given:
@@ -122,12 +115,7 @@ class Schedule:
 
 
 def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tuple[WeightStep, ...]:
-    """Return the steps of ``weights``, a mapping or a ``Schedule``, for ``names``, which errors call ``kind``.
-
-    Raises:
-        Unusable: ``weights`` is something else, or does not have a valid weight for each source, or has others.
-
-    """
+    """Return the steps of ``weights``, a mapping or a ``Schedule``, for ``names``, which errors call ``kind``."""
     if isinstance(weights, Schedule):
         return weights.steps(names)
     if not isinstance(weights, Mapping):
@@ -136,24 +124,14 @@ def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tup
 
 
 def by_temperature(temperature: object, sizes: Mapping[str, int]) -> dict[str, float]:
-    """Return weights n ** temperature for sources of n samples: 1 is in proportion, 0 is all alike.
-
-    Raises:
-        Unusable: ``temperature`` is not a number from 0 to 1.
-
-    """
+    """Return weights n ** temperature for sources of n samples: 1 is in proportion, 0 is all alike."""
     if type(temperature) is bool or not isinstance(temperature, Real) or not 0 <= float(temperature) <= 1:
         raise Unusable(f"temperature must be a number from 0 (sources alike) to 1 (by size), got {temperature!r}")
     return {name: float(size) ** float(temperature) if size else 0 for name, size in sizes.items()}
 
 
 def by_repeats(repeats: object, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return weights with which sources come as often in an epoch as ``repeats`` says, 1 for those it does not name.
-
-    Raises:
-        Unusable: ``repeats`` is no mapping, names another source, or has a value that is no positive number.
-
-    """
+    """Return weights with which sources come as often in an epoch as ``repeats`` says, 1 for those it does not name."""
     if not isinstance(repeats, Mapping):
         raise Unusable(f"repeats must be a mapping from sources to numbers, such as {{'docs': 4}}, got {repeats!r}")
     if unknown := [name for name in repeats if name not in sizes]:
@@ -164,12 +142,7 @@ def by_repeats(repeats: object, sizes: Mapping[str, int]) -> dict[str, Any]:
 def _normalize_weights(
     weights: Mapping[str, float], names: Sequence[str], kind: str = "source"
 ) -> tuple[Fraction, ...]:
-    """Return the weight of each source, divided by the sum.
-
-    Raises:
-        Unusable: A weight is missing, belongs to no source, or is no number that is 0 or more; or all are 0.
-
-    """
+    """Return the weight of each source, divided by the sum."""
     for name in names:
         if name not in weights:
             raise Unusable(f"weights lacks the {kind} {name!r}: give each {kind} one, 0 to leave it out")

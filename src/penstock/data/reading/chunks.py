@@ -41,18 +41,11 @@ V = TypeVar("V")
 
 
 class Bounds(NamedTuple):
-    """Limits of the look-ahead of a reading.
+    """Limits of the look-ahead of a reading."""
 
-    Attributes:
-        chunk_bytes: Bytes of the chunks that are held or come next.
-        samples: Number of samples ahead whose chunks are known.
-        parts: Read-ahead takes at most 1 / ``parts`` of the store's own limit.
-
-    """
-
-    chunk_bytes: int
-    samples: int
-    parts: int = 1
+    chunk_bytes: int  # bytes of the chunks that are held or come next
+    samples: int  # number of samples ahead whose chunks are known
+    parts: int = 1  # read-ahead takes at most 1 / ``parts`` of the store's own limit
 
 
 class _Pending(Generic[V]):
@@ -75,7 +68,6 @@ class ChunkReading(Reading, Generic[V]):
     """
 
     def __init__(self, source: Source, batches: Iterable[list[int]], workers: int, bounds: Bounds) -> None:
-        """Read chunks from ``source``; nothing begins before the first ``next``."""
         # A window of chunks is read before the first of them is freed.
         reuse_freed()
         # For the schedule, which the threads that make samples count down.
@@ -106,9 +98,7 @@ class ChunkReading(Reading, Generic[V]):
     def _locate(self, chunk: int) -> Span | list[Span] | bytes | None:
         """Return where a chunk is, in one span or several; or its bytes, if they are known; None if it does not exist.
 
-        Raises:
-            PenstockError: The chunk cannot be located; the samples that need it raise this.
-
+        The samples that need a chunk raise the ``PenstockError`` with which this fails.
         """
 
     @abstractmethod
@@ -134,12 +124,10 @@ class ChunkReading(Reading, Generic[V]):
         return 1
 
     def begin(self) -> None:
-        """Send the first requests now."""
         self._ahead.begin()
 
     @property
     def counts(self) -> ReadCounts:
-        """Counts of the reads so far."""
         return self._ahead.counts
 
     def __next__(self) -> Item:
@@ -277,7 +265,6 @@ class ChunkReading(Reading, Generic[V]):
         return pending.span
 
     def _prepared(self, pending: _Pending[V]) -> Item:
-        """Return the item that decodes a chunk."""
         self._taken += 1
         span = self._located(pending)
         if isinstance(span, PenstockError):

@@ -32,19 +32,12 @@ if TYPE_CHECKING:
 
 
 class Homes(NamedTuple):
-    """The stores of the fields of a grouped catalog.
+    """The stores of the fields of a grouped catalog."""
 
-    Attributes:
-        sources: The stores, each once.
-        of: For each field, the number of its store.
-
-    """
-
-    sources: tuple[Source, ...]
-    of: tuple[int, ...]
+    sources: tuple[Source, ...]  # the stores, each once
+    of: tuple[int, ...]  # for each field, the number of its store
 
     def spans(self, members: Iterable[Spans], number: int) -> Iterator[Span]:
-        """Yield the spans of one store."""
         fields = [field for field, home in enumerate(self.of) if home == number]
         for spans in members:
             for field in fields:
@@ -53,16 +46,7 @@ class Homes(NamedTuple):
 
 
 def homes_of(catalog: Catalog, store: StoreOptions | str | Mapping[str, StoreOptions | str] | None) -> Homes:
-    """Return the stores of a grouped catalog's fields; no request.
-
-    Args:
-        catalog: The catalog.
-        store: Options, or the name of a profile, for all fields; or a mapping with those of some fields.
-
-    Raises:
-        Unusable: ``store`` names a field that the catalog does not have.
-
-    """
+    """Return the stores of a catalog's fields; ``store`` is for all fields, or a mapping for some. No request."""
     by_field = store if isinstance(store, Mapping) else dict.fromkeys(catalog.fields, store)
     if odd := [field for field in by_field if field not in catalog.fields]:
         raise Unusable(f"store= has options for {odd[0]!r}, but the fields are {', '.join(catalog.fields)}")
@@ -91,7 +75,6 @@ class GroupReading(Reading):
     """A ``Reading`` of the samples of ``batches``, several objects per sample, read ahead in order."""
 
     def __init__(self, dataset: Any, batches: Iterable[list[int]], workers: int) -> None:  # noqa: ANN401  see _Dataset
-        """Prepare to read; the first read begins with the first ``next``."""
         self._dataset: _Dataset = dataset
         homes = self._dataset._homes  # noqa: SLF001  see _Dataset
         self._of, count = homes.of, len(homes.sources)
@@ -128,7 +111,6 @@ class GroupReading(Reading):
                 yield PAUSE
 
     def _add(self, batch: list[int]) -> None:
-        """Hand out a batch, with the spans of its samples."""
         self._number += 1
         number, size, drawn, spans = self._number, len(batch), self._drawn, self._spans
         single = spans[0] if len(spans) == 1 else None
@@ -144,7 +126,6 @@ class GroupReading(Reading):
 
     @property
     def counts(self) -> ReadCounts:
-        """The counts of the reads so far, of the samples that were taken."""
         return self._counts
 
     def begin(self) -> None:
@@ -154,7 +135,6 @@ class GroupReading(Reading):
             ahead.begin()
 
     def __next__(self) -> Item:
-        """Return the next item as soon as its bytes have arrived or a read has failed."""
         if not self._begun:
             self.begin()
         drawn, together = self._drawn, self._together
@@ -209,7 +189,6 @@ class GroupReading(Reading):
                 ahead.advance()
 
     def close(self) -> None:
-        """Cancel reads in flight."""
         for ahead in self._aheads:
             ahead.close()
 

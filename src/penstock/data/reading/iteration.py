@@ -79,14 +79,10 @@ _FETCHERS = "torch.utils.data._utils.fetch"
 
 
 def check_sharding(place: Place) -> None:
-    """Refuse to shard samples for ``place`` if the caller that iterates would shard them again.
+    """Refuse to shard samples for ``place`` if the caller that iterates would shard them again, and lose some.
 
     A wrapper is found on the call stack: it iterates over the dataset, or starts a process that will. The dataset has
     no other way to detect it. Costs some microseconds, once per iteration.
-
-    Raises:
-        Unusable: Both would shard, and samples would be lost silently.
-
     """
     if place.world * place.workers == 1:
         return
@@ -116,10 +112,6 @@ def check_batching(dataset: object) -> None:
     """Refuse to pass the batches of ``dataset`` to a torch DataLoader that would batch them again.
 
     A wrapper between the two is accepted, because it may flatten the batches.
-
-    Raises:
-        Unusable: The loader's ``batch_size`` is not None.
-
     """
     for frame in _callers():
         if frame.f_globals.get("__name__") == _FETCHERS and frame.f_code.co_name == "__init__":
@@ -154,7 +146,6 @@ class Iterations:
     """
 
     def __init__(self, place: PlaceLike) -> None:
-        """Iterate for the rank that ``place`` gives; see ``resolve``."""
         check_place(place)
         self._place = place
         # The process that spawned this one: its id and its place.
@@ -178,7 +169,6 @@ class Iterations:
         return made
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, also of all that ``apart`` has made."""
         self.epochs.set(epoch)
         self._first = epoch
         for epochs in list(self._apart):
@@ -187,9 +177,7 @@ class Iterations:
     def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
         """Refuse ``place``, which is about to replace the place of ``data``, if ``data`` was given another one.
 
-        Raises:
-            Unusable: The ranks would read other parts than those that the user asked for.
-
+        The ranks would read other parts than those that the user asked for.
         """
         if self._place is not None and self._place != place:
             raise Unusable(f"{data} has place={self._place!r}, which has no effect here: {remedy}")
@@ -232,7 +220,6 @@ class Iterations:
         return given, (rank_pid(), place), self.epochs, self._first
 
     def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Epochs, int]) -> None:
-        """Restore the pickled state."""
         self._place, self._found, self.epochs, self._first = state
         self._apart = WeakSet()
 
@@ -263,7 +250,6 @@ class Epochs:
     """
 
     def __init__(self) -> None:
-        """Begin at epoch 0."""
         self._slot = Slot(_HEAD.size + _NOTES * _NOTE.size)
         self._owner = os.getpid()
         self._arrive()
@@ -302,10 +288,7 @@ class Epochs:
             self._write(_start(cursor.epoch + 1, cursor), cursor)
 
     def rewind(self, cursor: Cursor) -> bool:
-        """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since.
-
-        Return whether it will.
-        """
+        """Let the next iteration begin at ``cursor`` again, as the latest did; False if something was set since."""
         with self._exclusive():
             latest = self._read()[:2] == (_start(cursor.epoch + 1, cursor), cursor)
             if latest:
@@ -313,7 +296,6 @@ class Epochs:
             return latest
 
     def next(self) -> Cursor:
-        """Return the cursor at which the next iteration will begin."""
         with self._exclusive():
             return self._read()[0]
 
@@ -441,12 +423,7 @@ _OTHER = {"tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequ
 
 
 def check_place(place: PlaceLike) -> None:
-    """Refuse an argument ``place`` that ``resolve`` does not take.
-
-    Raises:
-        Unusable: ``place`` is not a ``Place``, a ``DeviceMesh``, ``"unsharded"`` or None.
-
-    """
+    """Refuse an argument ``place`` that ``resolve`` does not take."""
     if place is None or isinstance(place, Place) or (isinstance(place, str) and place == "unsharded"):
         return
     from torch.distributed.device_mesh import DeviceMesh
@@ -464,11 +441,6 @@ def resolve(place: PlaceLike) -> Place:
     ``fsdp`` or ``hsdp``, or contain ``replicate`` or ``shard``. So ranks that differ only in another dimension (tensor,
     pipeline, context) read the same data. None uses the process group if it is initialised; else ``RANK`` and
     ``WORLD_SIZE``; else a single rank.
-
-    Raises:
-        Unusable: The names of a mesh do not determine its data-parallel dimensions, this rank is not part of the mesh,
-            or only one of ``RANK`` and ``WORLD_SIZE`` is set.
-
     """
     if isinstance(place, Place):
         return place
@@ -496,10 +468,6 @@ def _data_dimensions(names: tuple[str, ...], count: int) -> list[int]:
     """Return the dimensions along which data differ.
 
     A single dimension counts, because the caller has selected it, unless its name is that of another parallelism.
-
-    Raises:
-        Unusable: No name is that of a data-parallel dimension, or one name is of both kinds.
-
     """
     kinds = [_classify_name(name) for name in names]
     if count == 1 and kinds != ["other"]:

@@ -36,19 +36,13 @@ class Noted(Protocol):
 
 
 class JointMember(NamedTuple):
-    """A dataset of a joint reading, or several that are read together.
+    """A dataset of a joint reading, or several that are read together."""
 
-    Attributes:
-        reading: Returns the reading of its batches, for a number of processes that share the budget. Samples of several
-            datasets are pairs of the number of a dataset and its sample: a ``MergedReading``.
-        share: It gets 1 / ``share`` of the read-ahead of its store.
-        numbers: Numbers of the datasets.
-
-    """
-
+    # Returns the reading of its batches, for a number of processes that share the budget. Samples of several datasets
+    # are pairs of the number of a dataset and its sample: a ``MergedReading``.
     reading: Read
-    share: int
-    numbers: tuple[int, ...]
+    share: int  # gets 1 / ``share`` of the read-ahead of its store
+    numbers: tuple[int, ...]  # of the datasets
 
 
 def shares(lengths: Sequence[int]) -> list[int]:
@@ -128,14 +122,9 @@ class JointReading(Reading):
     ) -> None:
         """Prepare to read; nothing begins before the first ``next``.
 
-        Args:
-            members: The datasets.
-            batches: Batches of samples.
-            split: Returns, for the samples of a batch, the number of each one's dataset, and its number in that.
-            workers: Number of processes that read in parallel.
-            noted: Called after each batch with the samples of each dataset, the seconds that it was waited for, and
-                whether the batch is the last.
-
+        ``split`` returns, for the samples of a batch, the number of each one's dataset, and its number in that.
+        ``noted`` is called after each batch with the samples of each dataset, the seconds that it was waited for, and
+        whether the batch is the last.
         """
         self._noted, self._members = noted, members
         self._waited_s = [0.0] * sum(len(each.numbers) for each in members)
@@ -154,7 +143,6 @@ class JointReading(Reading):
 
     @property
     def counts(self) -> ReadCounts:
-        """The counts of the reads so far, of the batches that were taken."""
         self._count()
         return self._counts
 
@@ -198,12 +186,7 @@ class JointReading(Reading):
         return item
 
     def _advance(self) -> None:
-        """Go on to the next batch.
-
-        Raises:
-            StopIteration: There is none.
-
-        """
+        """Go on to the next batch; raise StopIteration without one."""
         self._count()
         feed = self._feed
         ended = not feed.turns and not feed.draw()
@@ -246,6 +229,5 @@ class JointReading(Reading):
         self._waited_s = waited_s
 
     def close(self) -> None:
-        """Cancel reads in flight."""
         for reading in self._readings:
             reading.close()

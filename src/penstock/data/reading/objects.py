@@ -32,7 +32,7 @@ PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.er
 
 
 def span_url(root: str, span: Span) -> str:
-    """Return the URL of an object, or that of a range of its bytes, for reports: ``s3://bucket/a.tar#bytes=512-1023``.
+    """Return the URL of an object, or of a range of its bytes, for reports: ``s3://bucket/a.tar#bytes=512-1023``.
 
     The last byte is inclusive, as in HTTP's ``Range``.
     """
@@ -110,7 +110,6 @@ class ObjectReading(Reading):
     """
 
     def __init__(self, dataset: _CatalogObjects, batches: Iterable[list[int]], workers: int) -> None:
-        """Prepare to read; the first read begins with the first ``next``."""
         self._dataset = dataset
         self._drawn: deque[tuple[int, int, int, Any, Span]] = deque()
         self._together = Together()
@@ -135,16 +134,13 @@ class ObjectReading(Reading):
         return zip(batch, self._dataset.catalog.spans(batch, self._texts), strict=True)
 
     def begin(self) -> None:
-        """Send the first requests now."""
         self._ahead.begin()
 
     @property
     def counts(self) -> ReadCounts:
-        """The counts of the reads so far, of the samples that were taken."""
         return self._ahead.counts
 
     def __next__(self) -> Item:
-        """Return the next item as soon as its bytes have arrived or its read has failed."""
         if self._own is not None:
             return next(self._own)
         ahead, drawn = self._ahead, self._drawn
@@ -171,7 +167,6 @@ class ObjectReading(Reading):
         return self._dataset._sample(index, span, read.take())  # noqa: SLF001  see _Objects
 
     def close(self) -> None:
-        """Cancel reads in flight."""
         self._ahead.close()
 
 

@@ -46,33 +46,19 @@ class Skipped(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A sample that could not be made, in an item of several samples.
+    """A sample that could not be made, in an item of several samples."""
 
-    Attributes:
-        name: URL of the sample, for reports.
-        error: The error.
-
-    """
-
-    name: str
+    name: str  # URL of the sample, for reports
     error: Exception
 
 
 class Delivery(NamedTuple):
-    """A batch for the training loop.
+    """A batch for the training loop."""
 
-    Attributes:
-        batch: The collated batch.
-        cursor: Cursor at which its iteration began.
-        skipped: Samples that were left out of the batch.
-        samples: Number of samples in the batch.
-
-    """
-
-    batch: Any
-    cursor: Cursor
-    skipped: tuple[Skipped, ...] = ()
-    samples: int = 0
+    batch: Any  # the collated batch
+    cursor: Cursor  # cursor at which its iteration began
+    skipped: tuple[Skipped, ...] = ()  # samples that were left out of the batch
+    samples: int = 0  # number of samples in the batch
 
 
 def attempt(item: Item, on_error: OnError) -> Any:  # noqa: ANN401  a transform decides the type
@@ -104,9 +90,7 @@ def _make_skipped(name: str, error: Exception) -> Skipped:
 def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
     """Split a batch into its samples and the skipped ones.
 
-    Raises:
-        Damaged: No sample is left. Without this batch, this rank would be out of step with the others.
-
+    Raises ``Damaged`` if no sample is left: without this batch, this rank would be out of step with the others.
     """
     if made and Skipped not in map(type, made):
         return made, ()
@@ -150,34 +134,25 @@ class Item(NamedTuple):
     to no batch. It comes before every sample that needs it, so the ``make`` of a sample may wait for a preparing item
     that another thread has begun. The ``make`` of a preparing item returns nothing and raises nothing: a ``Prepared``
     keeps an error for the samples that need the value.
-
-    Attributes:
-        batch: Number of the batch, from 0; any number for a preparing item.
-        slot: Position in the batch.
-        size: Number of samples in the batch; 0: a preparing item.
-        url: URL of the object, or a function that returns it, because most URLs are never needed.
-        make: Returns the value that the dataset yields, or raises the error; any thread may call it, once.
-        samples: 0: the item is one sample. Otherwise the number of its samples: ``make`` then returns a list of them,
-            with a ``Failed`` for each sample that has failed by itself.
-        slots: The position of each of several samples in the batch; empty: they are neighbours, from ``slot`` on.
-
     """
 
-    batch: int
-    slot: int
-    size: int
-    url: str | Callable[[], str]
+    batch: int  # number of the batch, from 0; any number for a preparing item
+    slot: int  # position in the batch
+    size: int  # number of samples in the batch; 0: a preparing item
+    url: str | Callable[[], str]  # URL of the object, or a function that returns it, because most URLs are never needed
+    # Returns the value that the dataset yields, or raises the error; any thread may call it, once.
     make: Callable[[], Any]
+    # 0: the item is one sample. Otherwise the number of its samples: ``make`` then returns a list of them, with a
+    # ``Failed`` for each sample that has failed by itself.
     samples: int = 0
+    # The position of each of several samples in the batch; empty: they are neighbours, from ``slot`` on.
     slots: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
-        """The number of its samples."""
         return self.samples or 1
 
     def fill(self, batch: list[Any], made: Any) -> None:  # noqa: ANN401  a sample, or a list of them
-        """Put what was made of the item into the list of its batch's samples."""
         if not self.samples:
             batch[self.slot] = made
         elif self.slots:
@@ -188,7 +163,6 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The URL, for reports."""
         return self.url if isinstance(self.url, str) else self.url()
 
 
@@ -205,7 +179,6 @@ class Together:
     __slots__ = ("count",)
 
     def __init__(self) -> None:
-        """Begin with one sample, whose time is not known."""
         self.count = 1
 
     def one(self, made: Callable[..., Any], *row: Any) -> Any:  # noqa: ANN401  the transform decides the type
@@ -269,26 +242,19 @@ class Reading(ABC):
         """
 
     def __iter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
 
 class SampleDataset:
-    """Base class of datasets that read samples by their indices, ahead and in any order.
+    """Base class of datasets that read samples by their indices, ahead and in any order."""
 
-    Attributes:
-        transform: Function that turns a sample into the yielded value; None: the sample itself is yielded.
-
-    """
-
+    # Function that turns a sample into the yielded value; None: the sample itself is yielded.
     transform: Callable[[Any], Any] | None = None
 
     @property
@@ -312,7 +278,6 @@ class SampleDataset:
         return False
 
     def _repr_html_(self) -> str | None:
-        """Return the contents for a notebook; None: the notebook shows text."""
         shown = getattr(self.contents, "_repr_html_", None)
         return None if shown is None else shown()
 
@@ -361,7 +326,6 @@ class Prepared(Generic[T]):
     __slots__ = ("_abandoned", "_done", "_failure", "_make", "_traceback", "_value", "_wakeup")
 
     def __init__(self, make: Callable[[], T]) -> None:
-        """Keep ``make`` for ``prepare``."""
         self._make: Callable[[], T] | None = make
         self._value: T | None = None
         self._failure: BaseException | None = None
@@ -384,13 +348,7 @@ class Prepared(Generic[T]):
             self._wakeup.set()
 
     def get(self) -> T:
-        """Wait until the value has been made, and return it.
-
-        Raises:
-            BaseException: Making the value failed; each call raises the same error.
-            Cancelled: The value was abandoned before it was made.
-
-        """
+        """Wait until the value has been made, and return it; each call raises the same error if making it failed."""
         if not self._done:
             self._await()
         if self._failure is not None:
@@ -411,5 +369,4 @@ class Prepared(Generic[T]):
         self._wakeup.set()
 
     def forget(self) -> None:
-        """Release the value, after the last sample that needs it."""
         self._value = None

@@ -50,37 +50,25 @@ _LEAST_UNITS = 2  # units of a window, however large they are
 
 
 class Runs(NamedTuple):
-    """The runs of a dataset in some order.
-
-    Attributes:
-        catalog: The samples.
-        starts: First sample of each run, and at the end the number of samples: int64, shape (runs + 1,).
-        blocks: Runs that are mixed with one another in each lane.
-        lanes: Lanes of the order; 0: one for each rank; None: the order has no lanes.
-
-    """
+    """The runs of a dataset in some order."""
 
     catalog: Catalog
+    # First sample of each run, and at the end the number of samples: int64, shape (runs + 1,).
     starts: NDArray[np.int64]
-    blocks: int
-    lanes: int | None
+    blocks: int  # runs that are mixed with one another in each lane
+    lanes: int | None  # lanes of the order; 0: one for each rank; None: the order has no lanes
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the run of each sample."""
         return np.searchsorted(self.starts, samples, side="right") - 1
 
     def span(self, run: int) -> Span:
-        """Return the byte range of a run."""
         first, last = (self.catalog.span(int(self.starts[run + end]) - end) for end in (0, 1))
         return first._replace(stop=last.stop)
 
     def bounds(self, world: int, lanes: int) -> Bounds:
         """Return how far to read ahead: a window beyond the one in use, which arrives meanwhile; at least 64 MiB.
 
-        Args:
-            world: Number of ranks.
-            lanes: Lanes of the state that the run resumed from; 0: unknown.
-
+        ``lanes`` are those of the state that the run resumed from; 0: unknown.
         """
         blocks = self.blocks if self.lanes is None else open_blocks(self.blocks, lanes or self.lanes or world, world)
         count = max(len(self.starts) - 1, 1)
@@ -100,22 +88,15 @@ class UnitRuns(Runs):
     __slots__ = ()
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the unit of each sample."""
         return cast("UnitRows", self.catalog.units).of(samples)
 
     def held_bytes(self) -> int:
-        """Return the bytes of all units once decoded."""
         units = cast("UnitRows", self.catalog.units)
         return int(units.units.sizes()[units.of(self.starts[:-1])].sum())
 
 
 def fitted_order(shuffle: object, catalog: Catalog) -> Order:
-    """Return the order for ``shuffle=``, with blocks cut by the bytes of ``catalog``'s samples.
-
-    Raises:
-        Unusable: ``shuffle`` is neither True nor False nor an order; or a size is not known.
-
-    """
+    """Return the order for ``shuffle=``, with blocks cut by the bytes of ``catalog``'s samples."""
     order = order_of(shuffle)
     if catalog.units is not None:
         return _unit_order(order, catalog)
@@ -127,9 +108,7 @@ def fitted_order(shuffle: object, catalog: Catalog) -> Order:
 def _unit_order(order: Order, catalog: Catalog) -> Order:
     """Return ``order`` with blocks of whole units, as many in a window as the bytes of its blocks allow.
 
-    Raises:
-        Unusable: The order would decode a unit again and again.
-
+    Refuses an order that would decode a unit again and again.
     """
     if isinstance(order, (FullShuffle, WeightedShuffle)):
         raise Unusable(
@@ -158,13 +137,7 @@ def _unit_order(order: Order, catalog: Catalog) -> Order:
 def classes_of(catalogs: Sequence[Catalog], by: str) -> tuple[NDArray[np.int64], Sequence[str]]:
     """Return the number of the class of each entry, and the names of the classes.
 
-    Args:
-        catalogs: The entries; all have the same classes.
-        by: "label", or the name of a column, whose values are the classes.
-
-    Raises:
-        Unusable: A catalog has no classes, or no such column.
-
+    ``by`` is "label" (all catalogs have the same classes), or the name of a column, whose values are the classes.
     """
     if by == "label":
         return np.concatenate([catalog.labels for catalog in catalogs]), catalogs[0].classes
@@ -277,9 +250,7 @@ def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> ND
 def merged_spans(spans: Sequence[Span]) -> tuple[list[Span], list[tuple[int, int, int | None]]]:
     """Merge neighbouring ranges of objects into spans of at most 8 MiB.
 
-    Returns:
-        The spans to read, and for each of ``spans`` the number of the span that holds it and its place in that.
-
+    Returns the spans to read, and for each of ``spans`` the number of the span that holds it and its place in that.
     """
     read: list[Span] = []
     places: list[tuple[int, int, int | None]] = [(0, 0, 0)] * len(spans)

@@ -63,7 +63,6 @@ class Sample:
         columns: dict[str, Any] | None = None,
         repeat: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
-        """Wrap ``data``, which was read from the object that ``span`` names below ``root``."""
         self.key = span.key
         self.url = root + span.key
         self.label = label
@@ -89,7 +88,6 @@ class Sample:
         raise KeyError(f"{field!r}: a sample of one object has no fields, only its bytes: read(), data")
 
     def __contains__(self, field: object) -> bool:
-        """Return whether the sample has a field of this name."""
         return field in self.fields
 
     @property
@@ -198,26 +196,21 @@ class Sample:
         """Do nothing; file wrappers call it."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
         self._opened().__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
         self.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield lines."""
         return iter(self._opened())
 
     def __repr__(self) -> str:
-        """Return the URL and the size of the object."""
         return f"<Sample {public_url(self.url)} ({self.size:,} bytes)>"
 
     def _repr_html_(self) -> str:
-        """Return the label, the columns and a small picture, for a notebook."""
         rows: list[tuple[str, object]] = [("label", self.label), ("source", self.source)]
         rows += [("ETag", self.etag), *self.columns.items()]
         if self.repeat:
@@ -226,7 +219,6 @@ class Sample:
         return panel(repr(self)[1:-1], table(shown), *self._content())
 
     def _content(self) -> Iterator[str]:
-        """Yield what a notebook shows of the bytes."""
         yield picture(self.data)
 
     def __getstate__(self) -> _State:
@@ -234,7 +226,6 @@ class Sample:
         return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, bytes(self._bytes)
 
     def __setstate__(self, state: _State) -> None:
-        """Restore the sample, with the position at the start."""
         self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, self._bytes = state
         self._file = None
 
@@ -283,7 +274,6 @@ class FieldSample(Sample):
         columns: dict[str, Any] | None = None,
         repeat: bool = False,  # noqa: FBT001, FBT002  see the base class
     ) -> None:
-        """Wrap ``fields``, which were read from the shard that ``span`` names below ``root``."""
         # As in the base class, without the call: each sample of a shard comes here.
         self.key, self._values = fields
         self.url = root + span.key
@@ -311,7 +301,6 @@ class FieldSample(Sample):
         return self.fields
 
     def __contains__(self, field: object) -> bool:
-        """Return whether the sample has this field."""
         return field in self._values
 
     def __getitem__(self, field: str) -> Any:  # noqa: ANN401  as the format of the shard has it
@@ -359,11 +348,9 @@ class FieldSample(Sample):
         return sum(each.nbytes if type(each) is memoryview else each.size for each in found if isinstance(each, _BYTES))
 
     def __repr__(self) -> str:
-        """Return the key, the fields and the shard's URL."""
         return f"<Sample {self.key!r} of {', '.join(self._values)} in {public_url(self.url)}>"
 
     def _content(self) -> Iterator[str]:
-        """Yield what a notebook shows of the fields."""
         values = {name: self[name] for name in self._values}
         rows = ((name, size(each.size) if isinstance(each, Sample) else repr(each)) for name, each in values.items())
         yield table(rows, ("field", "value"))
@@ -377,7 +364,6 @@ class FieldSample(Sample):
         return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self.source, values
 
     def __setstate__(self, state: Any) -> None:  # noqa: ANN401  as __getstate__ returns it
-        """Restore the sample."""
         super().__setstate__((*state[:-1], b""))
         self._values = {name: memoryview(each) if type(each) is bytes else each for name, each in state[-1].items()}
 

@@ -121,7 +121,6 @@ def read_units(catalog: Catalog, source: Source, made: Made, samples: list[int])
 
 
 def _decode_unit(catalog: Catalog, sample: int, found: Iterator[tuple[Span, bytes]]) -> Any:  # noqa: ANN401  the format's
-    """Return the decoded unit of a sample, given its spans with their bytes."""
     units, form = cast("UnitRows", catalog.units), cast("UnitFormat", catalog.format)
     pieces = units.pieces(sample, found)
     span = catalog.span(sample)

@@ -96,7 +96,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         transform: Callable[[Any], Any] | None = None,
         output: Literal["torch", "numpy"] = "torch",
     ) -> None:
-        """Check the arguments; read nothing."""
         if not isinstance(windows, Windows):
             raise Unusable(f"a TokenDataset is made by TokenDataset.from_shards(urls, length=…), got {windows!r}")
         _check_arguments(transform, output)
@@ -196,7 +195,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return cls(windows, transform=transform, output=output)
 
     def __repr__(self) -> str:
-        """Return the number of samples, of files and of the tokens that are left out."""
         length = self.windows.shape.length
         samples = f"windows of {length:,} tokens" if length else self.windows.shape.units
         files = f"{self.tokens:,} tokens in {len(self.windows.keys):,} files"
@@ -231,7 +229,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return self.windows
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.windows)
 
     @overload
@@ -366,7 +363,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         return self.windows.source, iter(runs) if batches is None else runs.used(batches)
 
     def _made(self, index: int, tokens: NDArray[Any]) -> Any:  # noqa: ANN401  the transform decides the type
-        """Return the yielded value of a sample, from a view of its tokens."""
         sample: Any = tokens.copy() if self._numpy else torch.from_numpy(tokens.astype(np.int64))
         if self.transform is None:
             return sample
@@ -387,7 +383,6 @@ class Stacked:
     """
 
     def __init__(self, stored: np.dtype[Any], batch: int, length: int, *, numpy: bool) -> None:
-        """Stack windows of ``length`` tokens of type ``stored``: as arrays of that with ``numpy``, or int64 tensors."""
         self._stored, self._numpy = stored, numpy
         self._dtype = stored if numpy else np.dtype(np.int64)
         self._pool = MemoryPool(BATCHES * batch * length * self._dtype.itemsize)
@@ -397,7 +392,6 @@ class Stacked:
         return isinstance(other, Stacked) and (self._stored, self._numpy) == (other._stored, other._numpy)
 
     def __hash__(self) -> int:
-        """Return the hash of the types."""
         return hash((self._stored, self._numpy))
 
     def __call__(self, samples: Sequence[memoryview]) -> Any:  # noqa: ANN401  an array or a tensor
@@ -421,12 +415,7 @@ class ConcatTokens(ConcatMap):
     parts: tuple[TokenDataset, ...]
 
     def __init__(self, parts: Sequence[Any]) -> None:
-        """Join ``parts``; read nothing.
-
-        Raises:
-            Unusable: A part is no token dataset.
-
-        """
+        """Join ``parts``; read nothing."""
         for each in parts:
             if not isinstance(each, TokenDataset):
                 raise Unusable(
@@ -445,12 +434,6 @@ class ConcatTokens(ConcatMap):
         return [next(found[number]) for number in numbers]
 
     def fitted(self, shuffle: object) -> Order:
-        """Return the order for ``shuffle=``, with blocks cut by bytes within the parts.
-
-        Raises:
-            Unusable: ``shuffle`` is neither True nor False nor an order.
-
-        """
         order = order_of(shuffle)
         return order.fitted(self._block_sizes) if isinstance(order, (BlockShuffle, Lanes)) else order
 

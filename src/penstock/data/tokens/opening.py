@@ -29,27 +29,15 @@ _ITEMS = {2: "<u2", 4: "<u4"}  # types of datatrove's tokens, by their bytes
 
 
 class Manner(NamedTuple):
-    """How files are read: arguments of ``TokenDataset.from_shards``, checked.
+    """How files are read: arguments of ``TokenDataset.from_shards``, checked."""
 
-    Attributes:
-        format: One of ``KINDS``; empty: by the files themselves.
-        dtype: Type of the tokens as ``numpy.dtype.str``; empty: as the files say.
-        units: Which units samples are cut from.
-
-    """
-
-    format: str
-    dtype: str
-    units: Units
+    format: str  # one of ``KINDS``; empty: by the files themselves
+    dtype: str  # type of the tokens as ``numpy.dtype.str``; empty: as the files say
+    units: Units  # which units samples are cut from
 
     @classmethod
     def checked(cls, format: object, dtype: object, units: Units) -> Manner:  # noqa: A002  the field's word
-        """Check the arguments.
-
-        Raises:
-            Unusable: The format or the type is not known, or the format has no index and one is needed.
-
-        """
+        """Check the arguments."""
         if format is not None and format not in KINDS:
             raise Unusable(f"format must be one of {', '.join(map(repr, KINDS))}, got {format!r}")
         if units != "tokens" and format not in (None, "megatron"):
@@ -67,13 +55,6 @@ def open_files(
 
     Costs the requests of ``find_shards``, those of the headers and indexes, and a HEAD of the index of each file that
     is named by itself.
-
-    Raises:
-        NotFound: There is no file, or one of a pair is missing.
-        Damaged: A file is not what its header or index says.
-        Changed: A file was replaced since it was listed.
-        Unusable: The type of the tokens is not known, or files do not fit together.
-
     """
     if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
         raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
@@ -105,12 +86,6 @@ def open_files(
 
 
 def _check_names(shards: Shards) -> None:
-    """Refuse files of other formats, which a list or a glob may name: their bytes would be taken for tokens.
-
-    Raises:
-        Unusable: There is such a file.
-
-    """
     for each in shards.found:
         packed = each.key.endswith(_PACKED)
         if packed or (is_shard(each.key, None) and not each.key.endswith(TokenFile.suffixes)):

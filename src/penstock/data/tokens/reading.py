@@ -44,14 +44,8 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
     ) -> None:
         """Read ``batches`` of samples.
 
-        Args:
-            runs: The runs of the order.
-            batches: Numbers of the samples of each batch.
-            workers: Number of processes that read in parallel and share the read-ahead budget.
-            made: Makes a sample of its number and its tokens, a view of a run; None: the sample is a view, as memory.
-            together: Most samples that a thread makes before others take the next ones.
-            iterations: The place of this process, and the state that it resumes from; None: a single rank.
-
+        ``made`` makes a sample of its number and its tokens, a view of a run; None: the sample is a view, as memory.
+        ``together`` is the most samples that a thread makes before others take the next ones.
         """
         self._runs, self._made, self._together = runs, made, together
         self._places: deque[Places] = deque()  # of scheduled samples: run, first token in it, end

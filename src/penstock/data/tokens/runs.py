@@ -36,12 +36,7 @@ _AT_ONCE = 1 << 20  # units whose blocks are computed together
 
 
 def fitted_order(shuffle: object, windows: Windows) -> Order:
-    """Return the order for ``shuffle=``, with blocks cut by the bytes of the samples of ``windows``.
-
-    Raises:
-        Unusable: ``shuffle`` is neither True nor False nor an order.
-
-    """
+    """Return the order for ``shuffle=``, with blocks cut by the bytes of the samples of ``windows``."""
     order = order_of(shuffle)
     return order.fitted(partial(block_sizes, windows)) if isinstance(order, (BlockShuffle, Lanes)) else order
 
@@ -123,7 +118,6 @@ class TokenRuns:
             piece: Samples of each cell of a block.
             mixed: Samples of the blocks that are mixed in each lane.
             lanes: Lanes of the order; 0: one for each rank; None: the order has no lanes.
-
         """
         self.windows = windows
         self._block, self._piece, self._mixed, self._lanes = block, piece, mixed, lanes
@@ -131,12 +125,10 @@ class TokenRuns:
         self._firsts = self._cells(stretches) + np.arange(len(stretches))
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the run of each sample."""
         stretches = np.searchsorted(self.windows.stretches.values, samples, side="right") - 1
         return self._cells(samples) + stretches
 
     def piece(self, run: int) -> TokenPiece:
-        """Return the bytes of a run."""
         first, stop = self.bounds(run)
         return self.windows.piece(first, stop - 1)
 
@@ -173,10 +165,7 @@ class TokenRuns:
     def limits(self, world: int, lanes: int) -> Bounds:
         """Return how far to read ahead: two windows of blocks, so that the next arrives while one is in use.
 
-        Args:
-            world: Number of ranks.
-            lanes: Lanes of the state that the run resumed from; 0: unknown.
-
+        ``lanes`` are those of the state that the run resumed from; 0: unknown.
         """
         mixed = self._mixed if self._lanes is None else open_blocks(self._mixed, lanes or self._lanes or world, world)
         return Bounds(2 * mixed * self.windows.mean_bytes + _AHEAD_BYTES, 2 * mixed + _MARGIN)

@@ -33,52 +33,31 @@ _GAP_BYTES, _GAP_WINDOWS = 64 << 10, 4
 
 
 class Shape(NamedTuple):
-    """The samples that are cut from units.
+    """The samples that are cut from units."""
 
-    Attributes:
-        length: Tokens of a window; 0: each unit is a sample.
-        stride: Tokens from the beginning of a window to that of the next.
-        units: ``"tokens"`` (each file is a unit), ``"stream"`` (all files are one), ``"sequences"`` or ``"documents"``.
-
-    """
-
-    length: int
-    stride: int
+    length: int  # tokens of a window; 0: each unit is a sample
+    stride: int  # tokens from the beginning of a window to that of the next
+    # ``"tokens"`` (each file is a unit), ``"stream"`` (all files are one), ``"sequences"`` or ``"documents"``.
     units: str
 
 
 class TokenPiece(NamedTuple):
-    """Neighbouring samples, or one, as they are read.
+    """Neighbouring samples, or one, as they are read."""
 
-    Attributes:
-        start: First byte in the file; in the stream, if files are one.
-        spans: The bytes, in one file or several; empty: the samples are empty documents.
-
-    """
-
-    start: int
-    spans: list[Span]
+    start: int  # first byte in the file; in the stream, if files are one
+    spans: list[Span]  # the bytes, in one file or several; empty: the samples are empty documents
 
 
 class TokenFiles(NamedTuple):
-    """Files of tokens of one type, in order, and their units.
-
-    Attributes:
-        source: Their store.
-        base: The prefix of their keys that is not part of their names.
-        keys: Their keys.
-        etags: Their ETags.
-        dtype: Type of the tokens.
-        units: First byte and number of bytes of each unit of each file, in order and without overlap: int64. For a
-            stream, one unit of each file.
-
-    """
+    """Files of tokens of one type, in order, and their units."""
 
     source: Source
-    base: str
+    base: str  # the prefix of their keys that is not part of their names
     keys: Sequence[str]
     etags: Sequence[str]
-    dtype: np.dtype[np.integer]
+    dtype: np.dtype[np.integer]  # type of the tokens
+    # First byte and number of bytes of each unit of each file, in order and without overlap: int64. For a stream, one
+    # unit of each file.
     units: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
@@ -179,12 +158,10 @@ class Windows:
         return found
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self._count
 
     @property
     def root(self) -> str:
-        """The URL of the store, ending in "/"."""
         return self.source.root
 
     # Cached: every state contains the digest.
