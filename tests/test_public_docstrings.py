@@ -146,7 +146,8 @@ def returned(item: Item) -> str:
 
 def needs_example(item: Item) -> bool:
     if item.owner is None:
-        return True
+        # Of an error, its bases and the line that raises it say enough.
+        return not (inspect.isclass(item.value) and issubclass(item.value, Exception))
     made = isinstance(vars(item.owner)[item.name.rpartition(".")[2]], classmethod)
     return made and re.search(rf"\b(Self|{item.owner.__name__})\b", returned(item)) is not None
 

@@ -42,13 +42,9 @@ class Copied(NamedTuple):
 def copy_object(source: Source, key: str, target: Source, to: str) -> Copied:
     """Copy one object: server-side within a bucket if possible, else through this machine in bounded memory.
 
-    A copy through this machine costs one HEAD of the source at the end, if the destination keeps marks.
-
-    Raises:
-        InvalidURL: Source and destination are one object: by their addresses, or because the source shows the copy's
-            mark.
-        Changed: A local source was replaced during the copy.
-
+    A copy through this machine costs one HEAD of the source at the end, if the destination keeps marks. ``InvalidURL``
+    if source and destination are one object: by their addresses, or because the source shows the copy's mark.
+    ``Changed`` if a local source was replaced during the copy.
     """
     if source.address(key) == target.address(to) or _one_file(source, key, target, to):
         raise InvalidURL("this would copy the object onto itself", url=target.url(to))
@@ -78,10 +74,8 @@ def copy_object(source: Source, key: str, target: Source, to: str) -> Copied:
 def move_object(source: Source, key: str, target: Source, to: str) -> None:
     """Copy one object, check that the copy is a different object, and delete the source.
 
-    Raises:
-        Unusable: Both names may refer to one object; nothing was deleted.
-        Changed: The source was written meanwhile; it stays.
-
+    Nothing is deleted if both names may refer to one object (``Unusable``), or if the source was written meanwhile
+    (``Changed``).
     """
     source.require(Delete, key)
     delete_sources([copy_object(source, key, target, to)])
@@ -98,11 +92,8 @@ def delete_sources(copies: Iterable[Copied]) -> None:
 def check_copies(copies: Iterable[Copied]) -> None:
     """Check that each copy is a different object from its source; undecided ones are copied again after ``PAUSE_S``.
 
-    Costs two HEADs per copy, in parallel; none within one bucket, in which each key is a separate object.
-
-    Raises:
-        PenstockError: The errors of ``move_object``; nothing may be deleted then.
-
+    Costs two HEADs per copy, in parallel; none within one bucket, in which each key is a separate object. Raises the
+    errors of ``move_object``; nothing may be deleted then.
     """
     unproven = [each for each in copies if not one_bucket(each.source, each.target)]
     if unproven := _unproven(unproven):
@@ -113,7 +104,6 @@ def check_copies(copies: Iterable[Copied]) -> None:
 
 
 def _unproven(copies: list[Copied]) -> list[Copied]:
-    """Return the copies that cannot be distinguished from their sources."""
     now: dict[int, ObjectMeta] = {}
     its: dict[int, ObjectMeta] = {}
     for source, found in _group_by_source(copies, lambda each: each.source):
@@ -142,13 +132,8 @@ def check_distinct(
     """Return whether a copy is complete and certainly a different object from its source.
 
     ``mine`` is the source's metadata before and after the copy. False if that is unknown; a copy that is written
-    ``PAUSE_S`` later can be distinguished.
-
-    Raises:
-        Damaged: The copy's size differs from the source's.
-        Changed: The source was written since.
-        Unusable: The source has the mark of the copy, which was ``written`` just now.
-
+    ``PAUSE_S`` later can be distinguished. ``Damaged`` if the sizes differ, ``Changed`` if the source was written
+    since, ``Unusable`` if the source has the mark of the copy, which was ``written`` just now.
     """
     before, now = mine
     if its.size != before.size:

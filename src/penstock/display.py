@@ -39,13 +39,9 @@ def safe(value: object) -> str:
 
 
 def table(rows: Iterable[Sequence[object]], head: Sequence[object] = (), *, align: str = "") -> str:
-    """Return a table in HTML.
+    """Return a table in HTML: values as escaped text, integers with separators of thousands.
 
-    Args:
-        rows: Cells of each row; every value becomes escaped text, an integer with separators of thousands.
-        head: Titles of the columns.
-        align: A letter for each column, ``l`` or ``r``; columns without a letter are aligned to the left.
-
+    ``align`` has a letter for each column, ``l`` or ``r``; columns without a letter are aligned to the left.
     """
     lines = [("th", head)] if head else []
     lines += [("td", row) for row in rows]
@@ -91,13 +87,7 @@ def size(value: float) -> str:
 
 
 def axes(ax: Axes | None, inches: tuple[float, float]) -> Axes:
-    """Return the axes to draw into: ``ax``, or those of a new figure of ``inches``.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        Unusable: ``ax`` is something else.
-
-    """
+    """Return ``ax``, or the axes of a new figure of ``inches``; ``MissingExtra`` if matplotlib is not installed."""
     with require_extras("plot() needs matplotlib", matplotlib="plot"):
         import matplotlib.pyplot as plt
         from matplotlib.axes import Axes

@@ -21,17 +21,13 @@ WORDS: Final = 1 + _BUCKETS  # the sum in units of ``least``, then the buckets
 class Words(Protocol):
     """Sequence of integers: an ``array``, or a ``memoryview`` of shared memory cast to ``"q"``."""
 
-    def __len__(self) -> int:
-        """Return the number of integers."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, at: int, /) -> int:
-        """Return the integer at index ``at``."""
+    def __getitem__(self, at: int, /) -> int: ...
 
-    def __setitem__(self, at: int, value: int, /) -> None:
-        """Replace the integer at index ``at``."""
+    def __setitem__(self, at: int, value: int, /) -> None: ...
 
-    def __iter__(self) -> Iterator[int]:
-        """Yield the integers in order."""
+    def __iter__(self) -> Iterator[int]: ...
 
 
 class Bucket(NamedTuple):
@@ -73,7 +69,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Number of counted values."""
         return sum(self.words) - self.words[0]
 
     @property
@@ -99,13 +94,11 @@ class Histogram:
         return 0.0
 
     def buckets(self) -> list[Bucket]:
-        """Return the non-empty buckets in ascending order."""
         bounds = (0.0, *self._bounds, float("inf"))
         counts = [*self.words][1:]
         return [Bucket(bounds[at], bounds[at + 1], count) for at, count in enumerate(counts) if count]
 
     def copy(self) -> Self:
-        """Return an independent copy with the same counts."""
         return type(self)(self.least, array("q", self.words))
 
     def __add__(self, other: Histogram) -> Self:
@@ -117,15 +110,12 @@ class Histogram:
         return self._of(max(0, mine - its) for mine, its in zip(self.words, other.words, strict=True))
 
     def __eq__(self, other: object) -> bool:
-        """Compare ``least`` and all counts."""
         return isinstance(other, Histogram) and (self.least, [*self.words]) == (other.least, [*other.words])
 
     def __hash__(self) -> int:
-        """Raise ``TypeError``, because the counts change."""
         raise TypeError("a histogram changes, so it cannot be a key")
 
     def __repr__(self) -> str:
-        """Return count, mean, median and 99th percentile as text."""
         median, high = self.quantile(0.5), self.quantile(0.99)
         return f"Histogram(count={self.count}, mean={self.mean:.3g}, p50={median:.3g}, p99={high:.3g})"
 

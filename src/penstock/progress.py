@@ -36,18 +36,9 @@ def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool 
 
     The line appears after half a second. By default (None) it is shown below the cell of a notebook, or if standard
     error is a terminal and rich is installed; in the main thread and process of rank 0 (``RANK``), unless
-    ``PENSTOCK_PROGRESS=0`` is set. True requires rich on a terminal; elsewhere nothing is shown in either case. A
-    process shows one line at a time: a nested or concurrent loop shows none.
-
-    Args:
-        title: Description of the work.
-        objects: Total number of objects; None: not known.
-        size_bytes: Total number of bytes; None: not known.
-        shown: See above.
-
-    Raises:
-        MissingExtra: ``shown`` is True, and rich is not installed.
-
+    ``PENSTOCK_PROGRESS=0`` is set. True requires rich on a terminal (``MissingExtra``); elsewhere nothing is shown in
+    either case. A process shows one line at a time: a nested or concurrent loop shows none. A total that is not known
+    is None.
     """
     with _line(title, objects, size_bytes, shown=shown, moves=True) as count:
         yield count
@@ -154,7 +145,6 @@ class _ProgressLine:
         return cls.shown is None
 
     def count(self, objects: int, size_bytes: int) -> None:
-        """Add completed objects and moved bytes."""
         if self._pid != os.getpid():
             # A forked process: the line belongs to the parent, and its lock may be held forever.
             return
@@ -170,7 +160,6 @@ class _ProgressLine:
                 self._draw()
 
     def end(self) -> None:
-        """Remove the line."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -204,12 +193,10 @@ class _Terminal:
         self._progress.start()
 
     def draw(self, objects: int, size_bytes: int) -> None:
-        """Show the counts."""
         self._progress.update(self._task, completed=size_bytes, objects=objects)
         self._progress.refresh()
 
     def close(self) -> None:
-        """Erase the line."""
         self._progress.stop()
 
 
@@ -246,7 +233,6 @@ class _Notebook:
         self._handle: DisplayHandle = display({"text/plain": title}, raw=True, display_id=True)
 
     def draw(self, objects: int, size_bytes: int) -> None:
-        """Show the counts."""
         of = "" if self._objects is None else f"/{self._objects:,}"
         words = [self._title, f"{objects:,}{of}"]
         if self._moves:
@@ -257,7 +243,6 @@ class _Notebook:
         self._handle.update({"text/plain": text, "text/html": f"{drawn}<code>{escape(text)}</code>"}, raw=True)
 
     def close(self) -> None:
-        """Empty the output."""
         self._handle.update({"text/plain": ""}, raw=True)
 
 

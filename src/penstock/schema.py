@@ -41,15 +41,10 @@ def read_json(
     url: str = "",
     error: type[PenstockError] = Damaged,
 ) -> Any:  # noqa: ANN401  as the schema says
-    """Return a JSON document, compared with its schema.
+    """Return a JSON document (``url``), whose size the caller has bounded, compared with its schema (see the module).
 
-    Args:
-        data: The document; the caller has bounded its size.
-        schema: See the module.
-        what: Description of the document for messages: "the plan of a job".
-        url: URL of the document.
-        error: Class of the error for a document that is not JSON, has a name twice in an object, or does not match.
-
+    ``what`` describes the document in messages: "the plan of a job". ``error`` is the class of the error for a document
+    that is not JSON, has a name twice in an object, or does not match.
     """
     try:
         document = json.loads(bytes(data) if isinstance(data, memoryview) else data, object_pairs_hook=_object)
@@ -88,7 +83,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_value(value: Any, schema: Any, at: str) -> None:  # noqa: ANN401  JSON
-    """Compare a value with its schema. Raises ``_MismatchError``."""
     if isinstance(schema, dict) and isinstance(value, dict):
         _check_fields(value, schema, at)
     elif isinstance(schema, list) and isinstance(value, list) and len(schema) in (1, len(value)):

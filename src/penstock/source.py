@@ -78,7 +78,6 @@ class _EngineKey:
         object.__setattr__(self, "_hash", hashed)
 
     def __hash__(self) -> int:
-        """Return the hash."""
         return self._hash
 
 
@@ -105,19 +104,17 @@ class _Engines:
     """
 
     def __init__(self, spare: int) -> None:
-        """Start empty."""
         self._spare = spare
         self.forget()
 
     def forget(self) -> None:
-        """Start empty, also in a forked child: threads and connections stay with the parent."""
+        """Start empty; after a fork, threads and connections stay with the parent."""
         self._turn = Turn()
         self._all: dict[_EngineKey, ref[Fetcher]] = {}
         self._recent: OrderedDict[_EngineKey, Fetcher] = OrderedDict()
         self._users: dict[int, WeakSet[object]] = {}  # by the engine's identity
 
     def __len__(self) -> int:
-        """Return the number of engines that are alive."""
         return sum(each() is not None for each in list(self._all.values()))
 
     def find(self, key: _EngineKey, user: object) -> Fetcher | None:
@@ -224,7 +221,6 @@ class Source:
         return Source(self._location(), self._given, layer)
 
     def url(self, key: str) -> str:
-        """Return an object's URL."""
         return self.root + key
 
     def shares(self, other: Source) -> bool:
@@ -317,7 +313,6 @@ class Source:
         return not opened or bool(self._layer or self.options.cache) or self._fetcher().waits(spans)
 
     def batch(self, inbox: Inbox, scope: Scope | None = None) -> Batch:
-        """Return a ``Batch``, which sends verbs together, within ``scope``, and notifies ``inbox`` as each one ends."""
         return Batch(self._fetcher, self.fetching, inbox, scope)
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
@@ -440,7 +435,6 @@ class Source:
         return follow_items("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
 
     def abort(self, upload: Upload) -> None:
-        """Delete the stored parts of an unfinished upload: one request. A writer that still uses it will fail."""
         fetcher = self._fetcher()
         fetcher.run(partial(require(fetcher.driver, Multipart, upload.key).abort, upload.key, upload.id))
 
@@ -461,13 +455,7 @@ class Source:
 
         Costs three requests: a check before and one after, as in ``open_write``; returns the metadata of the last. If
         the store keeps neither metadata nor the write's ETag, the object is also read back, and its bytes show which
-        writer wrote it.
-
-        Raises:
-            AlreadyExists: The object exists already.
-            PreconditionFailed: The object's ETag is not ``replaces``.
-            Changed: The object was written, and then replaced by another writer.
-
+        writer wrote it. ``Conflict`` if another writer was first: see ``engine.write.publish``.
         """
         kind = self.options.write.content_type
         attributes = Attributes(kind, create_only=not replaces, replaces=replaces)
@@ -503,11 +491,9 @@ class Source:
             _engines.leave(engine[1], self)
 
     def __enter__(self) -> Self:
-        """Return this source."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close this source."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -537,15 +523,7 @@ class Source:
 
 
 def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
-    """Return the source of a URL, and the key or prefix in it. No request.
-
-    Raises:
-        InvalidURL: The URL cannot be parsed.
-        UnknownScheme: No store handles its scheme.
-        ConfigError: An option or environment variable has a value that cannot work, or options belong to another
-            provider.
-
-    """
+    """Return the source of a URL, and the key or prefix in it. No request."""
     location = parse(url)
     return Source(location, store), location.key
 

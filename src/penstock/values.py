@@ -21,12 +21,7 @@ UNKNOWN_SIZE: Final = -1
 
 
 def whole(value: object, name: str, least: int | None = None) -> int:
-    """Return an integer of Python or NumPy as an int; ``name`` is its name in the error.
-
-    Raises:
-        Unusable: ``value`` is not a whole number (a bool, a float, a text), or is below ``least``.
-
-    """
+    """Return an integer of Python or NumPy as an int, or raise ``Unusable``; ``name`` is its name in the error."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise Unusable(f"{name} must be a whole number, got {value!r}")
     try:
@@ -39,12 +34,7 @@ def whole(value: object, name: str, least: int | None = None) -> int:
 
 
 def switch(value: object, name: str) -> bool:
-    """Return True or False, Python's for NumPy's and for 1 and 0; ``name`` is its name in the error.
-
-    Raises:
-        Unusable: ``value`` is neither. For example, a text such as "no" would count as True.
-
-    """
+    """Return True or False, Python's for NumPy's and for 1 and 0; ``Unusable`` for other values, such as a text."""
     # An array of several elements cannot be compared with one value.
     if getattr(value, "shape", ()) or value not in (True, False):
         raise Unusable(f"{name} must be True or False, got {value!r}")
@@ -52,24 +42,14 @@ def switch(value: object, name: str) -> bool:
 
 
 def check_choice(value: object, words: Sequence[str], name: str) -> None:
-    """Refuse a value of any type that is not one of ``words``; ``name`` is its name in the error.
-
-    Raises:
-        Unusable: ``value`` is another text, or not a text: arrays cannot be compared with words, lists have no hash.
-
-    """
+    """Raise ``Unusable`` for a value of any type that is not one of ``words``; ``name`` is its name in the error."""
     if not isinstance(value, str) or value not in words:
         *others, last = map(repr, words)
         raise Unusable(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:
-    """Refuse keyword arguments that are no key of the ``TypedDict`` ``kind``, as Python refuses those of a function.
-
-    Raises:
-        TypeError: One of them is unknown; the message begins with the name ``function``.
-
-    """
+    """Raise TypeError for arguments that are no key of the ``TypedDict`` ``kind``, as Python does for a function's."""
     for each in given.keys() - kind.__annotations__.keys():
         near = get_close_matches(each, kind.__annotations__, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
@@ -84,8 +64,7 @@ def marked(metadata: Mapping[str, str]) -> Mapping[str, str]:
 class Running(Protocol):
     """A checksum computation in progress."""
 
-    def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Add bytes."""
+    def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
 
     def matches(self) -> bool:
         """Return whether the bytes so far match the store's checksum."""
@@ -245,7 +224,6 @@ class Presigned:
     note: str = ""
 
     def __str__(self) -> str:
-        """Return the URL."""
         return self.url
 
 

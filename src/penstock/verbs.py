@@ -296,12 +296,8 @@ class Mode:
     """A parsed file mode.
 
     Attributes:
-        text: The mode as given.
         action: ``r`` reads, ``w`` replaces, ``x`` creates.
         binary: Whether the file holds bytes; otherwise it holds text.
-        encoding: Encoding of text; UTF-8 by default.
-        errors: Handler for text that the encoding lacks, named as in ``codecs``.
-        newline: Line ends, as in the built-in ``open``.
 
     """
 
@@ -324,10 +320,7 @@ class _Abortable(Protocol):
 def read_mode(text: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> Mode:
     """Return a parsed mode: ``r``, ``w`` or ``x``, and ``b`` for bytes or ``t`` (or nothing) for text, in any order.
 
-    Raises:
-        ConfigError: The mode, encoding, error handler or line end is unknown, or one of the last three is given for
-            bytes.
-
+    ``ConfigError`` if an argument is unknown, or one of the last three is given for bytes.
     """
     letters = f"{text}"  # None too becomes text, which is not a valid mode
     for letter, instead in _INSTEAD.items():
@@ -350,13 +343,11 @@ class TextReader(io.TextIOWrapper):
     """Text of an object, over a ``Reader``; behaves like Python's own text files."""
 
     def __init__(self, file: io.BufferedIOBase, mode: Mode) -> None:
-        """Decode the bytes of ``file``."""
         super().__init__(file, mode.encoding, mode.errors, mode.newline)  # type: ignore[arg-type]  # wider than io's
         self._mode = mode.text
 
     @property
     def mode(self) -> str:
-        """The mode that the file was opened with."""
         return self._mode
 
 
@@ -364,7 +355,6 @@ class TextWriter(TextReader):
     """Text file that publishes an object when it is closed successfully, and nothing otherwise: see ``Writer``."""
 
     def __init__(self, file: io.BufferedIOBase, mode: Mode) -> None:
-        """Encode text into ``file``."""
         # io omits the byte order mark of UTF-16 and UTF-32 if it cannot tell that the file is at its beginning.
         vars(file)["seekable"] = lambda: True
         try:

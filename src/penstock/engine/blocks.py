@@ -31,13 +31,7 @@ os.register_at_fork(after_in_child=_release)
 
 
 def compute_seek(offset: int, whence: int, at: int, size: int) -> int:
-    """Return the position after ``seek(offset, whence)`` from ``at`` in ``size`` bytes; accepts any integer type.
-
-    Raises:
-        TypeError: An argument is not an integer.
-        ValueError: The position is before the first byte, or ``whence`` is not 0, 1 or 2.
-
-    """
+    """Return the position after ``seek(offset, whence)`` from ``at``; raises TypeError or ValueError as ``io`` does."""
     offset, whence = index(offset), index(whence)
     bases = {io.SEEK_SET: 0, io.SEEK_CUR: at, io.SEEK_END: size}
     if whence not in bases or bases[whence] + offset < 0:
@@ -68,7 +62,6 @@ class BlockReader(io.BufferedIOBase):
     anew: Callable[[], BlockReader] | None = None
 
     def __init__(self, size: int, block_bytes: int) -> None:
-        """Begin at the start of ``size`` bytes, in blocks of ``block_bytes``; the last block may be shorter."""
         super().__init__()
         self._size = size
         self._block_bytes = block_bytes
@@ -80,8 +73,7 @@ class BlockReader(io.BufferedIOBase):
         _readers.add(self)
 
     @abstractmethod
-    def _block(self, number: int) -> bytes:
-        """Return a block's bytes."""
+    def _block(self, number: int) -> bytes: ...
 
     @abstractmethod
     def _straight(self, start: int, target: Buffer) -> None:
@@ -89,20 +81,16 @@ class BlockReader(io.BufferedIOBase):
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
         return self._size
 
     def readable(self) -> bool:
-        """Return True."""
         # A closed window raises ValueError, here and in all methods below.
         return self._window.readable()
 
     def seekable(self) -> bool:
-        """Return True."""
         return self._window.seekable()
 
     def tell(self) -> int:
-        """Return the position."""
         return self._start + self._window.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -189,7 +177,6 @@ class BlockReader(io.BufferedIOBase):
         return chain.from_iterable(self._runs())
 
     def close(self) -> None:
-        """Release the block and close the file."""
         if not self.closed:
             self._window.close()
         super().close()

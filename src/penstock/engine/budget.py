@@ -11,11 +11,6 @@ class Budget:
 
     A single item larger than the whole budget is admitted when nothing else is in flight: otherwise it would wait
     forever.
-
-    Attributes:
-        bytes_limit: Bytes that may be held at once.
-        items_limit: Items that may be held at once.
-
     """
 
     bytes_limit: int
@@ -24,7 +19,6 @@ class Budget:
     items_held: int = 0
 
     def admitted(self, size_bytes: int) -> bool:
-        """Count one more item as held if it fits; return whether it does."""
         held = self.items_held
         if held and (held >= self.items_limit or self.bytes_held + size_bytes > self.bytes_limit):
             return False
@@ -33,12 +27,10 @@ class Budget:
         return True
 
     def admit(self, size_bytes: int) -> None:
-        """Count an item as held."""
         self.items_held += 1
         self.bytes_held += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Count an item as no longer held."""
         self.items_held -= 1
         self.bytes_held -= size_bytes
 

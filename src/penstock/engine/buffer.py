@@ -39,12 +39,7 @@ _ALONE = _alone()
 
 
 def flat(buffer: object) -> memoryview:
-    """Return a one-dimensional view of a buffer's bytes, whatever its items and shape, even if it is empty.
-
-    Raises:
-        TypeError: ``buffer`` is not a buffer, or not contiguous (in C order).
-
-    """
+    """Return a one-dimensional view of a buffer's bytes, even if it is empty; TypeError if it is not contiguous."""
     view = memoryview(buffer)  # type: ignore[arg-type]
     if view.nbytes:
         return view.cast("B")
@@ -82,8 +77,6 @@ class Buffer:
     Attributes:
         owner: The object that owns the memory: the ``bytes`` to be handed out, or the caller's buffer; None once it is
             ``spent``.
-        address: Where the region starts, as an integer.
-        size: Bytes in the region.
 
     """
 
@@ -122,12 +115,7 @@ class Buffer:
 
     @classmethod
     def borrow(cls, buffer: object) -> Buffer:
-        """Use a caller's writable, contiguous buffer (bytearray, numpy, pinned tensor's numpy view).
-
-        Raises:
-            TypeError: The buffer is read-only, or not contiguous.
-
-        """
+        """Use a caller's buffer (bytearray, numpy, pinned memory); TypeError unless it is writable and contiguous."""
         view = flat(buffer)
         if view.nbytes == 0:
             return cls(buffer, 0, 0, view)
@@ -152,7 +140,6 @@ class Buffer:
         )
 
     def fill(self, data: bytes | memoryview) -> None:
-        """Copy ``data`` to the start of the region; it must fit."""
         if len(data) > self.size:
             message = f"{len(data)} bytes do not fit a buffer of {self.size}"
             raise ValueError(message)
@@ -171,7 +158,6 @@ class Buffer:
             self.fill(data)
 
     def copy(self, size: int) -> bytes:
-        """Return a copy of the first ``size`` bytes."""
         if not 0 <= size <= self.size:
             message = f"{size} bytes of a buffer of {self.size}"
             raise ValueError(message)
@@ -205,7 +191,6 @@ class Buffer:
 
     @property
     def spent(self) -> bool:
-        """Whether its memory was handed out."""
         return self.owner is None
 
     def take(self) -> bytes:

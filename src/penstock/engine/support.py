@@ -35,12 +35,7 @@ def supports(driver: object, verb: Callable[..., object]) -> bool:
 
 
 def require(driver: _Addressed, verb: Callable[..., V], key: str = "") -> V:
-    """Return ``driver`` as a ``verb`` of ``contracts.driver``; no request is made.
-
-    Raises:
-        Unsupported: The driver lacks the verb. The message names the store and what to do; ``url`` is that of ``key``.
-
-    """
+    """Return ``driver`` as a ``verb`` of ``contracts.driver``; ``Unsupported`` if it lacks the verb. No request."""
     if not supports(driver, verb):
         action, advice = _ADVICE.get(verb.__name__, (verb.__name__.lower(), "use another store"))
         # Only drivers whose URLs may belong to another store have a hint.

@@ -61,7 +61,6 @@ class Wakeup:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        """Begin unset."""
         self._lock = allocate_lock()
         self._lock.acquire()
 
@@ -88,7 +87,6 @@ class Inbox:
     __slots__ = ("_awaited", "_waiter", "_wakeup")
 
     def __init__(self) -> None:
-        """Begin without a waiting thread."""
         self._waiter = 0
         self._awaited: object = None
         self._wakeup = Wakeup()
@@ -135,8 +133,7 @@ class Revocable(Protocol):
     def begin(self) -> None:
         """Begin to take effect; raise ``Cancelled`` if it was called off before."""
 
-    def end(self) -> None:
-        """End: the effect is there, or did not come."""
+    def end(self) -> None: ...
 
 
 def set_current_work(work: Revocable | None) -> None:
@@ -154,13 +151,11 @@ class irrevocable:  # noqa: N801  a context manager, lower case as in contextlib
     __slots__ = ("_work",)
 
     def __enter__(self) -> None:
-        """Begin; raise ``Cancelled`` if the work was called off."""
         self._work: Revocable | None = getattr(_here, "work", None)
         if self._work is not None:
             self._work.begin()
 
     def __exit__(self, *_: object) -> None:
-        """End."""
         if self._work is not None:
             self._work.end()
 
@@ -173,7 +168,6 @@ class Turn(RLock):  # type: ignore[misc]  # final in typeshed only; __exit__ mus
     """
 
     def __enter__(self) -> bool:  # type: ignore[override]  # without the arguments of ``acquire``
-        """Wait for the lock and take it."""
         return self.take(inf)
 
     def take(self, limit_s: float) -> bool:
@@ -193,7 +187,6 @@ class Turn(RLock):  # type: ignore[misc]  # final in typeshed only; __exit__ mus
         return False
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled, as every lock does."""
         raise TypeError("a lock cannot be pickled")
 
 

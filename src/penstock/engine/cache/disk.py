@@ -34,12 +34,7 @@ _SLACK = 256 << 10
 
 
 class Disk:
-    """Entries by name in one directory. Thread-safe and multi-process-safe; all methods may raise ``OSError``.
-
-    Attributes:
-        root: The directory, used by the cache alone.
-
-    """
+    """Entries by name in one directory. Thread-safe and multi-process-safe; all methods may raise ``OSError``."""
 
     def __init__(self, root: str, size_bytes: int) -> None:
         """Limit the cache to ``size_bytes`` of disk, as ``du`` counts them; nothing on disk is touched yet."""
@@ -77,13 +72,7 @@ class Disk:
         return self.ledger()
 
     def folder(self) -> Folder:
-        """Return the directory, opened at first use and reopened after its removal.
-
-        Raises:
-            ConfigError: Other users may write to it, and their files would be read as the store's.
-            OSError: The directory does not exist or cannot be opened.
-
-        """
+        """Return the directory, opened at first use and reopened after its removal. Raises the errors of ``Folder``."""
         folder = self._folder
         if folder is None or not folder.there():
             folder = self._folder = Folder(self.root)
@@ -103,22 +92,19 @@ class Disk:
         raise ConfigError(f"{self.root} is not a directory, or lies below a file: name a directory for the cache")
 
     def note_wait(self, waited_s: float) -> None:
-        """Record how many seconds an entry waited for this use."""
         if self._shared is not None:
             # The hit counts even if the shared state cannot be updated.
             with suppress(OSError):
                 self._shared.note_wait(waited_s, time())
 
     def draw(self) -> float:
-        """Return a random number in [0, 1)."""
         return self._random.random()
 
     def room_bytes(self) -> int:
-        """Return how many bytes fit without evicting anything."""
         return max(0, self._room - self.ledger().used)
 
     def store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool) -> bool:
-        """Write an entry unless it is refused; return whether it was written or exists already."""
+        """Write an entry unless it is refused; return whether it is there."""
         try:
             return self._store(name, data, what, replace=replace)
         except FileNotFoundError:  # the directory was removed
@@ -180,7 +166,6 @@ class Disk:
         return _ANY if soon(now_s - missed_s, ledger.reuse(now_s)) else rank(name.hex())
 
     def _admits(self, order: float) -> bool:
-        """Return whether a full cache may have an entry that yields to a newcomer of rank ``order``."""
         ranking = self._ranking
         return self._left <= 0 or not ranking or order < ranking[0][0] or self.draw() < _ANEW
 
@@ -236,7 +221,6 @@ class Disk:
             return size_bytes
 
     def count(self) -> None:
-        """Recount the bytes and entries on disk."""
         ledger = self.current()
         with ledger.locked():
             ledger.count()

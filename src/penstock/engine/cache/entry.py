@@ -40,18 +40,7 @@ class About(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """The fixed-size fields of a footer.
-
-    Attributes:
-        name: The entry's name.
-        size_bytes: Size of the entry's data.
-        start: As in ``About``.
-        object_bytes: As in ``About``.
-        kept_s: When it was written, in seconds since the epoch.
-        sums_bytes: Size of the checksums.
-        words_bytes: Size of the JSON text with URL and ETag.
-
-    """
+    """The fixed-size fields of a footer: ``words_bytes`` is the size of the JSON text with URL and ETag."""
 
     name: bytes
     size_bytes: int
@@ -63,12 +52,10 @@ class Footer(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the entry holds its whole object."""
         return self.start == 0 and self.size_bytes == self.object_bytes
 
 
 def footer(name: bytes, data: bytes | memoryview, what: About, kept_s: float) -> bytes:
-    """Return the footer that follows ``data`` in the file."""
     view = memoryview(data)
     size = len(view)
     sums = b"".join([xxh3_64_digest(view[at : at + PAGE_BYTES]) for at in range(0, size, PAGE_BYTES)])
@@ -88,7 +75,7 @@ def begins(end: bytes, file_bytes: int) -> int:
 
 
 def parse(text: bytes) -> Footer | None:
-    """Parse a whole footer; return None if it is damaged."""
+    """Parse a whole footer; None if it is damaged."""
     body, check = text[: -_CHECK.size], text[-_CHECK.size :]
     if len(text) < FOOTER_BYTES or _CHECK.unpack(check)[0] != xxh3_64_intdigest(body):
         return None
@@ -96,16 +83,12 @@ def parse(text: bytes) -> Footer | None:
 
 
 def about(text: bytes, found: Footer) -> About:
-    """Return the object and offset of an entry, from its footer as text and parsed."""
     url, etag = json.loads(text[found.sums_bytes : found.sums_bytes + found.words_bytes])
     return About(url, etag, found.start, found.object_bytes)
 
 
 def intact(text: bytes, first_page: int, data: bytes | memoryview) -> bool:
-    """Return whether ``data`` matches its checksums.
-
-    ``data`` holds whole pages from ``first_page`` on; the file's last page may be shorter.
-    """
+    """Return whether ``data``, pages from ``first_page`` on, matches its checksums; the last may be shorter."""
     at = first_page * _SUM_BYTES
     if len(data) <= PAGE_BYTES:
         return not len(data) or text[at : at + _SUM_BYTES] == xxh3_64_digest(data)
@@ -143,7 +126,6 @@ class Namer:
         self._hash = blake2b(repr(store).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES, person=b"store")
 
     def name(self, key: str, etag: str, part: CachedPart) -> bytes:
-        """Return the name of a part of one version of an object."""
         made = blake2b(self._hash.digest(), digest_size=NAME_BYTES)
         text = f"{part.kind}{part.start}:{part.stop}:{len(etag)}:{etag}{key}"
         made.update(text.encode("utf-8", "surrogatepass"))

@@ -29,16 +29,7 @@ _READS = 1000.0
 
 
 class Candidate(NamedTuple):
-    """An entry that may be evicted.
-
-    Attributes:
-        used_s: When it was last used, in seconds since the epoch.
-        proven: Whether it was hit.
-        rank: Its rank.
-        size_bytes: Disk space that it takes.
-        path: Its path in the cache's directory.
-
-    """
+    """An entry that may be evicted; ``proven`` if it was hit. ``used_s`` is in seconds since the epoch."""
 
     used_s: float
     proven: bool
@@ -48,7 +39,6 @@ class Candidate(NamedTuple):
 
 
 def rank(digits: str) -> float:
-    """Return the rank of an entry, in [0, 1), from the hexadecimal digits of its name."""
     return int(digits[-_RANK_DIGITS:], 16) / _RANKS
 
 
@@ -94,9 +84,6 @@ def stale_after(reuse_s: float) -> float:
 
 
 def share_after(share: float, hits: int, reads: int) -> float:
-    """Return the share of hits after ``reads`` more reads, of which ``hits`` were hits.
-
-    The share is an exponential mean that halves the weight of a read after 1,000 more reads.
-    """
+    """Return the share of hits after ``reads`` more reads: an exponential mean that halves their weight every 1,000."""
     kept = 0.5 ** (reads / _READS)
     return share * kept + hits / reads * (1 - kept) if reads else share

@@ -35,7 +35,6 @@ class Hit(NamedTuple):
 
     Attributes:
         data: The bytes; None if they are in the caller's memory, or if the entry lacks some of them.
-        found: The entry's footer.
         filled: Whether the entry had all the bytes.
         waited_s: Seconds since the entry's previous use, if more than 30; else 0.
         text: The whole footer: see ``entry.about``.
@@ -50,25 +49,19 @@ class Hit(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Version of the object that the bytes are of; empty if the entry does not record it."""
         return about(self.text, self.found).etag
 
 
 def path_of(name: bytes) -> str:
-    """Return an entry's path in the cache's directory."""
     text = name.hex()
     return f"{text[:2]}/{text[2:]}"
 
 
 def read_entry(folder: Folder, name: bytes, low: int, high: int, into: memoryview | None = None) -> Hit:
-    """Return bytes ``[low, high)`` of an entry, verified by checksums, or write them to ``into``.
+    """Return bytes ``[low, high)`` of an entry, verified by checksums, or write them to ``into``: five system calls.
 
-    ``high`` may be ``WHOLE`` or ``EVERY``. Makes five system calls.
-
-    Raises:
-        FileNotFoundError: The entry does not exist.
-        Damaged: Its file differs from what was written.
-
+    ``high`` may be ``WHOLE`` or ``EVERY``. Raises ``FileNotFoundError``, and ``Damaged`` for another file than was
+    written.
     """
     descriptor = os.open(path_of(name), _READ, dir_fd=folder.descriptor)
     try:
@@ -88,7 +81,7 @@ def read_entry(folder: Folder, name: bytes, low: int, high: int, into: memoryvie
 
 
 def read_all(folder: Folder, path: str, name: bytes) -> bytes:
-    """Return all bytes of an entry, verified by checksums; raises as ``read_entry`` does."""
+    """Return all bytes of an entry; raises as ``read_entry`` does."""
     descriptor = os.open(path, _READ, dir_fd=folder.descriptor)
     try:
         text, found, _ = _footer(descriptor, name)
@@ -170,7 +163,6 @@ def write(folder: Folder, path: str, pieces: Sequence[bytes | memoryview]) -> os
 
 
 def candidates(folder: Folder, shard: str) -> Iterator[Candidate]:
-    """Yield the entries of a shard as candidates for eviction."""
     for name, disk in _scan_shard(folder, shard):
         try:
             order = rank(name)
@@ -192,7 +184,7 @@ def _scan_shard(folder: Folder, shard: str) -> Iterator[tuple[str, os.stat_resul
 
 
 def folder_bytes(folder: Folder, shard: str) -> int:
-    """Return the disk space of a shard's directory itself, in bytes; 0 if it does not exist."""
+    """Return the disk space of a shard's directory itself; 0 if it does not exist."""
     try:
         return os.stat(shard, dir_fd=folder.descriptor, follow_symlinks=False).st_blocks * 512
     except FileNotFoundError:

@@ -57,14 +57,9 @@ class CacheLayer:
     Objects of up to one block are kept whole, longer ones in blocks, and other ranges as they are read, cut at block
     boundaries. A read of a known version is served from entries of that version alone. Entries are written on the
     thread that takes the bytes.
-
-    Attributes:
-        cache: The cache that holds the entries.
-
     """
 
     def __init__(self, fetching: Fetching, cache: Cache, place: StorePlace) -> None:
-        """Keep in ``cache`` what ``fetching`` reads."""
         self.cache = cache
         self._below = fetching
         self._stat = place.stat
@@ -76,7 +71,6 @@ class CacheLayer:
         self._flights: dict[Span, Flight] = {}
 
     def prepare_reads(self, wanted: Iterable[Wanted], owner: Owner) -> list[ReadOperation]:
-        """Return a read for each span; complete if the cache has all its bytes."""
         wanted = [*wanted]
         pinned = self._versions([span for span, _ in wanted]) if self._mode == "revalidate" else {}
         reads: list[CachedRead | FetchedRead | None] = []
@@ -92,7 +86,6 @@ class CacheLayer:
         return [next(others) if each is None else cast("ReadOperation", each) for each in reads]
 
     def send_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Send the requests for bytes that the cache lacks."""
         fetched, below = self._split(reads)
         own = [each for read in fetched for each in read.flights if each.leader is read]
         self._below.send_reads([*below, *(each.read for each in own)])
@@ -104,29 +97,24 @@ class CacheLayer:
                     self._close(each)
 
     def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Cancel reads; flights that other reads also wait for continue."""
+        """Cancel reads; flights that other reads also wait for go on."""
         fetched, below = self._split(reads)
         self._below.cancel_reads([*below, *self._unwanted(fetched)])
 
     def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Cancel reads and wait until none of them writes any more."""
         fetched, below = self._split(reads)
         self._below.stop_reads([*below, *self._unwanted(fetched)])
 
     def concurrency(self) -> int:
-        """Return how many requests may be in flight at once."""
         return self._below.concurrency()
 
     def contains(self, span: Span) -> bool:
-        """Return whether a read of ``span`` would currently need no request for its bytes."""
         return self._objects.contains(span)
 
     def room_bytes(self) -> int:
-        """Return how many bytes fit into the cache without evicting anything."""
         return self.cache.room_bytes()
 
     def _split(self, reads: Iterable[object]) -> tuple[list[FetchedRead], list[ReadOperation]]:
-        """Split reads into this layer's unfinished ones and those of the layer below."""
         fetched: list[FetchedRead] = []
         below: list[ReadOperation] = []
         for each in reads:
@@ -150,7 +138,6 @@ class CacheLayer:
         return found
 
     def _close(self, flight: Flight) -> None:
-        """Prevent further reads from joining a flight."""
         span = flight.request.span
         if flight.joinable and self._flights.get(span) is flight:
             self._flights.pop(span, None)
@@ -174,7 +161,6 @@ class CacheLayer:
         return self._unsized(span, owner) if fits and 0 <= -start <= self._block_bytes else None
 
     def _unsized(self, span: Span, owner: Owner) -> CachedRead | FetchedRead:
-        """Return a read of a whole object, or of its last bytes, of unknown size."""
         key, start, _, etag, _, _, _ = span
         part = CachedPart("e", start, None) if start else ALL
         hit, size = self._objects.unsized(key, etag, part)
@@ -206,7 +192,6 @@ class CacheLayer:
         )
 
     def _known(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead:
-        """Return a read of bytes whose range and version are known."""
         key, start, stop, etag, whole, _, _ = span
         size = (stop or 0) - start
         object_bytes = start + size if whole else UNKNOWN_SIZE
@@ -244,7 +229,6 @@ class CacheLayer:
         return read
 
     def _fetch(self, span: Span, target: Buffer | None, owner: Owner, requests: Sequence[Missing]) -> FetchedRead:
-        """Return a read that fetches all or some of its bytes from the store."""
         self.cache.note(hit=False)
         if listening():
             emit(CacheMiss(self._objects.url(span.key), span.start))
@@ -275,7 +259,6 @@ class CacheLayer:
         return not flight.leave(read)
 
     def _keep(self, flight: Flight, data: memoryview | bytes) -> None:
-        """Store the bytes of a flight in the cache, once."""
         request, flight.request = flight.request, flight.request._replace(parts=())
         span, version = request.span, flight.read.version
         if not request.parts or not (version or _is_whole(span)):
@@ -295,7 +278,6 @@ def _of_other_size(hit: Hit, object_bytes: int) -> bool:
 
 
 def _pin_span(span: Span, meta: ObjectMeta) -> Span:
-    """Return a span as a span of the version that ``meta`` describes."""
     key, start, stop, _, whole, _, _ = span
     if stop is None:
         start, stop = (max(0, meta.size + start) if start < 0 else start), meta.size
@@ -328,11 +310,9 @@ class _ServedVersions:
         return (version if 0 <= time() - served_s <= self._ttl_s else ""), since_s
 
     def add(self, key: str, version: str, since_s: float = 0.0) -> None:
-        """Record the version in which a part was served."""
         self._put(key, (version, time(), since_s))
 
     def forget(self, key: str) -> None:
-        """Record that the store has another version by now."""
         self._put(key, ("", 0.0, time()))
 
     def _put(self, key: str, found: tuple[str, float, float]) -> None:
@@ -350,14 +330,10 @@ ALL = CachedPart("b", 0, None)
 
 
 class StorePlace(NamedTuple):
-    """The location of a store's objects.
+    """The location of a store's objects: keys begin with ``base`` below the URL ``root``.
 
-    Attributes:
-        store: Identity of the store: its ``repr`` differs from that of all others.
-        root: Its URL, ending in ``/``.
-        base: Prefix of its keys below ``root``.
-        stat: Describes objects, with one request each; None for each that it cannot describe.
-
+    The ``repr`` of ``store`` differs from that of all other stores. ``stat`` describes objects, with one request each;
+    None for each that it cannot describe.
     """
 
     store: object
@@ -370,7 +346,6 @@ class CachedObjects:
     """Entries of one store's objects, by key, version and part."""
 
     def __init__(self, cache: Cache, place: StorePlace) -> None:
-        """Use ``cache`` for the objects at ``place``; nothing is read yet."""
         self._cache, self._place = cache, place
         self._namer = Namer(place.store)
         self._block_bytes = cache.options.block_bytes
@@ -438,7 +413,6 @@ class CachedObjects:
         return found is not None and found.size_bytes >= low + size
 
     def keep(self, request: Missing, data: memoryview | bytes, version: str) -> None:
-        """Store the bytes of a request, which are of ``version``, as entries."""
         span, wanted, etag, object_bytes = request
         key, size = span.key, len(data)
         if span.stop is None and wanted[0] is ALL:  # the size is known now
@@ -454,11 +428,9 @@ class CachedObjects:
             self._cache.store(self._name(key, etag, part), piece, what, replace=part.kind == "u")
 
     def url(self, key: str) -> str:
-        """Return an object's public URL."""
         return public_url(f"{self._place.root}{self._place.base}{key}")
 
     def _block(self, part: CachedPart) -> tuple[int, CachedPart]:
-        """Return a part's offset in its block, and the block."""
         low = part.start % self._block_bytes
         return low, CachedPart("b", part.start - low, None)
 
@@ -467,13 +439,7 @@ class CachedObjects:
 
 
 class CachedRead:
-    """A read without a request, complete from the beginning (see ``contracts.fetching.ReadOperation``).
-
-    Attributes:
-        span: The span to read.
-        version: Version of the bytes; empty if unknown.
-
-    """
+    """A read without a request, complete from the beginning (see ``contracts.fetching.ReadOperation``)."""
 
     __slots__ = ("_data", "_target", "span", "version")
 
@@ -483,13 +449,11 @@ class CachedRead:
     complete = True
 
     def __init__(self, span: Span, data: bytes | None, target: Buffer | None, version: str = "") -> None:
-        """Hold bytes, or the buffer that was filled with them; ``version`` is theirs if the span has none."""
         self.span, self._data, self._target = span, data, target
         self.version = span.etag or version
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes it holds."""
         if self._data is not None:
             return len(self._data)
         return 0 if self._target is None else self._target.size
@@ -501,22 +465,13 @@ class CachedRead:
         """Raise nothing."""
 
     def take(self) -> bytes:
-        """Return the bytes."""
         if self._data is not None:
             return self._data
         return b"" if self._target is None else self._target.take()
 
 
 class Missing(NamedTuple):
-    """A range that the cache does not have.
-
-    Attributes:
-        span: The bytes of the object.
-        parts: The parts in which they are kept.
-        etag: The version; empty if unknown.
-        object_bytes: The object's size; -1 if unknown.
-
-    """
+    """A range that the cache does not have, of ``object_bytes`` (-1 if unknown), and the parts in which it is kept."""
 
     span: Span
     parts: tuple[CachedPart, ...]
@@ -531,9 +486,6 @@ class Flight:
     removes a read from ``members`` notifies that read.
 
     Attributes:
-        request: The range that it fetches.
-        read: The store's read; set once it is prepared.
-        members: Reads that wait for it.
         leader: The read that sends it.
         joinable: Whether others may wait for it: its bytes go into separate memory, not into a caller's buffer.
 
@@ -546,7 +498,6 @@ class Flight:
     def __init__(
         self, request: Missing, leader: FetchedRead, ended: Callable[[Flight], None], *, joinable: bool
     ) -> None:
-        """Begin with ``leader``, which sends it; ``ended`` is called first at its end."""
         self.request, self.leader, self._ended, self.joinable = request, leader, ended, joinable
         self.members: dict[FetchedRead, None] = {leader: None}
 
@@ -561,20 +512,11 @@ class Flight:
             member.landed()
 
     def leave(self, member: FetchedRead) -> bool:
-        """Remove a member; return whether it was one."""
         return self.members.pop(member, self) is None
 
 
 class FetchedRead:
-    """A read of which the store delivers all or a part; the cache keeps the bytes when they are taken.
-
-    Attributes:
-        span: The span to read.
-        flights: The reads of the store that it waits for.
-        called_off: The error, if it was cancelled before its flights ended.
-        complete: Whether it has ended.
-
-    """
+    """A read of which the store delivers all or a part; the cache keeps the bytes when they are taken."""
 
     __slots__ = (
         "_changed",
@@ -599,10 +541,7 @@ class FetchedRead:
         keep: Callable[[Flight, memoryview | bytes], None],
         changed: Callable[[str], None],
     ) -> None:
-        """Read into ``target``, or into the flight's memory.
-
-        ``keep`` receives the bytes of each flight, ``changed`` the key of an object that has another version by now.
-        """
+        """Read into ``target``, or into the flight's memory; ``changed`` receives the key of a changed object."""
         self._changed = changed
         self.span, self._target, self._owner, self._keep = span, target, owner, keep
         # The layer may replace ``span`` by the caller's, which may count from the object's end and have no version.
@@ -632,14 +571,12 @@ class FetchedRead:
             self._owner.finished(cast("ReadOperation", self))
 
     def abandon(self, flight: Flight) -> None:
-        """Leave a flight that other reads also wait for."""
         if flight.leave(self):
             self.called_off = Cancelled("cancelled")
             self.landed()
 
     @property
     def error(self) -> PenstockError | None:
-        """The first error; None if nothing failed."""
         return self.called_off or next((each.read.error for each in self.flights if each.read.error is not None), None)
 
     @property
@@ -649,21 +586,17 @@ class FetchedRead:
 
     @property
     def attempts(self) -> int:
-        """Number of requests made for this read, without those of flights that it joined."""
         return sum(each.read.attempts for each in self.flights if each.leader is self)
 
     @property
     def retries(self) -> int:
-        """Number of these requests that were retries."""
         return sum(each.read.retries for each in self.flights if each.leader is self)
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes it holds; only once complete."""
         return self._target.size if self._target is not None else sum(each.read.size_bytes for each in self.flights)
 
     def look(self) -> None:
-        """Let each flight log what delays it."""
         for each in self.flights:
             each.read.look()
 
@@ -685,7 +618,6 @@ class FetchedRead:
                 self._keep(each, view[low : low + each.read.size_bytes])
 
     def take(self) -> bytes:
-        """Return the bytes, or raise the error."""
         self.check()
         if self._target is not None:
             return self._target.take()

@@ -58,10 +58,6 @@ class Folder:
     Another user who may write to a parent directory can replace this one with theirs. Reads stay correct, at the cost
     of the cache: the open directory is still the cache's, and the other one is refused. The directory is closed with
     the last reference to this object.
-
-    Attributes:
-        descriptor: File descriptor that the paths of entries are relative to.
-
     """
 
     __slots__ = ("_identity", "descriptor")
@@ -86,7 +82,6 @@ class Folder:
         return False
 
     def __del__(self) -> None:
-        """Close the descriptor if it still refers to the directory."""
         if self.descriptor >= 0 and _identity(self.descriptor) == self._identity:
             os.close(self.descriptor)
 
@@ -119,23 +114,19 @@ class Ledger:
 
     @property
     def used(self) -> int:
-        """Disk space in bytes that is taken, or reserved by writes in progress."""
         return int(self._state.read(_WORDS, _WORDS_AT)[0])
 
     @property
     def entries(self) -> int:
-        """Number of entries."""
         return int(self._state.read(_WORDS, _WORDS_AT)[1])
 
     @property
     def share(self) -> float:
-        """Share of recent reads that were hits, over all processes."""
         share = float(self._state.read(_SHARE, _SHARE_AT)[0])
         return share if 0.0 <= share <= 1.0 else 0.0
 
     @share.setter
     def share(self, share: float) -> None:
-        """Publish the share to all processes, without a lock: the last value written is as good as any."""
         if self._state.there():
             self._state.write(_SHARE, _SHARE_AT, share)
 
@@ -159,8 +150,7 @@ class Ledger:
     def locked(self) -> Iterator[None]:
         """Exclude all other threads and processes; recount if a holder died or the machine has rebooted.
 
-        ``FileNotFoundError``: the directory was removed, and perhaps created again. ``TimeoutError``: another process
-        holds the lock for 5 s.
+        ``FileNotFoundError`` after the directory's removal, ``TimeoutError`` if another process holds the lock for 5 s.
         """
         with self._turn:
             # The lock file was closed, or another thread found the directory removed.
@@ -181,7 +171,6 @@ class Ledger:
                     flock(self._lock, LOCK_UN)
 
     def _take(self) -> None:
-        """Wait for the lock; raise ``TimeoutError`` after 5 s."""
         until = monotonic() + _PATIENCE_S
         while True:
             try:
@@ -209,7 +198,6 @@ class Ledger:
         self._state.write(_HEAD, 0, _MAGIC, _boot(), 0)
 
     def add(self, size_bytes: int, entries: int = 0) -> None:
-        """Add to the used bytes and the number of entries; within ``locked``."""
         used, there = self._state.read(_WORDS, _WORDS_AT)
         self._state.write(_WORDS, _WORDS_AT, used + size_bytes, there + entries)
 
@@ -310,7 +298,6 @@ class Ledger:
         os.rmdir(WRITERS, dir_fd=self.folder.descriptor)
 
     def close(self) -> None:
-        """Close its files, once no other thread uses them."""
         with self._turn:
             self.drop()
 
@@ -336,7 +323,6 @@ class _LedgerFile:
     _descriptor = -1
 
     def __init__(self, folder: int) -> None:
-        """Open or create the file in a directory, given as a descriptor. Raises ``OSError``."""
         self._descriptor = os.open(_STATE, _FLAGS, 0o600, dir_fd=folder)
         self._identity = _identity(self._descriptor)
 
@@ -349,7 +335,6 @@ class _LedgerFile:
         return None
 
     def there(self) -> bool:
-        """Return whether the file is open and was not removed."""
         found = self._stat()
         return found is not None and found.st_nlink > 0
 
@@ -371,18 +356,15 @@ class _LedgerFile:
         return words.unpack(os.pread(self._descriptor, words.size, at).ljust(words.size, b"\0"))
 
     def write(self, words: Struct, at: int, *values: Any) -> None:  # noqa: ANN401  as struct has them
-        """Write values at offset ``at``."""
         if os.pwrite(self._descriptor, words.pack(*values), at) < words.size:
             raise OSError(ENOSPC, os.strerror(ENOSPC))
 
     def __del__(self) -> None:
-        """Close the descriptor if it still refers to the file."""
         if self._descriptor >= 0 and self._stat() is not None:
             os.close(self._descriptor)
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
-    """Return device and inode of an open file; None if the descriptor is not open."""
     with suppress(OSError):
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino

@@ -197,14 +197,7 @@ class UnderWay:
 
 @dataclass(slots=True)
 class Traffic:
-    """The slow operations of one transport, and how many requests it has carried.
-
-    Attributes:
-        under_way: Operations that were sent at least half of ``late_s`` ago, the oldest first.
-        ended: Requests that have ended so far.
-        transport: The transport itself.
-
-    """
+    """The slow operations of one transport, sent at least half of ``late_s`` ago, oldest first, and its requests."""
 
     under_way: Sequence[UnderWay]
     ended: int

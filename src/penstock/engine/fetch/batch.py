@@ -34,19 +34,11 @@ _MOST_BYTES = 8 << 20
 
 
 class JoinedPut:
-    """A put that is sent in a batch with others.
-
-    Attributes:
-        key: Key of the object.
-        complete: Whether it has ended; set by the transport's thread.
-        called_off: Whether it must not be retried.
-
-    """
+    """A put that is sent in a batch with others."""
 
     __slots__ = ("_result", "attributes", "body", "called_off", "complete", "key")
 
     def __init__(self, key: str, body: Payload, attributes: Attributes) -> None:
-        """Prepare the put."""
         self.key, self.body, self.attributes = key, body, attributes
         self.complete = self.called_off = False
         self._result: str | PenstockError = ""
@@ -55,11 +47,9 @@ class JoinedPut:
         """Do nothing: no attempt of it fails before it ends."""
 
     def end(self, result: str | PenstockError) -> None:
-        """Store the ETag, or the error, of the put."""
         self._result, self.complete = result, True
 
     def result(self) -> str:
-        """Return the ETag, or raise the error; only once complete."""
         if isinstance(self._result, PenstockError):
             raise again(self._result)
         return self._result
@@ -70,10 +60,6 @@ class JoinedPuts(Inbox):
 
     One thread adds, sends and cancels. A batch that ends sends the next one from the transport's thread. Before that,
     it retries each of its puts that failed and may be retried: alone, like a put that was sent alone.
-
-    Attributes:
-        fetcher: The store's engine.
-
     """
 
     __slots__ = ("_driver", "_inbox", "_running", "_waiting", "fetcher")
@@ -86,7 +72,6 @@ class JoinedPuts(Inbox):
         self._running: dict[VerbOperation[Any], list[JoinedPut]] = {}
 
     def add(self, put: JoinedPut) -> None:
-        """Let a put wait for ``send``."""
         self._waiting.append(put)
 
     def send(self) -> None:
@@ -212,11 +197,9 @@ class Batch:
         self._batches: JoinedPuts | None = None
 
     def head(self, key: str) -> VerbOperation[ObjectMeta]:
-        """Prepare a look-up of an object's metadata."""
         return self._kept(partial(self._fetcher().driver.head, key))
 
     def delete(self, key: str) -> VerbOperation[None]:
-        """Prepare the deletion of an object; a missing object is not an error."""
         return self._kept(partial(require(self._fetcher().driver, Delete, key).delete, key))
 
     def copy(self, meta: ObjectMeta, to: str) -> VerbOperation[str]:
@@ -227,15 +210,12 @@ class Batch:
         return self._kept(partial(require(self._fetcher().driver, Copy, to).copy, meta.key, to, meta.etag))
 
     def head_summed(self, key: str) -> VerbOperation[ObjectMeta]:
-        """Prepare a look-up of an object's metadata, with its checksum if the store provides one."""
         return self._kept(head_with_sums(self._fetcher().driver, key))
 
     def put(self, key: str, data: bytes, attributes: Attributes) -> VerbOperation[str] | JoinedPut:
         """Prepare a write in one request, or in a batch with others if the store can; the result is the ETag.
 
-        Raises:
-            Unusable: More metadata, or more bytes, than the store takes in one request.
-
+        Raises ``Unusable`` for more bytes or metadata than the store takes in one request.
         """
         fetcher = self._fetcher()
         body = single(fetcher, key, data, attributes)

@@ -62,7 +62,6 @@ class Fetcher:
     def __init__(
         self, driver: Driver, transport: Transport, retry: RetryOptions, read: ReadOptions, limits: Limits | None = None
     ) -> None:
-        """Carry out the verbs of ``driver`` over ``transport``, within the limits of its store."""
         self.driver = driver
         driver.abilities = replace(driver.abilities, untold_bytes=read.unknown_bytes)
         self.limits = limits or Limits()
@@ -109,16 +108,10 @@ class Fetcher:
         self._transport.close()
 
     def usable(self) -> bool:
-        """Return whether requests are accepted: False once it was closed or its I/O thread broke, which is a bug."""
         return self._transport.usable()
 
     def run(self, make: partial[Exchange[T]], limit_s: float = inf) -> T:
-        """Carry out one verb and return its result; Ctrl-C cancels it, so that it does not happen later.
-
-        Raises:
-            TimedOut: ``limit_s`` seconds were over before it ended; it was cancelled.
-
-        """
+        """Carry out one verb, within ``limit_s``, and return its result; Ctrl-C cancels it for good."""
         operation = self.operation(make, Inbox())
         try:
             self.send((operation,))
@@ -133,10 +126,7 @@ class Fetcher:
             raise
 
     def operation(self, make: partial[Exchange[T]], inbox: Inbox) -> VerbOperation[T]:
-        """Return an operation to send; ``make`` is the driver's verb with its arguments.
-
-        ``inbox`` is notified when the operation ends.
-        """
+        """Return an operation to send; ``make`` is the driver's verb with its arguments."""
         return VerbOperation(self._policy, make, inbox)
 
     def send(self, operations: Sequence[VerbOperation[T]]) -> None:
@@ -169,7 +159,6 @@ class Fetcher:
         return left
 
     def concurrency(self) -> int:
-        """Return how many requests the transport has in flight at present, at most."""
         return self._transport.concurrency()
 
     def waits(self, spans: Iterable[Span]) -> bool:
@@ -208,7 +197,6 @@ class Fetcher:
         return cast("list[ReadOperation]", reads)
 
     def send_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Send reads."""
         self._transport.submit(_operations(reads))
 
     def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
@@ -275,10 +263,9 @@ class Fetcher:
         owner: Owner,
         repeats: int = ChecksumMismatch.retries,
     ) -> SpanRead:
-        """Return a read in parts, or one that has failed if no version to pin is available.
+        """Return a read in parts, which is read again ``repeats`` times if the bytes do not match the checksum.
 
-        A failed read raises its error in its turn. ``repeats``: how often the span is read again if the bytes do not
-        match the store's checksum.
+        Without a version to pin, it is one that has failed and raises its error in its turn.
         """
         try:
             pinned = self._pinned(span)
@@ -376,12 +363,10 @@ class Pace:
 
     Attributes:
         closed: Whether operations have to ask; False while the store has refused none for long.
-        store: Identifier of this store among all others, in all processes.
 
     """
 
     def __init__(self, store: str, url: Callable[[str], str], timings: Timings) -> None:
-        """Limit nothing yet; count the time that requests wait in ``timings``."""
         self.closed = False
         self.store = _hash_text(store)
         self._name = store
@@ -432,7 +417,6 @@ class Pace:
         return sooner_s
 
     def counted(self) -> dict[int, GroupCounts]:
-        """Return the counts since the last call, by group."""
         for group, turns in self._turns.items():
             if gone := [operation for operation in turns.waiting() if getattr(operation, "complete", False)]:
                 turns.leave(gone)

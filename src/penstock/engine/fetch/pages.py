@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 
 def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
-    """List the next page in one request.
-
-    Raises ``Damaged``, with the prefix's URL, if the page is not what was requested.
-    """
+    """List the next page in one request; ``Damaged``, with the prefix's URL, if it is not what was requested."""
     prefix, delimiter = listing.prefix, listing.delimiter
     start_after = "" if listing.token else listing.start_after
     verb = require(fetcher.driver, List, prefix).list
@@ -92,7 +89,6 @@ class _Pagers:
         self._made: tuple[int, Fetcher, Pager] | None = None
 
     def __call__(self) -> Pager:
-        """Return the pager: the same one until the engine changes."""
         engine = self._fetcher()
         if self._made is None or self._made[1] is not engine:
             self._made = os.getpid(), engine, Pager(engine, self._url, Scope())
@@ -123,7 +119,6 @@ def uploads(fetcher: Callable[[], Fetcher], prefix: str, url: Address) -> Genera
 
 @contextmanager
 def _add_url(url: str) -> Iterator[None]:
-    """Add the URL of the listing to a ``Damaged`` error."""
     try:
         yield
     except Damaged as error:
@@ -148,12 +143,10 @@ class Pager:
 
     @property
     def seeks(self) -> bool:
-        """Whether a listing can begin after any key without the pages before it."""
         return self._fetcher.driver.abilities.seeks
 
     @property
     def jumps(self) -> bool:
-        """Whether beginning a listing after any key costs no more than any other page."""
         return self._fetcher.driver.abilities.jumps
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> VerbOperation[Page]:
@@ -194,11 +187,9 @@ class Pager:
         return ended
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Cancel requests in flight."""
         self._fetcher.call_off(self._flying)
         if self._scope is not None:
             self._scope.end(next((each for each in raised if isinstance(each, BaseException)), None))

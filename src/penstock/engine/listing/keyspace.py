@@ -32,10 +32,7 @@ _FAR = 10_000.0
 
 
 class Seen(NamedTuple):
-    """The part of a range that a listing has shown: ``keys`` keys from ``first`` to ``last``.
-
-    ``until`` is the end of the range (None: open).
-    """
+    """The part of a range, which ends at ``until`` (None: open), that a listing has shown."""
 
     first: str
     last: str
@@ -52,7 +49,6 @@ class Keyspace:
     """
 
     def __init__(self, prefix: str) -> None:
-        """Start without knowledge of the keys that begin with ``prefix``."""
         self._skip = len(prefix)
         self._seen: list[set[str]] = []
         self._kinds: list[str] = []
@@ -70,7 +66,6 @@ class Keyspace:
                 self._kinds = []
 
     def left(self, seen: Seen) -> float:
-        """Return how many keys are left in the range, if they are as dense as those seen."""
         *_, low, at, high = self._measured(seen)
         return seen.keys * _ratio(high - at, at - low)
 
@@ -157,7 +152,6 @@ def _kinds(seen: list[set[str]]) -> list[str]:
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of the common prefix of two strings."""
     most = min(len(one), len(other))
     return next((at for at in range(most) if one[at] != other[at]), most)
 
@@ -180,21 +174,10 @@ def _octets(key: str) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class KeySpan:
-    """Keys below ``prefix`` in ``(after, until]``, in UTF-8 byte order (all bounds are UTF-8 bytes).
+    """Keys below ``prefix`` in ``(after, until]``, in UTF-8 byte order (bounds are UTF-8 bytes; None is the end).
 
-    Any string may serve as a bound between two parts: together they always hold every key exactly once.
-
-    Attributes:
-        prefix: Prefix of every key.
-        after: Exclusive lower bound.
-        until: Inclusive upper bound; None is the end of the prefix.
-        last: The last key seen, ``after`` at first.
-        first: The first key seen; empty before that.
-        seen: How many keys were seen.
-        over: Whether no more keys follow.
-        recent: The keys of the latest page.
-        beyond: The first key after ``until`` that a page has shown; empty before that.
-
+    Any string may serve as a bound between two parts: together they always hold every key exactly once. ``beyond`` is
+    the first key after ``until`` that a page has shown.
     """
 
     prefix: bytes
@@ -209,17 +192,10 @@ class KeySpan:
     _listing: Listing = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start before the first key."""
         self.last = self.after
         self._listing = Listing(_decode(self.prefix), _decode(self.after))
 
     def accept(self, page: Page) -> int:
-        """Take the next page; return how many of its entries, from the first on, lie within the part.
-
-        Raises:
-            Damaged: The server repeats itself, or lists what was not requested.
-
-        """
         self._listing.take(page)
         keys = self._listing.keys
         if self.until is not None and keys and keys[-1] > self.until:
@@ -254,7 +230,6 @@ class KeySpan:
 
     @property
     def token(self) -> str:
-        """Token that continues the listing; empty before the first page."""
         return self._listing.token
 
     def start_after(self) -> str:
@@ -334,7 +309,6 @@ class _Ordered:
         self._awaited = b""
 
     def next(self, pages: Pages) -> Page | None:
-        """Return the next page; None after the last."""
         if pages is not self._pages:  # another process, or an engine that broke
             # Requests that were in flight are sent again as their pages are wanted.
             self._flying, self._pages = {}, pages
@@ -414,7 +388,6 @@ class _Ordered:
                 self._send(part)
 
     def _room(self) -> int:
-        """Return how many more requests may be sent."""
         ahead = min(_AHEAD, self._yielded) - self._ready - len(self._flying)
         return min(_REQUESTS - len(self._flying), ahead)
 

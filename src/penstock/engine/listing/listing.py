@@ -25,14 +25,7 @@ _MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in ev
 
 
 class Entries(Sequence[ObjectMeta]):
-    """Objects of a page as columns: an ``ObjectMeta`` is made only when one is asked for.
-
-    Attributes:
-        keys: Full keys.
-        sizes: Bytes.
-        etags: Without quotes; empty if missing.
-
-    """
+    """Objects of a page as columns: an ``ObjectMeta`` is made only when one is asked for."""
 
     __slots__ = ("_dates", "_seconds", "etags", "keys", "sizes")
 
@@ -44,16 +37,13 @@ class Entries(Sequence[ObjectMeta]):
         dates: Sequence[str],
         seconds: Callable[[str], float | None],
     ) -> None:
-        """Store columns of one length; ``seconds`` parses a date."""
         self.keys, self.sizes, self.etags = keys, sizes, etags
         self._dates, self._seconds = dates, seconds
 
     def renamed(self, name: Callable[[str], str]) -> Entries:
-        """Return the same objects under other keys."""
         return Entries([*map(name, self.keys)], self.sizes, self.etags, self._dates, self._seconds)
 
     def __len__(self) -> int:
-        """Return the number of objects."""
         return len(self.keys)
 
     @overload
@@ -61,38 +51,27 @@ class Entries(Sequence[ObjectMeta]):
     @overload
     def __getitem__(self, index: slice) -> Entries: ...
     def __getitem__(self, index: int | slice) -> ObjectMeta | Entries:
-        """Return one object, or a slice as columns again."""
         if isinstance(index, slice):
             return Entries(self.keys[index], self.sizes[index], self.etags[index], self._dates[index], self._seconds)
         return ObjectMeta(self.keys[index], self.sizes[index], self.etags[index], self._seconds(self._dates[index]))
 
     def __eq__(self, other: object) -> bool:
-        """Compare with any sequence of objects."""
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]  # unhashable, as a list
 
     def __repr__(self) -> str:
-        """Return a text with the number of objects."""
         return f"<{len(self)} entries>"
 
 
 def columns(entries: Sequence[ObjectMeta]) -> tuple[list[str], list[int], list[str]]:
-    """Return the keys, sizes and ETags of entries."""
     if isinstance(entries, Entries):
         return entries.keys, entries.sizes, entries.etags
     return [each.key for each in entries], [each.size for each in entries], [each.etag for each in entries]
 
 
 class _EndingPages:
-    """Guarantee that a listing ends: no token comes twice, and not all pages are empty.
-
-    Attributes:
-        prefix: Prefix of every key.
-        token: Token that continues the listing; empty before the first page and after the last.
-        over: Whether no more pages follow.
-
-    """
+    """Guarantee that a listing ends: no token comes twice, and not all pages are empty."""
 
     __slots__ = ("_empty", "_seen", "over", "prefix", "token")
 
@@ -114,12 +93,7 @@ class _EndingPages:
 
 
 class Listing(_EndingPages):
-    """Objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order.
-
-    Attributes:
-        keys: Keys of the page that was taken last, as bytes.
-
-    """
+    """Objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order."""
 
     __slots__ = ("_last", "_start", "delimiter", "keys", "start_after")
 
@@ -134,17 +108,10 @@ class Listing(_EndingPages):
 
     @property
     def fresh(self) -> bool:
-        """Whether it begins at the first key of its prefix and has not begun yet."""
         return not (self.start_after or self.token or self._last or self.over)
 
     def take(self, page: Page) -> Page:
-        """Take the next page; return it if it is what was requested.
-
-        Raises:
-            Damaged: A key outside the prefix, out of order, twice, or beyond the delimiter; an impossible size; a token
-                for the second time; more than 1,000 empty pages one after another.
-
-        """
+        """Take the next page; return it if it is what was requested, or raise ``Damaged``."""
         names, sizes, _ = columns(page.entries)
         self.keys = keys = [*map(str.encode if "".join(names).isascii() else _octets, names)]
         groups = [_octets(each) for each in page.prefixes]
@@ -202,18 +169,11 @@ class UploadListing(_EndingPages):
     __slots__ = ("_found",)
 
     def __init__(self, prefix: str) -> None:
-        """Begin with the first upload."""
         super().__init__(prefix)
         self._found: set[tuple[str, str]] = set()
 
     def take(self, page: Uploads) -> Uploads:
-        """Take the next page; return it if it is what was requested.
-
-        Raises:
-            Damaged: An upload to a key outside the prefix, or one listed twice; a token for the second time; more than
-                1,000 empty pages one after another.
-
-        """
+        """Take the next page; return it if it is what was requested, or raise ``Damaged``."""
         for each in page.entries:
             if not each.key.startswith(self.prefix) or not each.key:
                 what = f"asked for uploads to keys that begin with {self.prefix!r}, it gave one to {each.key!r}"
@@ -226,7 +186,6 @@ class UploadListing(_EndingPages):
 
 
 def _octets(key: str) -> bytes:
-    """Return the bytes by which keys are ordered; file names that are not UTF-8 keep their original bytes."""
     try:
         return key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -31,11 +31,6 @@ def selector(
     - ``[abc]``, ``[a-z]``, ``[!a]`` one character of a set, never ``/``; a ``[`` without its ``]`` is itself.
 
     Directory markers (empty objects whose key ends in ``/``) are left out unless ``markers``.
-
-    Raises:
-        ConfigError: A set of a glob is impossible (``[z-a]``), a glob ends in ``/``, or an argument is neither a glob
-            nor several of them.
-
     """
     wanted, unwanted = _compile(include), _compile(exclude)
 
@@ -50,7 +45,6 @@ def selector(
 
 
 def globs(given: str | Iterable[str], name: str = "include/exclude") -> tuple[str, ...]:
-    """Return the globs of the argument ``name``. Raises ``ConfigError`` if one is not a str, or ends in ``/``."""
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     for each in found:
         if not isinstance(each, str):
@@ -143,12 +137,9 @@ _SPLIT = re.compile(rf"(?<![^-._ /0-9])(?:{'|'.join(_SPLITS)})(?![^-._ /0-9])", 
 
 
 def leftover(name: str, *, shards: bool = False) -> str:
-    """Return the component of a name that shows a leftover of another tool, or ``*`` and its end; empty: none does.
+    """Return the component of a key that shows a leftover of another tool, or ``*`` and its end; empty: none does.
 
-    Args:
-        name: Key below the prefix of the listing.
-        shards: Whether the objects are shards, of which all names that begin with ``_`` are leftovers.
-
+    Of ``shards`` all names that begin with ``_`` are leftovers.
     """
     return next(filter(None, (_mark(part, shards=shards) for part in name.split("/"))), "")
 
@@ -193,15 +184,12 @@ class Leftovers:
         return "" if found and self._asked is not None and self._asked(name, 1) else found
 
     def clear(self) -> None:
-        """Forget what was counted: the listing begins anew."""
         self._found.clear()
 
     def __len__(self) -> int:
-        """Return the number of names that were left out."""
         return self._found.total()
 
     def __str__(self) -> str:
-        """Return the names that were left out, and how to read them."""
         some = self._found.most_common(_SHOWN)
         named = ", ".join(f"{name} ({count:,})" if count > 1 else name for name, count in some)
         more = ", …" if len(self._found) > _SHOWN else ""

@@ -38,7 +38,6 @@ class Description(NamedTuple):
     """State of a loop as it described itself last.
 
     Attributes:
-        process: Number of its process.
         number: Number of the loop in its process, from 1.
         written: When the description was written, as seconds since 1970.
         values: Values of the loop; empty where it has not been asked, or has made no step since then.
@@ -58,7 +57,6 @@ class Live:
     """
 
     def __init__(self, describe: Callable[[], dict[str, Any]]) -> None:
-        """Prepare; the first ``note`` makes the file."""
         self._describe = describe
         self._where: Path | None = None
         self._descriptor = -1
@@ -68,7 +66,6 @@ class Live:
 
     @property
     def inherited(self) -> bool:
-        """Whether this description belongs to the process that this one was forked from."""
         return self._process != os.getpid()
 
     def note(self) -> None:
@@ -121,12 +118,7 @@ def _asked(where: Path) -> bool:
 
 
 def ask() -> Path | None:
-    """Ask the loops of this user on this machine to describe themselves; return the directory they share.
-
-    Raises:
-        ConfigError: The directory cannot be used.
-
-    """
+    """Ask the loops of this user on this machine to describe themselves; return the directory they share, if any."""
     where = directory(os.environ)
     if where is None:
         return None
@@ -165,7 +157,6 @@ def running(where: Path) -> list[Description]:
 
 
 def _is_unlocked(descriptor: int) -> bool:
-    """Return whether no process holds the lock of a file."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

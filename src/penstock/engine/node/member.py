@@ -61,20 +61,13 @@ _ROOM: Final = 1.5  # factor on the present use, for growth
 
 
 class Paced(Protocol):
-    """A store whose requests are counted, and limited to a rate if it refuses more.
-
-    Attributes:
-        store: Identity of the store, the same in all processes.
-
-    """
+    """A store whose requests are counted, and limited to a rate if it refuses more."""
 
     store: int
 
-    def counted(self) -> dict[int, GroupCounts]:
-        """Return the counts since the last call, by group."""
+    def counted(self) -> dict[int, GroupCounts]: ...
 
-    def bound(self, rates: dict[int, float]) -> None:
-        """Limit these groups to these rates, in requests per second, and leave all others without a limit."""
+    def bound(self, rates: dict[int, float]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,6 @@ class NodeMember:
     """This process, as a member of its node. One thread calls ``tick``; any thread may call ``enter`` and ``hold``."""
 
     def __init__(self) -> None:
-        """Begin without taking part."""
         self._begin()
 
     def forget(self) -> None:
@@ -178,7 +170,6 @@ class NodeMember:
         return self.status.connections, now + max(_TICK_S, _COST * cost_s, _SLOWNESS * took_s)
 
     def _rest(self, budgets: list[tuple[Budget, int]]) -> None:
-        """Give up this process's share while no store takes part."""
         if self.status.directory or self.status.ahead_share < 1:
             self._leave("", 0.0)
             self._open_at = 0.0
@@ -288,7 +279,6 @@ class NodeMember:
 
 
 def _list_alive(held: dict[int, tuple[ref[T], V]]) -> list[tuple[T, V]]:
-    """Return the objects that still exist, and forget the others."""
     found: list[tuple[T, V]] = []
     for key, (weak, with_it) in list(held.items()):
         each = weak()
@@ -328,10 +318,7 @@ _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @cache
 def memory_bytes(limits: tuple[str, ...] = _LIMITS) -> int:
-    """Return the bytes of memory that all processes here may use together: the machine's, or the control group's.
-
-    The value is looked up once per process.
-    """
+    """Return the bytes of memory that all processes here may use together: the machine's, or the control group's."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in limits:
         with suppress(OSError, ValueError):  # another version, or "max"
@@ -370,10 +357,6 @@ class Shared:
     The file is read and written by system calls, not mapped, so that a truncated file or a full disk is an error of one
     call. Locks are POSIX record locks: a child does not inherit them, and the kernel releases them when a process ends,
     however that happens. So a place is free when its lock is.
-
-    Attributes:
-        where: The directory.
-
     """
 
     def __init__(self, where: Path) -> None:
@@ -386,7 +369,6 @@ class Shared:
         self._identity = found.st_dev, found.st_ino
 
     def close(self) -> None:
-        """Release the place for another process."""
         if self._there():
             os.close(self._descriptor)  # this releases its locks
         self._descriptor = -1
@@ -464,7 +446,6 @@ class Shared:
         return True
 
     def keep(self, groups: dict[int, RequestGroup]) -> None:
-        """Write groups to their places; only while ``locked``."""
         for place, group in groups.items():
             os.pwrite(self._descriptor, group.pack(), rate_at(place))
 
@@ -489,10 +470,6 @@ def directory(environ: Mapping[str, str]) -> Path | None:
     ``PENSTOCK_NODE`` is its absolute path. Without it, the directory is ``penstock`` in ``XDG_RUNTIME_DIR`` if that
     exists, else ``/tmp/penstock-UID``. ``TMPDIR`` is not used, because in some clusters it differs between jobs or lies
     on a file server.
-
-    Raises:
-        ConfigError: ``PENSTOCK_NODE`` has another value.
-
     """
     said = environ.get("PENSTOCK_NODE", "")
     if said.lower() == "off":
@@ -508,14 +485,9 @@ def directory(environ: Mapping[str, str]) -> Path | None:
 
 
 def open_file(where: Path) -> int:
-    """Return a descriptor of the file in ``where``; creates the directory and the file if they are missing.
+    """Return a descriptor of the file in ``where``, made if missing; ``ConfigError`` unless it is this user's alone.
 
-    Links to either are not followed, and a directory or file that another user owns, may write or may read is refused.
-
-    Raises:
-        ConfigError: The directory or file is not this user's alone, or the file is not a plain file or is too large.
-        OSError: The file cannot be created or opened.
-
+    Links are not followed.
     """
     folder = open_directory(where)
     try:

@@ -45,8 +45,6 @@ class Rate:
     Attributes:
         base: The rate after the last decrease, in requests per second; 0 before a bound was found.
         since: When the last decrease happened.
-        sent: Requests sent since ``opened``.
-        refused: Requests refused since ``opened``.
         opened: When counting began; 0 for an empty value.
         touched: When a request was last refused.
         tries: Decreases since the last window without a refusal.
@@ -79,7 +77,6 @@ class Rate:
         return replace(counted.decided(now), opened=now, sent=0.0, refused=0.0)
 
     def decided(self, now: float) -> Rate:
-        """Return the rate that follows from the requests since ``opened``."""
         sent, refused = self.sent, self.refused
         accepted = sent - refused
         if not refused and sent >= _CLEAN:
@@ -101,18 +98,11 @@ NONE = Rate()
 
 
 class Turns:
-    """Turns in the order of asking, at a rate that may change. For one thread.
-
-    Attributes:
-        began: When the object was made.
-        rate: Turns per second; ``inf`` means no waiting.
-
-    """
+    """Turns in the order of asking, at a rate that may change. For one thread."""
 
     __slots__ = ("_at", "_drawn", "_served", "_tickets", "began", "rate")
 
     def __init__(self, rate: float, now: float) -> None:
-        """Begin with one free turn."""
         self.began = self._at = now
         self.rate = rate
         self._drawn = 0  # tickets so far
@@ -120,7 +110,6 @@ class Turns:
         self._tickets: dict[int, tuple[int, object]] = {}  # by id, with the caller
 
     def __len__(self) -> int:
-        """Return the number of waiting callers."""
         return len(self._tickets)
 
     def ask(self, caller: object, now: float) -> float:
@@ -147,7 +136,6 @@ class Turns:
         self._at = now
 
     def waiting(self) -> list[object]:
-        """Return all waiting callers."""
         return [each for _, each in self._tickets.values()]
 
     def leave(self, gone: list[object]) -> None:

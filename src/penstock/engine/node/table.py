@@ -43,7 +43,6 @@ class ProcessRow:
 
     Attributes:
         nonce: Identity of the process, independent of its process id; 0 if the row is free.
-        process: The process id, for display.
         seen_at: When it was written, in seconds of the machine's monotonic clock.
         connections: Requests that it wants in flight; ``inf`` for as many as possible.
         most_connections: Most requests in flight on the node, by this process's options.
@@ -63,7 +62,6 @@ class ProcessRow:
     rates: tuple[tuple[int, float], ...] = ()
 
     def pack(self) -> bytes:
-        """Return the row as bytes."""
         pairs = [*self.rates[:GROUPS], *[(0, 0.0)] * (GROUPS - len(self.rates))]
         numbers = [number for pair in pairs for number in pair]
         held = self.size_bytes, self.most_bytes
@@ -73,7 +71,7 @@ class ProcessRow:
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> ProcessRow:
-        """Parse a row; invalid numbers give an empty row."""
+        """Parse a row; invalid numbers give an empty one."""
         nonce, process, seen_at, connections, most_connections, size_bytes, most_bytes, *pairs = _ROW.unpack_from(data)
         numbers, demands = (connections, most_connections, size_bytes, most_bytes), pairs[1::2]
         if not isfinite(seen_at) or isnan(sum(numbers) + sum(demands)) or min(*numbers, *demands) < 0:
@@ -84,15 +82,7 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """The requests of one kind to the keys of one prefix.
-
-    Attributes:
-        id: Identity of the group.
-        store: Identity of its store.
-        label: Its URL and kind of requests, for display.
-        rate: The rate learned so far.
-
-    """
+    """The requests of one kind to the keys of one prefix."""
 
     id: int = 0
     store: int = 0
@@ -100,7 +90,6 @@ class RequestGroup:
     rate: Rate = NONE
 
     def pack(self) -> bytes:
-        """Return the group as bytes."""
         rate = self.rate
         label = self.label.encode("utf-8", "replace")[:LABEL_BYTES]
         counted = rate.sent, rate.refused, rate.opened, rate.touched, rate.tries
@@ -108,7 +97,7 @@ class RequestGroup:
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> RequestGroup:
-        """Parse a group; invalid numbers give an empty group."""
+        """Parse a group; invalid numbers give an empty one."""
         id_, store, *numbers, label = _RATE.unpack_from(data)
         if not all(isfinite(each) and each >= 0 for each in numbers):
             return cls()
@@ -117,20 +106,13 @@ class RequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class NodeTable:
-    """The contents of the file.
-
-    Attributes:
-        rows: Rows of processes, by place.
-        groups: Groups with a rate, by place.
-
-    """
+    """The contents of the file, by place."""
 
     rows: dict[int, ProcessRow]
     groups: dict[int, RequestGroup]
 
     @classmethod
     def unpack(cls, data: bytes) -> NodeTable:
-        """Parse a whole file."""
         # The first word of each place identifies its owner.
         view, words = memoryview(data), memoryview(data).cast("Q")
         rows_at, rates_at = _ROW_AT // 8, _RATE_AT // 8
@@ -142,27 +124,16 @@ class NodeTable:
 
 
 def member_at(place: int) -> int:
-    """Return the offset of the row at ``place``."""
     return _ROW_AT + place * _ROW_BYTES
 
 
 def rate_at(place: int) -> int:
-    """Return the offset of the group at ``place``."""
     return _RATE_AT + place * _RATE_BYTES
 
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Counts of a group that one process has not published yet.
-
-    Attributes:
-        store: Identity of its store.
-        label: See ``RequestGroup``.
-        sent: Requests sent.
-        refused: Requests that the store refused for their rate.
-        waits: Whether some wait for their turn.
-
-    """
+    """Counts of a group that one process has not published yet; ``waits`` if requests wait for their turn."""
 
     store: int
     label: str

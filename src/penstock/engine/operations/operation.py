@@ -32,15 +32,7 @@ def head_with_sums(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
 
 
 class VerbOperation(Generic[T]):
-    """An operation in progress that is not a read.
-
-    Attributes:
-        called_off: Whether it must not be retried.
-        inbox: Notified when the operation is complete.
-        complete: Whether the verb has ended; set by the transport's thread.
-        error: The error, once complete; None on success. Before that, the error of the last attempt.
-
-    """
+    """An operation in progress that is not a read."""
 
     __slots__ = (
         "__weakref__",
@@ -75,12 +67,10 @@ class VerbOperation(Generic[T]):
 
     @property
     def verb(self) -> str:
-        """Name of the driver's verb."""
         return self._make.func.__name__
 
     @property
     def changes(self) -> bool:
-        """Whether an object appears or disappears by the verb."""
         return getattr(getattr(self._make, "func", None), "__name__", "") in _CHANGING
 
     @property
@@ -142,7 +132,6 @@ class VerbOperation(Generic[T]):
         return None
 
     def _read(self, unread: partial[T]) -> None:
-        """Parse the response. Threads that ask at once all parse it, with the same result."""
         try:
             self._value = unread()
         except PenstockError as error:

@@ -39,22 +39,16 @@ class Tokens:
     limit: float
 
     def refund(self) -> None:
-        """Count a success: give back a tenth of a token, up to ``limit``."""
+        """Give back a tenth of a token, up to ``limit``, for a success."""
         if self.left < self.limit:
             self.left = min(self.limit, self.left + _REFUND)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed attempt.
+    """A failed attempt, ``elapsed_s`` after the operation began or last made progress.
 
-    Attributes:
-        attempt: Number of the attempt, from 1.
-        elapsed_s: Seconds since the operation began, or since it last made progress.
-        answered: Whether the store has answered this process before.
-        retries: Most attempts after the first that may help against this error.
-        retry_after_s: Seconds that the server asked to wait; 0 if it did not.
-
+    ``answered``: the store has answered this process before. ``retries``: most attempts after the first that may help.
     """
 
     attempt: int
@@ -114,12 +108,6 @@ class RetryPolicy:
     """State that all operations on one store share for retries: the retry budget and the store's behaviour so far.
 
     Attributes:
-        attempts: Most requests of one operation.
-        driver: Driver whose verbs are carried out.
-        hedges: Second requests for slow reads.
-        timings: Times and counts of the store's responses.
-        scratch: Buffers for objects of unknown size.
-        tokens: Retry tokens.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
         tells: Whether reads are reported to listeners (``RangeRead``); a second request does not count as a second
             read.
@@ -131,7 +119,6 @@ class RetryPolicy:
     tells: bool = True
 
     def __init__(self, driver: Driver, retry: RetryOptions, ahead_bytes: int = 0) -> None:
-        """Follow ``retry``, for a store that has not answered yet and of which ``ahead_bytes`` are read ahead."""
         begin()
         self.driver = driver
         self.timings = Timings(_scheme(driver.url("")))
@@ -183,7 +170,6 @@ class RetryPolicy:
         return delay(failure, self._retry, self.tokens, self._draw() * self.pace)
 
     def throttled(self) -> None:
-        """Record that the store refused a request for its rate."""
         self.hedges.throttled_at = monotonic()
 
     def once(self) -> RetryPolicy:
@@ -223,7 +209,6 @@ class RetryPolicy:
             )
 
     def _warn_throttled(self, now: float) -> None:
-        """Log that the store refuses many requests, although each of them succeeds in the end."""
         count, before = self._refused - self._told, self._told
         if count < _MANY:
             return
@@ -240,7 +225,6 @@ class RetryPolicy:
         return self._answered or not isinstance(error, (TimedOut, Unreachable))
 
     def succeeded(self) -> None:
-        """Count a success: the store has answered, and part of a retry token is refunded."""
         self._answered = True
         tokens = self.tokens
         if tokens.left < tokens.limit:
@@ -306,16 +290,11 @@ class Scratch:
     An object takes over its buffer's memory, and the unused rest is freed; a much smaller object is copied, and the
     buffer is reused (``Buffer.cut``). Data that waits to be consumed thus takes no more than its own size, and data in
     flight takes at most ``most_bytes``. Beyond that, an object is read without a buffer.
-
-    Attributes:
-        sizes: Sizes of the objects so far.
-
     """
 
     __slots__ = ("_free", "_held_bytes", "_largest", "_most_bytes", "_size", "sizes")
 
     def __init__(self, most_bytes: int) -> None:
-        """Allocate nothing yet."""
         self.sizes = Sizes()
         self._most_bytes = most_bytes
         self._held_bytes = 0  # in use
@@ -390,13 +369,11 @@ class Sizes:
     __slots__ = ("_counts", "_total", "bound")
 
     def __init__(self) -> None:
-        """Start without objects."""
         self._counts = [0] * (_MOST + 2)
         self._total = 0
         self.bound = 0
 
     def add(self, size_bytes: int) -> None:
-        """Count an object."""
         self._counts[_POWERS[(size_bytes - 1).bit_length()]] += 1
         total = self._total = self._total + 1
         if total < _EVERY or total % _EVERY == 0:

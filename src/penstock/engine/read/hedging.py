@@ -39,20 +39,13 @@ _FEW: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Recent times of a store's responses.
-
-    Attributes:
-        first_byte_s: Seconds to the first byte that 95 % of the responses did not exceed.
-        bytes_per_s: Median rate of their bodies; 0.0 if it is not known.
-
-    """
+    """Recent times of a store's responses: the 95th percentile to the first byte, and the median rate of bodies."""
 
     first_byte_s: float
-    bytes_per_s: float = 0.0
+    bytes_per_s: float = 0.0  # 0.0 if unknown
 
     @property
     def late_s(self) -> float:
-        """Seconds after which a request without a response is late, counted from its sending."""
         return max(_LEAST_LATE_S, _LATER * self.first_byte_s)
 
 
@@ -69,7 +62,6 @@ class Allowance:
         self._earned = max(requests, self._earned)
 
     def spend(self) -> bool:
-        """Take a second request from the allowance; return whether one was left."""
         if self.left < 1:
             return False
         self.left -= 1
@@ -175,7 +167,6 @@ class _Recent:
         self._turned_at = -inf
 
     def usual(self, host: HostTimings, now: float) -> Usual | None:
-        """Return the usual times; None if too few responses came."""
         if host is not self._host:
             self._host, self._older, self._newer, self._turned_at = host, None, None, now
         elif now - self._turned_at >= _WINDOW_S:
@@ -189,13 +180,7 @@ class _Recent:
 
 
 class _Hedge:
-    """A second request for a slow read, as an operation: the read's twin, into separate memory, tried once.
-
-    Attributes:
-        size_bytes: Memory that the twin takes.
-        twin: Read that is carried out.
-
-    """
+    """A second request for a slow read, as an operation: the read's twin, into separate memory, tried once."""
 
     __slots__ = ("_late", "_read", "_transport", "_won", "size_bytes", "twin")
 
@@ -213,11 +198,10 @@ class _Hedge:
 
     @property
     def complete(self) -> bool:
-        """Whether the second request has ended."""
         return self.twin is None or self.twin.complete
 
     def finished(self, twin: ReadOperation) -> None:
-        """Do nothing when the twin is complete, because ``done`` checks that."""
+        """Do nothing: ``done`` looks whether the twin is complete."""
 
     def request(self) -> Request | Work:
         """Return the request of the twin. Raises ``Cancelled`` if the first request has already ended."""
@@ -229,7 +213,6 @@ class _Hedge:
         return self.twin.request()
 
     def done(self, response: Response) -> float | None:
-        """End the first request if this one is answered before it; never retry this one."""
         read, twin = self._read, self.twin
         delay_s = None if twin is None else twin.done(response)
         if delay_s is not None:
@@ -246,7 +229,6 @@ class _Hedge:
         return None
 
     def settle(self) -> None:
-        """Cancel the second request, because the read has ended."""
         if not self.complete:
             self._transport.cancel((self,))
 

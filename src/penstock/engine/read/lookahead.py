@@ -37,10 +37,6 @@ class Lookahead:
 
     Of the budget's items only as many are used as keep the transport busy: more would only fill the processor's caches.
     The first error ends the iterator. ``close`` (or garbage collection, or leaving a ``with``) cancels reads in flight.
-
-    Attributes:
-        counts: Counts of the reads taken so far.
-
     """
 
     def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget, scope: Scope | None = None) -> None:
@@ -68,11 +64,9 @@ class Lookahead:
         self.counts = ReadCounts()
 
     def __iter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __next__(self) -> bytes:
-        """Return the next span's bytes."""
         try:
             return self.advance().take()
         except BaseException as error:
@@ -88,7 +82,6 @@ class Lookahead:
 
     @property
     def ready(self) -> bool:
-        """Whether ``advance`` has a read to return without waiting."""
         reads = self._reads
         return bool(reads) and reads[0].complete
 
@@ -192,11 +185,9 @@ class Lookahead:
                 self._opened, self.counts.opening_s = True, self.counts.opening_s + monotonic() - began
 
     def _cost(self, span: Span) -> int:
-        """Return the bytes that a span without an end counts for."""
         return -span.start if span.start < 0 else span.most or self._sizes.bound or _GUESS_BYTES
 
     def close(self) -> None:
-        """Cancel reads in flight and end the iterator."""
         reads, self._reads, self._drained = list(self._reads), deque(), True
         if reads:
             self._fetching.cancel_reads(reads)
@@ -205,11 +196,9 @@ class Lookahead:
             self._scope.end(Cancelled("closed"))
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def __del__(self) -> None:

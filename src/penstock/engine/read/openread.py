@@ -40,18 +40,16 @@ class _UnsizedRead(SpanRead):
         return self.span.stop is not None
 
     @abstractmethod
-    def _ask(self) -> Exchange[Any]:
-        """Return the exchange that tells the bounds."""
+    def _ask(self) -> Exchange[Any]: ...
 
     @abstractmethod
     def _take(self, got: Any, response: Response) -> float | None:  # noqa: ANN401  the result of what ``_ask`` returned
-        """Take the answer; return the delay before the next request, or None at the end."""
+        ...
 
     def _release(self) -> None:
         """Give back what ``_ask`` has taken, once its answer was parsed."""
 
     def request(self) -> Request | Work:
-        """Return the request for the bounds or, once they are known, for the missing rest."""
         if self._bounded:
             return super().request()
         self._begin_attempt()
@@ -62,7 +60,6 @@ class _UnsizedRead(SpanRead):
         return self._traced(exchange.request)
 
     def done(self, response: Response) -> float | None:
-        """Take the bytes, or continue with what is known so far."""
         if self._bounded:
             return super().done(response)
         if self._trace is not None:
@@ -83,30 +80,25 @@ class _UnsizedRead(SpanRead):
             self._trace.end(None)
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
-        """Return another read of the same bytes, or of the missing rest."""
         if self._bounded:
             return super().twin(policy, owner)
         return type(self)(policy, self._wanted, owner).beside(self)
 
     def fits(self, twin: SpanRead) -> bool:
-        """Return whether ``twin`` has read what is in flight: the whole, or the rest."""
         if not self._bounded and isinstance(twin, _UnsizedRead):
             return self._exchange is not None
         return self._bounded and not isinstance(twin, _UnsizedRead) and super().fits(twin)
 
     def hand_over(self, twin: SpanRead) -> object:
-        """Take the bytes of ``twin``."""
         if self._bounded:
             return super().hand_over(twin)
         self._superseded()
         return self._answer_of(cast("Self", twin))
 
     @abstractmethod
-    def _answer_of(self, twin: Self) -> object:
-        """Return the bytes of ``twin`` as the result of what ``_ask`` returned."""
+    def _answer_of(self, twin: Self) -> object: ...
 
     def end(self, error: PenstockError | None) -> None:
-        """Complete the read; its span is the wanted one."""
         self.version = self.version or self.span.etag
         self.span = self._wanted
         super().end(error)
@@ -192,12 +184,7 @@ class OpenRead(_UnsizedRead):
 
 
 def resolve_suffix(span: Span, meta: ObjectMeta, url: str) -> Span:
-    """Return the last bytes that ``span`` asks for as a span of the version that ``meta`` describes.
-
-    Raises:
-        Changed: That version differs from the span's.
-
-    """
+    """Return the last bytes that ``span`` asks for, of the version in ``meta``; ``Changed`` if it asks for another."""
     if span.etag and meta.etag not in ("", span.etag):
         raise Changed("the object has changed since it was listed or opened", url=url)
     start = max(0, meta.size + span.start)
@@ -235,7 +222,6 @@ class SuffixRead(_UnsizedRead):
         return self._arrived(got, response.fault)
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
-        """Return another read of the last bytes, or of the missing rest; None while the size is looked up."""
         return None if self._looks and not self._bounded else super().twin(policy, owner)
 
     def fits(self, twin: SpanRead) -> bool:

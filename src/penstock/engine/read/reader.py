@@ -64,16 +64,13 @@ class Reader(BlockReader):
 
     @property
     def name(self) -> str:
-        """The object's URL."""
         return self._url
 
     @property
     def etag(self) -> str:
-        """ETag of the version being read."""
         return self._meta.etag
 
     def close(self) -> None:
-        """Cancel reads in flight."""
         if not self.closed:
             self._drop([read for read in self._blocks.values() if not read.complete])
             self._blocks.clear()
@@ -126,12 +123,7 @@ class Reader(BlockReader):
             self._meta = replace(self._meta, etag=version)
 
     def _compare(self, start: int, data: bytes | memoryview) -> None:
-        """Add bytes that follow those already added, and compare the checksum once all bytes are added.
-
-        Raises:
-            ChecksumMismatch: The bytes do not match the store's checksum.
-
-        """
+        """Add bytes that follow those already added; once all are there, raise ``ChecksumMismatch`` if they differ."""
         if self._mismatch is not None:
             raise again(self._mismatch)
         skip, running = self._compared - start, self._running

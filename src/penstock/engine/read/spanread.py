@@ -43,15 +43,12 @@ class SpanRead:
     """A read of one span into memory. Bytes that arrived count even if their body broke off.
 
     Attributes:
-        policy: State that all operations on the store share.
         front: Whether it begins where its object does and may be as long: it is requested even if ``Range`` is ignored.
         checksum: Checksum of the whole object, if its bytes come in several responses; no single response is compared
             then.
         called_off: Whether its caller cancelled it: it begins no more writes. Set from any thread, before ``attempts``
             is looked at.
-        retries: How often it was requested again after a failure.
         attempts: How often it was requested, second requests included; increased before ``called_off`` is looked at.
-        version: Version of the bytes: see ``contracts.fetching.ReadOperation``.
 
     """
 
@@ -99,11 +96,9 @@ class SpanRead:
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes that it holds; only once complete."""
         return len(self.value) if self.value is not None else self.target.size if self.target else 0
 
     def operations(self) -> Sequence[SpanRead]:
-        """Return the operations that the transport carries for this read."""
         return (self,)
 
     def tell(self, inbox: Inbox) -> None:
@@ -117,12 +112,10 @@ class SpanRead:
             self.policy.warn(error, self.span.key, self.attempts, self._began)
 
     def check(self) -> None:
-        """Raise the error of the read, if there was one; only once complete."""
         if self.error is not None:
             raise again(self.error)
 
     def take(self) -> bytes:
-        """Return the bytes, or raise the error; only once complete."""
         if self.error is not None:
             raise again(self.error)
         if self.value is not None:
@@ -130,7 +123,6 @@ class SpanRead:
         return self.target.take() if self.target is not None else b""
 
     def request(self) -> Request | Work:
-        """Return the request for the missing bytes."""
         attempts = self.attempts = self.attempts + 1
         if attempts == 1:
             self._began = monotonic()
@@ -197,17 +189,13 @@ class SpanRead:
             self.checksum = cast("Summed", driver).checksum(response.headers)
 
     def _mismatch(self, checksum: Checksum) -> ChecksumMismatch | None:
-        """Compare the bytes of the whole object with its checksum.
-
-        On a mismatch, return the error; the bytes are then requested from the start.
-        """
+        """Compare the bytes of the whole object with its checksum; on a mismatch they are requested from the start."""
         if self.target is None or checksum.holds(self.target.view()):
             return None
         self._reached = 0
         return ChecksumMismatch(f"the bytes do not match the store's {checksum.name}")
 
     def _slow(self, elapsed_s: float, status: int, size_bytes: int) -> None:
-        """Report a read that is among the slowest."""
         slow(SlowRequest(elapsed_s, self.policy.driver.url(self.span.key), size_bytes, self.attempts, status, time()))
 
     def _count(self, response: Response, size_bytes: int) -> None:
@@ -359,7 +347,6 @@ class ChecksumRead(SpanRead):
     __slots__ = ()
 
     def request(self) -> Request | Work:
-        """Return the HEAD request."""
         self._begin_attempt()
         if self.called_off:
             self._exchange = None
@@ -368,7 +355,6 @@ class ChecksumRead(SpanRead):
         return self._traced(exchange.request)
 
     def done(self, response: Response) -> float | None:
-        """Take the checksum from the response."""
         if self._trace is not None:
             self._trace.answer(response)
         try:
@@ -465,11 +451,9 @@ class SplitRead(SpanRead):
         return read.error
 
     def operations(self) -> Sequence[SpanRead]:
-        """Return the reads of the parts."""
         return self._calls
 
     def look(self) -> None:
-        """Let each part log its error if it takes long."""
         for read in self._calls:
             read.look()
 

@@ -36,7 +36,6 @@ class WholeObjects:
     """
 
     def __init__(self, transport: Transport, most_bytes: int) -> None:
-        """Start empty."""
         self.most_bytes = most_bytes
         self._transport = transport
         self._held: dict[tuple[str, str], _WholeObject] = {}
@@ -66,7 +65,6 @@ class WholeObjects:
         return not any(each.size_bytes for each in self._held.values())
 
     def forget(self, whole: _WholeObject) -> None:
-        """Stop holding an object."""
         if self._held.get(whole.at) is whole:
             del self._held[whole.at]
 
@@ -87,7 +85,6 @@ class _WholeObject:
         self._read: SpanRead | None = None
 
     def add(self, read: SpanRead) -> None:
-        """Serve a read now, or once the object is here."""
         self.used_s = monotonic()
         if self.data is not None:
             read.cut(self.data, self.version)
@@ -97,25 +94,20 @@ class _WholeObject:
             self.drop(read)
 
     def drop(self, read: SpanRead) -> None:
-        """End a read with ``Cancelled`` if it waits here."""
         if self._waiting.pop(read, self) is None:
             read.end(Cancelled("cancelled"))
 
     def finished(self, read: ReadOperation) -> None:
-        """Do nothing when the object is here, because ``done`` checks that."""
+        """Do nothing: ``done`` looks whether the object is here."""
 
     def request(self) -> Request | Work:
-        """Return the request of the next step."""
         operation = self._read or self._look
         if operation.complete:
             raise _Awake("there is nothing to ask for at present")
         return operation.request()
 
     def done(self, response: Response) -> float | None:
-        """Go on to the next step.
-
-        A response that ends the object while it waits, as the transport sends at its end, ends the waiting reads.
-        """
+        """Go on to the next step; a response while it waits (the transport's end) ends the waiting reads."""
         operation = self._read or self._look
         if operation.complete:
             if isinstance(response.fault, _Awake):

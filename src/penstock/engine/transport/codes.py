@@ -95,7 +95,6 @@ def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -
 
 
 def ours(error: BaseException) -> PenstockError:
-    """Return ``error``, wrapped unless it is a PenstockError."""
     if isinstance(error, PenstockError):
         return error
     wrapped: PenstockError
@@ -108,10 +107,7 @@ def ours(error: BaseException) -> PenstockError:
 
 
 def deliver(operation: Operation, response: Response) -> float | None:
-    """Pass an operation its response and return the result of ``operation.done``.
-
-    If ``done`` raises, although it must not, only this operation gets the error: as the fault of a second response.
-    """
+    """Return the result of ``operation.done``; if that raises, although it must not, its fault is a second response."""
     try:
         return operation.done(response)
     except Exception as error:  # noqa: BLE001  the transport's thread serves other operations, too

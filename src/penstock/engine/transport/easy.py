@@ -162,13 +162,11 @@ class HeaderLines(Growing):
     __slots__ = ("_known", "_start", "_view")
 
     def __init__(self) -> None:
-        """Open an empty stream. Raises MemoryError if memory is short."""
         super().__init__()
         self._start, self._known = 0, 0
         self._view = memoryview(b"")
 
     def take(self) -> bytes:
-        """Return the lines that were written since the last call."""
         flush(self.stream)
         start, stop, address = self._start, self.held.value, self.address.value or 0
         if address != self._known or stop > len(self._view):
@@ -232,9 +230,6 @@ class Easy:
     Attributes:
         collected: Stream of a body without a target, while it is in flight.
         guarded: Whether it opens sockets to public addresses only.
-        handle: libcurl's handle.
-        pointer: Number of the handle.
-        request: Request that it is loaded with.
 
     """
 
@@ -268,7 +263,6 @@ class Easy:
     )
 
     def __init__(self, options: TransportOptions, pool: ConnectionPool | None = None) -> None:
-        """Create the handle, which uses the connections of ``pool``. Raises MemoryError if libcurl cannot."""
         self.pointer: int = easy_init().value or 0
         if not self.pointer:
             raise MemoryError
@@ -296,7 +290,6 @@ class Easy:
         self._configure()
 
     def _configure(self) -> None:
-        """Set the options that are the same for every request."""
         options = self._options
         handle = self.handle
         for option, number in (
@@ -397,7 +390,6 @@ class Easy:
         self._lines = lines
 
     def _chain(self, lines: tuple[str, ...]) -> None:
-        """Make new nodes for header lines."""
         if len(lines) > 1 and _ALONE.isdisjoint([line[:3].lower() for line in lines[1:]]):
             lines = lines[0], "\r\n".join(lines[1:])
         nodes = [HeaderLine(line.encode("latin-1")) for line in lines]
@@ -615,5 +607,4 @@ class Easy:
         return (found.value or b"").decode("ascii", "replace")
 
     def explain(self, code: int) -> str:
-        """Return libcurl's own message for a failure of this transfer."""
         return (self._errors.value or strerror(code)).decode("utf-8", "replace")

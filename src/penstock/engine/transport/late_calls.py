@@ -26,13 +26,7 @@ _HALF: Final = 0.5  # see Traffic.under_way
 
 
 class Lookout:
-    """Periodic check of the operations in flight; used only by the I/O thread.
-
-    Attributes:
-        every_s: Seconds between two checks.
-        next_at: When the next check is due.
-
-    """
+    """Periodic check of the operations in flight; used only by the I/O thread."""
 
     __slots__ = ("_addresses", "every_s", "next_at")
 
@@ -90,7 +84,6 @@ def _late_s(handles: Handles, now: float) -> float:
 
 
 def _old(busy: Iterable[Transfer], old_s: float, now: float) -> dict[Session, list[Transfer]]:
-    """Return the transfers that began at least ``old_s`` seconds ago, by session."""
     found: dict[Session, list[Transfer]] = {}
     for transfer in busy:
         if now - transfer.began < old_s:
@@ -118,7 +111,6 @@ class Addresses:
     """Known addresses of hosts. One thread asks; separate threads, which end by themselves, look names up."""
 
     def __init__(self) -> None:
-        """Start without known hosts."""
         self._known: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}
 
     def other(self, url: str, used: str) -> str:

@@ -166,7 +166,6 @@ class ConnectionPool:
     __slots__ = ("handle",)
 
     def __init__(self) -> None:
-        """Create an empty pool. Raises MemoryError if libcurl cannot."""
         self.handle: Pointer = share_init()
         if not self.handle or share_setopt(self.handle, _SHARE, ctypes.c_int(_CONNECTIONS)) != 0:
             raise MemoryError

@@ -70,7 +70,6 @@ class Multi:
     __slots__ = ("_handle", "_left", "_left_at", "_messages", "_running")
 
     def __init__(self, connections: int) -> None:
-        """Create the multi handle; each store keeps at most ``connections`` connections for reuse."""
         self._handle: Pointer = multi_init()
         if not self._handle:
             raise MemoryError
@@ -104,7 +103,6 @@ class Multi:
         return bool(multi_poll(self._handle, None, 0, timeout_ms, None) == OK)
 
     def wakeup(self) -> bool:
-        """End the current or the next ``poll`` at once; return False if the multi handle is broken."""
         return bool(multi_wakeup(self._handle) == OK)
 
     def finished(self) -> list[tuple[int, int]]:
@@ -127,11 +125,9 @@ class MissingMulti(Multi):
     __slots__ = ("_error",)
 
     def __init__(self, error: Unreachable) -> None:
-        """Prepare to fail with the message and the cause of ``error``."""
         self._error = error
 
     def add(self, easy: Easy) -> None:  # noqa: ARG002  same signature as Multi.add
-        """Raise ``Unreachable``."""
         error = self._error
         # A new error each time, because each operation completes its own error.
         raise Unreachable(error.message) from error.__cause__
@@ -140,11 +136,9 @@ class MissingMulti(Multi):
         """Do nothing."""
 
     def perform(self) -> bool:
-        """Return True."""
         return True
 
     def finished(self) -> list[tuple[int, int]]:
-        """Return an empty list."""
         return []
 
 
@@ -161,10 +155,6 @@ class _Loop:
     """A thread with a libcurl multi handle.
 
     A cycle accepts operations, starts, performs and finishes transfers, and polls when nothing is ready.
-
-    Attributes:
-        mailbox: What sessions ask for, from any thread.
-
     """
 
     def __init__(self) -> None:
@@ -188,7 +178,6 @@ class _Loop:
         self._thread.start()
 
     def close(self) -> None:
-        """End every operation with ``Cancelled``, and then the thread."""
         self._closing = True
         self._wake()
         self._thread.join(_CLOSE_S)
@@ -310,7 +299,6 @@ class _Loop:
         self._multi.keep(self._connections.make_room(int(min(self.mailbox.most, self._share))))
 
     def _excessive(self) -> list[int]:
-        """Return the transfers whose responses are larger than allowed."""
         busy = self._busy.items()
         return [at for at, transfer in busy if transfer.easy.collected is not None and transfer.easy.excessive()]
 
@@ -486,7 +474,6 @@ class Token:
     __slots__ = ("_descriptor", "_identity")
 
     def __init__(self) -> None:
-        """Open the descriptor. Raises OSError if no more files can be opened."""
         # Each pipe is a separate file, and no path leads to it.
         self._descriptor, other = os.pipe()
         os.close(other)
@@ -514,11 +501,9 @@ _inherited: list[_Loop] = []
 
 
 def connect(options: TransportOptions, where: str = WHERE) -> Session:
-    """Return a transport with these options on this process's I/O thread; the first operation starts the thread.
+    """Return a transport on this process's I/O thread, which starts with the first operation, and again if it broke.
 
     ``where`` names the settings of the store's host, for messages.
-
-    If the thread broke, which is a bug, a new one starts.
     """
     global _loop  # noqa: PLW0603  one I/O thread per process is the design
     with _lock:
@@ -548,21 +533,14 @@ os.register_at_fork(after_in_child=_reset_loop)
 
 
 class Backlog:
-    """Waiting operations of all sessions; used only by the I/O thread.
-
-    Attributes:
-        sessions: Sessions with operations that are ready, in the order of their turns.
-
-    """
+    """Waiting operations of all sessions; used only by the I/O thread."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.sessions: dict[Session, None] = {}
         self._later: list[tuple[float, int, Session, Operation, str | bool]] = []
         self._order = count()
 
     def add(self, session: Session, operations: Iterable[Operation]) -> None:
-        """Let operations wait for their place."""
         session.ready.extend(zip(operations, repeat(object=False), strict=False))
         self.sessions[session] = None
 
@@ -593,7 +571,6 @@ class Backlog:
         return wait_s > 0
 
     def take_due(self, now: float) -> None:
-        """Let operations whose delay is over wait for their place."""
         while self._later and self._later[0][0] <= now:
             _, _, session, operation, fresh = heapq.heappop(self._later)
             session.ready.append((operation, fresh))
@@ -619,6 +596,5 @@ class Backlog:
         return ended
 
     def operations(self) -> list[Operation]:
-        """Return all waiting operations."""
         delayed = [operation for _, _, _, operation, _ in self._later]
         return delayed + [operation for session in self.sessions for operation, _ in session.ready]

@@ -36,15 +36,12 @@ class Mailbox:
     """Operations on their way from any thread to the I/O thread, and whether that thread still takes them.
 
     Attributes:
-        dead: Why the thread takes no more operations; None while it does.
-        discarded: Handles to be freed.
         told: What sessions have asked for, in order.
         most: Most requests in flight, over all sessions.
 
     """
 
     def __init__(self, wake: Callable[[], None], discarded: deque[Handles], most: int) -> None:
-        """Start empty; ``wake`` wakes the thread if it sleeps."""
         self.dead: PenstockError | None = None
         self.discarded = discarded
         self.told: deque[tuple[Session, list[Operation], What]] = deque()
@@ -60,7 +57,6 @@ class Mailbox:
             self._wake()
 
     def broke(self) -> bool:
-        """Return whether the thread broke; False if it was closed, or left behind in another process."""
         return isinstance(self.dead, Bug)
 
     def discard(self, handles: Handles) -> None:
@@ -86,10 +82,7 @@ class Session:
     """Transport of one store: its options, its handles, and its limit of requests in flight.
 
     Attributes:
-        answered: Whether anything has come from the store.
-        closed: Whether it was closed and carries nothing more.
         gate: Holds operations back if the store refuses them for their rate.
-        ended: Operations that ended since the last update of the limit.
         sampling: Choice of the responses that are measured.
         ready: Operations that wait for their place; each with whether it needs a new connection, or with the address to
             connect to.
@@ -103,7 +96,6 @@ class Session:
     )
 
     def __init__(self, mailbox: Mailbox, options: TransportOptions, where: str = WHERE) -> None:
-        """Join the process's I/O thread."""
         self._mailbox = mailbox
         self.where = where
         self.answered = False
@@ -121,7 +113,6 @@ class Session:
         self._mailbox.discard(self.handles)
 
     def guard(self, gate: Gate) -> None:
-        """Ask ``gate`` before each attempt from now on."""
         self.gate = gate
 
     def wait_s(self, operation: Operation) -> float:
@@ -141,7 +132,6 @@ class Session:
             return wanted_s
 
     def submit(self, operations: Iterable[Operation]) -> None:
-        """Queue operations; return at once."""
         self._mailbox.tell(self, operations, "submit")
 
     def cancel(self, operations: Iterable[Operation], *, sent: bool = True) -> None:
@@ -154,7 +144,6 @@ class Session:
         self._mailbox.tell(self, (), "close")
 
     def watch(self, watch: Watch) -> None:
-        """Ask ``watch`` about slow operations from now on."""
         self.handles.watch = watch
 
     def usable(self) -> bool:
@@ -162,15 +151,12 @@ class Session:
         return not (self.closed or self._mailbox.broke())
 
     def concurrency(self) -> int:
-        """Return how many requests may be in flight at present."""
         return self.limit.now
 
     def full(self) -> bool:
-        """Return whether as many requests as allowed are in flight."""
         return self.handles.active >= self.limit.now
 
     def transfer(self) -> Transfer:
-        """Return a free transfer. Raises MemoryError if libcurl cannot create one."""
         transfer = self.handles.take()
         transfer.session = self
         return transfer
@@ -231,9 +217,6 @@ class Handles:
     """Handles of a session, and their connections. Creating them takes time, so they are kept for the next operations.
 
     Attributes:
-        active: Number of transfers that carry an operation.
-        ended: Number of requests that have ended so far.
-        free: Transfers that carry no operation.
         idle_s: Seconds for which connections are kept without an operation.
         used_s: When operations ended last.
         watch: Object that is asked about slow operations, or None.
@@ -252,7 +235,6 @@ class Handles:
         self._pool: ConnectionPool | None = None
 
     def take(self) -> Transfer:
-        """Return a free transfer, or create one. Raises MemoryError if libcurl cannot."""
         if self.free:
             return self.free.pop()
         if self._pool is None:
@@ -295,7 +277,6 @@ class Sampling:
     __slots__ = ("_at", "_drawn", "_every", "left")
 
     def __init__(self) -> None:
-        """Measure the first response."""
         self.left = 1
         self._drawn = 1  # the gap that ends now
         self._every = 1.0
@@ -329,9 +310,7 @@ class Limit:
     the store.
 
     Attributes:
-        located: Whether the store's distance is known.
         now: Most requests in flight at this moment.
-        most: Upper bound of ``now``.
 
     """
 
@@ -418,30 +397,21 @@ class Connections:
     """Handles of all sessions that may have connections.
 
     Used only by the I/O thread, except that any thread may append to ``discarded``.
-
-    Attributes:
-        crowded: Whether there may be more connections than allowed.
-        discarded: Handles of sessions that no longer exist.
-
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self.crowded = False
         self.discarded: deque[Handles] = deque()
         self._handles: dict[Handles, None] = {}
         self._tidy_at = 0.0  # when ``tidy`` is due
 
     def hold(self, handles: Handles) -> None:
-        """Register handles that may have connections from now on."""
         self._handles[handles] = None
 
     def held(self) -> Iterable[Handles]:
-        """Return the handles of all sessions that may have connections."""
         return self._handles
 
     def untidy(self, now: float) -> bool:
-        """Return whether ``tidy`` is due."""
         return bool(self.discarded) or now >= self._tidy_at
 
     def tidy(self, now: float) -> None:
@@ -475,7 +445,6 @@ class Connections:
             handles.close()
 
     def close_all(self) -> None:
-        """Close all handles at the end; none of them may carry an operation."""
         for handles in self._handles:
             handles.close()
 

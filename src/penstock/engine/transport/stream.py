@@ -68,7 +68,6 @@ def open_over(address: int, size: int) -> Pointer:
 
 
 def close_over(stream: Pointer) -> int:
-    """Close a stream of ``open_over``; return how many bytes were written to it."""
     size: int = written(stream)
     _fclose(stream)
     return size
@@ -88,14 +87,12 @@ class Reused:
     __slots__ = ("_pin", "stream", "view")
 
     def __init__(self, size: int) -> None:
-        """Open an empty stream. Raises MemoryError if memory is short."""
         memory = bytearray(size)
         self._pin = (ctypes.c_char * size).from_buffer(memory)
         self.view = memoryview(memory).toreadonly()
         self.stream = open_over(ctypes.addressof(self._pin), size)
 
     def close(self) -> None:
-        """Close the stream: nothing is written into it any more."""
         _fclose(self.stream)
 
 
@@ -112,7 +109,6 @@ class Growing:
     __slots__ = ("address", "held", "stream")
 
     def __init__(self) -> None:
-        """Open an empty stream. Raises MemoryError if memory is short."""
         self.address, self.held = _void(), _size()
         self.stream: Pointer = _open_memstream(ctypes.byref(self.address), ctypes.byref(self.held))
         if self.stream.value is None:
@@ -123,27 +119,19 @@ class Growing:
         return bool(_fclose(self.stream) == 0)
 
     def free(self) -> None:
-        """Free the memory of the stream."""
         _free(self.address)
 
 
 class Collected(Growing):
-    """A growing stream; close it, copy from it, then free it.
-
-    Attributes:
-        size: Bytes that it holds, once it is closed.
-
-    """
+    """A growing stream; close it, copy from it, then free it."""
 
     __slots__ = ("size",)
 
     def __init__(self) -> None:
-        """Open an empty stream. Raises MemoryError if memory is short."""
         super().__init__()
         self.size = 0
 
     def close(self) -> bool:
-        """Close the stream; return False if memory ran short for its content."""
         closed = super().close()
         self.size = self.held.value if self.address.value else 0
         return closed

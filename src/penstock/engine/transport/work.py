@@ -81,7 +81,6 @@ class Threads:
         self._waiting: set[_FlightJob] = set()  # between two attempts, each on its own thread
 
     def submit(self, operations: Iterable[Operation]) -> None:
-        """Queue operations; return at once."""
         for operation in operations:
             if self._closed:
                 deliver(operation, Response(fault=Unusable("this store was closed: open it again")))
@@ -91,7 +90,6 @@ class Threads:
         self._hire()
 
     def concurrency(self) -> int:
-        """Return the number of threads."""
         return self._threads
 
     def cancel(self, operations: Iterable[Operation], *, sent: bool = True) -> None:  # noqa: ARG002  nothing is sent
@@ -114,7 +112,6 @@ class Threads:
             job.cancel()
 
     def usable(self) -> bool:
-        """Return whether operations are accepted: True until ``close``."""
         return not self._closed
 
     def end(self) -> None:
@@ -130,7 +127,6 @@ class Threads:
             time.sleep(_LOOK_S)
 
     def _wanted(self) -> bool:
-        """Return whether an operation runs or waits that was not cancelled."""
         return any(not job.cancelled for job in list(self._jobs.values()))
 
     def _hire(self) -> None:

@@ -27,15 +27,11 @@ _PIECE_BYTES = 8 << 20
 
 
 def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> None:
-    """Copy the version that ``meta`` describes to the key ``to``.
+    """Copy the version that ``meta`` describes to the key ``to``; ``Changed`` if the object has another one now.
 
     Takes one request up to the store's ``copy_bytes``; beyond, one for each ``copy_part_bytes``, eight at once, and
     five more. If the store refuses to copy (``Unsupported``), the bytes are read and written. Content type and metadata
     are kept. No new object appears before the copy is complete and the source was verified to be unchanged.
-
-    Raises:
-        Changed: The object has a different version now.
-
     """
     try:
         if meta.size <= fetcher.limits.copy_bytes:
@@ -48,7 +44,6 @@ def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> 
 
 
 def _write_copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions, way: _Way) -> None:
-    """Write the copy as a new object, which ``way`` fills."""
     said = _require_unchanged(fetcher, meta)
     attributes = Attributes(said.content_type or options.content_type, said.metadata)
     with Writer(fetcher, to, options, attributes) as writer:
@@ -74,7 +69,6 @@ def _in_parts(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
 
 
 def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
-    """Read and write the bytes."""
     with Lookahead(fetcher, _spans(meta, _PIECE_BYTES), Budget(_AT_ONCE * _PIECE_BYTES, _AT_ONCE)) as pieces:
         for piece in pieces:
             writer.write(piece)

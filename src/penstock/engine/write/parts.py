@@ -55,14 +55,12 @@ class PartBuffer:
 
     Attributes:
         buffer: Memory of the buffer; must not change after ``payload`` was called, until the payload is sent.
-        size: Number of bytes that are filled.
 
     """
 
     __slots__ = ("_digested", "_state", "buffer", "size")
 
     def __init__(self, buffer: bytearray, digest: Callable[[], Digest] | None) -> None:
-        """Start with no bytes; ``digest`` creates a digest."""
         self.buffer = buffer
         self.size = 0
         self._digested = 0
@@ -70,11 +68,9 @@ class PartBuffer:
 
     @property
     def full(self) -> bool:
-        """Whether all bytes of the buffer are filled."""
         return self.size == len(self.buffer)
 
     def doubled(self, most_bytes: int) -> int:
-        """Return the size of the buffer after ``grow``."""
         return min(2 * len(self.buffer) or _FIRST_BYTES, most_bytes)
 
     def grow(self, most_bytes: int) -> None:
@@ -95,7 +91,6 @@ class PartBuffer:
         return taken
 
     def payload(self) -> Payload:
-        """Return the filled bytes, with their digest."""
         self._digest()
         return Payload(memoryview(self.buffer)[: self.size], self._state.hexdigest() if self._state else "")
 
@@ -150,11 +145,7 @@ _PERCENT_PER_SIZE = 9
 def part_bytes(number: int, first_bytes: int, limits: Limits) -> int:
     """Return the size of part ``number`` (from 1): where the store allows, it doubles every 9 % of its ``most_parts``.
 
-    With any first size, the 10,000 parts that S3 allows thus hold 5 TiB.
-
-    Raises:
-        Unusable: The store takes no part of this number.
-
+    With any first size, the 10,000 parts that S3 allows thus hold 5 TiB. ``Unusable`` beyond ``most_parts``.
     """
     if number > limits.most_parts:
         message = f"an upload has at most {limits.most_parts} parts here: pass a larger WriteOptions(part_bytes=…)"
@@ -190,16 +181,12 @@ class Parts:
     """Parts of one object. One thread at a time uses an instance; ``call_off`` is for any thread.
 
     Attributes:
-        upload: The store's identifier of the upload; empty before the first part.
-        key: Key that the parts are sent to.
         etags: ETags of the parts, in order; empty while a part is in flight.
         pieces: Sizes and digests of the parts, in order.
-        free: Buffers of parts that were sent.
 
     """
 
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
-        """Start without parts; nothing is sent."""
         self.upload = ""
         self.key = key
         self.etags: list[str] = []
@@ -215,11 +202,9 @@ class Parts:
         self._inbox = Inbox()
 
     def next_bytes(self) -> int:
-        """Return the size of the next part."""
         return part_bytes(len(self.etags) + 1, self._options.part_bytes, self._fetcher.limits)
 
     def views(self, block: bytes) -> list[memoryview]:
-        """Return views of the whole parts that ``block`` begins with."""
         views: list[memoryview] = []
         start, number = 0, len(self.etags) + 1
         while start < len(block):

@@ -57,7 +57,6 @@ def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
 
 
 def digest_payload(data: bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
-    """Return a body with its digest; ``begin`` creates one."""
     return Payload(data, _digest_of(data, begin))
 
 
@@ -90,15 +89,7 @@ def single(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, att
 
 
 def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> ObjectMeta:
-    """Write one object in a single PUT of any size, if ``attributes`` allow it; return the metadata of the result.
-
-    Raises:
-        AlreadyExists: The object exists, and only a new one was to be written.
-        PreconditionFailed: The version to replace is not there.
-        Changed: The object was written, and another writer has replaced it since.
-        Damaged: The object there is not what was written.
-
-    """
+    """Write one object in a single PUT of any size; return its metadata. Raises as ``Publication.send``."""
     body = single(fetcher, key, data, attributes)
     attributes = replace(attributes, metadata=marked(attributes.metadata))
     pieces = ((len(body.data), body.digest),)
@@ -149,7 +140,6 @@ class Publication:
         return found
 
     def _is_unnamed(self, etag: str, found: ObjectMeta) -> bool:
-        """Return whether ETags prove nothing: they are missing, or this store is known to give an object two."""
         return not (etag and found.etag and self.fetcher.driver.abilities.tags)
 
     def _reads_back(self, found: ObjectMeta) -> bool:
@@ -283,10 +273,6 @@ def publish_staged(staged: Publication, final: Publication, complete: partial[Ex
     Takes six requests: two that complete and compare, three that look, move and compare, one that deletes what a move
     may leave. Whatever goes wrong, nothing is left at the key of ``staged``, if the store can be reached. A process
     that is killed in between leaves an object there, which listings do not show: it counts as an unfinished upload.
-
-    Raises:
-        PenstockError: As in ``Publication.send``.
-
     """
     driver, wanted = final.fetcher.driver, final.attributes
     failure: BaseException | None = None

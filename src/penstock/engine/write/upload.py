@@ -107,12 +107,10 @@ class Writer(io.BufferedIOBase):
 
     @property
     def url(self) -> str:
-        """URL of the object that will be written."""
         return self._fetcher.driver.url(self._key)
 
     @property
     def name(self) -> str:
-        """URL of the object."""
         return self.url
 
     @property
@@ -131,17 +129,14 @@ class Writer(io.BufferedIOBase):
         return "xb" if self._attributes.create_only else "wb"
 
     def writable(self) -> bool:
-        """Return True."""
         self._check_closed()
         return True
 
     def seekable(self) -> bool:
-        """Return False."""
         self._check_closed()
         return False
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
         self._check_closed()
         return self._written
 
@@ -167,12 +162,7 @@ class Writer(io.BufferedIOBase):
         """Write any bytes-like object; blocks while ``buffer_bytes`` are in flight.
 
         A ``bytes`` object of several parts is sent without a copy, held until they have arrived, and digested by up to
-        four threads.
-
-        Raises:
-            PenstockError: A part could not be sent; the upload is aborted then.
-            ValueError: The file is closed.
-
+        four threads. If a part could not be sent, the upload is aborted.
         """
         self._check_open()
         view, done = flat(data), 0
@@ -203,7 +193,6 @@ class Writer(io.BufferedIOBase):
         self._add(bytearray(), (size, ""), driver.copy_part, span, at_once)
 
     def cut(self, size_bytes: int) -> Iterator[int]:
-        """Yield the sizes of the parts of an object of ``size_bytes``."""
         return cut(size_bytes, self._options.part_bytes, self._fetcher.limits)
 
     def lend(self, size: int) -> bytearray:
@@ -237,7 +226,6 @@ class Writer(io.BufferedIOBase):
             self._written += piece[0]
 
     def settle(self) -> None:
-        """Wait until every part that was sent has arrived."""
         with self._turn:
             self._parts.settle()
 
@@ -280,7 +268,6 @@ class Writer(io.BufferedIOBase):
         self._scope.run(self._start, memory, (len(body.data), body.digest), driver.part, body)
 
     def _start(self, buffer: bytearray | bytes, piece: tuple[int, str], verb: _Verb[B], body: B) -> None:
-        """Begin the upload, if necessary, and send its next part."""
         self._parts.begin()
         self._check_wanted()
         self._parts.send(buffer, piece, verb, body)
@@ -290,10 +277,8 @@ class Writer(io.BufferedIOBase):
     def close(self) -> None:
         """Publish the object. On an error nothing is published. Once that is decided, closing again does nothing.
 
-        Raises:
-            PenstockError: The object could not be written, or is not what was written; also if ``write`` raised that
-                error and no thread handles it any more.
-
+        Raises why the object could not be written, or is not what was written; also if ``write`` raised that error and
+        no thread handles it any more.
         """
         error = self._unwinding()
         if self._state == "ended":
@@ -322,14 +307,12 @@ class Writer(io.BufferedIOBase):
         return error if kind == "finally" else None
 
     def __enter__(self) -> Self:
-        """Return itself."""
         self._check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish, unless the block failed. Raises the errors of ``close``."""
         if kind is not None:
             self._abort(error)
         elif self._state == "ended":
@@ -407,7 +390,6 @@ class Writer(io.BufferedIOBase):
         self._abort(error)
 
     def _leave(self) -> VerbOperation[None] | None:
-        """End the writer and ask the store to discard the upload, without waiting."""
         self._failure = self._failure or self._aborted()
         self._end()
         leaving = self._parts.abort() if self._pid == os.getpid() else None
@@ -428,12 +410,10 @@ class Writer(io.BufferedIOBase):
             warnings.warn(message, ResourceWarning, stacklevel=2, source=wrapper)
 
     def _drop(self, end: str) -> None:
-        """Abort without waiting, and log it."""
         self._log(end)
         self._leave()
 
     def _log(self, end: str) -> None:
-        """Log that nothing is published: Python's own files keep what was written to them."""
         if self._pid == os.getpid():
             message = (
                 f"a file {end} unclosed: nothing was published; use 'with ps.open(url, mode) as file', which closes it"
