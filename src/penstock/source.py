@@ -542,7 +542,7 @@ def _take_options(location: Location, store: StoreOptions | str | None) -> Store
         from penstock.stores.profiles.store import choose_options  # few programs have profiles
 
         store = choose_options(location, store)
-    return location.store.take(StoreOptions() if store is None else store)
+    return location.store.take((location.store.defaults or StoreOptions()) if store is None else store)
 
 
 def _is_store_changed(store: _EngineKey, options: StoreOptions, settings: Hashable, identity: Hashable) -> bool:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.options import PUBLIC
-from penstock.options.table import Value
-from penstock.options.typed import literal_secrets, make_options, own_names
+from penstock.options.typed import Value, literal_secrets, make_options, own_names, suggest_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,10 +34,9 @@ class Odd(ps.StoreOptions):
     call: Callable[[], str] | None = field(default=None, repr=False)
 
 
-def made(kind, lookup={}.get, **raw):
-    return make_options(
-        kind, {name: Value(each, f"f.toml:1: {name}", "/nowhere") for name, each in raw.items()}, lookup
-    )
+def made(kind, lookup={}.get, folder="/nowhere", **raw):
+    values = {name: Value(each, f"f.toml:1: {name}", folder) for name, each in raw.items()}
+    return make_options(kind, values, lookup)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +108,11 @@ def test_variables_are_expanded_and_converted():
 
 def test_a_secret_s_file_is_read_without_its_line_s_end(tmp_path):
     (tmp_path / "key").write_text("hush\n")
-    found = make_options(Odd, {"hidden": Value({"file": "${PLACE}"}, "here", str(tmp_path))}, {"PLACE": "key"}.get)
-    assert found.hidden == "hush"
-    (tmp_path / "key").write_text("")
-    with pytest.raises(ConfigError, match="is empty"):
-        make_options(Odd, {"hidden": Value({"file": "key"}, "here", str(tmp_path))}, {}.get)
-    (tmp_path / "key").write_text("x" * 70_000)
-    with pytest.raises(ConfigError, match="more than 64 KiB"):
-        make_options(Odd, {"hidden": Value({"file": "key"}, "here", str(tmp_path))}, {}.get)
+    assert made(Odd, {"PLACE": "key"}.get, str(tmp_path), hidden={"file": "${PLACE}"}).hidden == "hush"
+    for text, fault in (("", "is empty"), ("x" * 70_000, "more than 64 KiB")):
+        (tmp_path / "key").write_text(text)
+        with pytest.raises(ConfigError, match=fault):
+            made(Odd, folder=str(tmp_path), hidden={"file": "key"})
 
 
 def test_options_that_contradict_themselves_name_the_value():
@@ -138,5 +133,10 @@ def test_literal_secrets_are_those_in_the_file_itself():
     values = {"secret_key": "hush", "access_key": "${ID}", "session_token": {"file": "x"}, "region": "eu"}
     found = literal_secrets(ps.S3Options, {f"options.{name}": Value(raw, "") for name, raw in values.items()})
     assert found == ["secret_key"]
+    assert "hush" not in repr(Value("hush", ""))
     assert "endpoint" in own_names(ps.S3Options)
     assert "retry" not in own_names(ps.S3Options)
+
+
+def test_nothing_near_is_not_guessed():
+    assert suggest_word("zzz", ["endpoint"], "; none") == "; none"

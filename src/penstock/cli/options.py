@@ -13,8 +13,8 @@ from typer import Argument, Option
 from penstock.errors import ConfigError, Unusable
 from penstock.jobs.parts.carriers import Ray
 from penstock.options import StoreOptions
-from penstock.options.table import PART_KINDS, PARTS, suggest_word
-from penstock.options.typed import convert_value, overlaid, own_names
+from penstock.options.parts import PART_KINDS
+from penstock.options.typed import convert_value, overlaid, own_names, suggest_word
 from penstock.source import Source
 from penstock.stores.urls import Location, parse
 
@@ -124,7 +124,7 @@ def settle_store(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     places = [parse(url) for url in urls]
     kind = _find_options_class(places)
     if kind is None:
-        wrong = next((flag for flag, name, _ in given.options if name.partition(".")[0] not in PARTS), "")
+        wrong = next((flag for flag, name, _ in given.options if name.partition(".")[0] not in PART_KINDS), "")
         if wrong:
             names = " and ".join(dict.fromkeys(f"{each.scheme}://" for each in places if not each.store.any_options))
             raise ConfigError(f"{wrong} is one provider's, and these are of {names}: give each a profile, penstock://…")
@@ -150,7 +150,7 @@ def _make_options(kind: type[StoreOptions], given: Given) -> StoreOptions:
     parts: dict[str, dict[str, object]] = {}
     for flag, name, value in given.options:
         table, dot, inner = name.partition(".")
-        if dot and table in PARTS:
+        if dot and table in PART_KINDS:
             parts.setdefault(table, {})[inner] = _value(PART_KINDS[table], flag, inner, value)
         else:
             values[name] = _value(kind, flag, name, value)
@@ -160,7 +160,7 @@ def _make_options(kind: type[StoreOptions], given: Given) -> StoreOptions:
 def _value(kind: type, flag: str, name: str, value: object) -> object:
     own = own_names(kind)
     if name not in own:
-        known = [*own, *(f"{part}.…" for part in PARTS)] if issubclass(kind, StoreOptions) else own
+        known = [*own, *(f"{part}.…" for part in PART_KINDS)] if issubclass(kind, StoreOptions) else own
         raise ConfigError(
             f"{flag}: {kind.__name__} has no option {name!r}{suggest_word(name, own, '; it has ' + ', '.join(known))}"
         )

@@ -2,8 +2,7 @@
 
 1. ``private``: base classes. They check types, record which options were given, and neither show nor pickle secrets.
 2. ``parts``: the classes that all stores share; a store's own class, in its folder, derives from ``StoreOptions``.
-3. ``table``: a profile as it is written, the origin of each value, and the profiles that it extends.
-4. ``typed``: values of a profile, a command line or the environment become options; given options take precedence.
+3. ``typed``: values of a profile, a command line or the environment become options; given options take precedence.
 """
 
 from penstock.options.parts import (

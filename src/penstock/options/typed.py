@@ -1,24 +1,25 @@
-"""Options from a file, a command line or the environment: values converted by the type of each field, and overlays.
+"""Options from a file, a command line or the environment: values expanded, converted by type, and overlaid.
 
-``make_options`` makes options of values, ``overlaid`` puts given options over those of a profile. ``cache_options`` are
-the settings of the cache: those of a store's options, else those of the environment.
+``expand_values`` replaces variables, ``make_options`` makes options of values, ``overlaid`` puts given options over
+those of a profile. ``cache_options`` are the settings of the cache: those of a store's options, else the environment's.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import ConfigError, kind_of
 from penstock.options import CacheOptions
+from penstock.options.parts import PART_KINDS
 from penstock.options.private import given
-from penstock.options.table import PART_KINDS, PARTS, Value, suggest_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from dataclasses import Field
 
     from penstock.options import StoreOptions
@@ -38,9 +39,33 @@ UNSET = "VariableUnset"
 _MOST_SECRET_BYTES = 64 << 10
 
 
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a profile; its repr does not show it.
+
+    Attributes:
+        raw: The value as written in the file, or expanded.
+        origin: File, line and key: ``/home/me/penstock.toml:7: profiles.data.options.region``.
+        folder: Directory of the file, where relative paths start.
+        foreign: Whether the value is from a project's file, which may belong to someone else.
+
+    """
+
+    raw: object = field(repr=False)
+    origin: str
+    folder: str = ""
+    foreign: bool = False
+
+
+def suggest_word(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return ``: did you mean …?`` with the closest known word, or ``otherwise`` if none is close."""
+    near = get_close_matches(word, list(known), 1, cutoff=0.6)
+    return f": did you mean {near[0]!r}?" if near else otherwise
+
+
 def own_names(kind: type) -> list[str]:
     """Return the names of the options of a provider's class, without the parts that all stores have."""
-    return [each.name for each in fields(kind) if each.init and each.name not in PARTS]
+    return [each.name for each in fields(kind) if each.init and each.name not in PART_KINDS]
 
 
 def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: object) -> K:
@@ -56,7 +81,8 @@ def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **p
         if name not in known or name in parts:
             allowed = [each for each in known if each not in parts]
             raise ConfigError(f"{value.origin}: {kind.__name__} has no option {name!r}{_suggest_option(name, allowed)}")
-    given = {name: convert_value(known[name], expand_value(each, lookup), each.origin) for name, each in values.items()}
+    expanded = expand_values(values, lookup)
+    given = {name: convert_value(known[name], each.raw, each.origin) for name, each in expanded.items()}
     try:
         return kind(**given, **parts)
     except ConfigError as error:
@@ -65,8 +91,8 @@ def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **p
         raise ConfigError(f"{where}: {error.message}" if where else error.message) from None
 
 
-def typed_store(kind: type[S], values: Mapping[str, Value], lookup: Lookup) -> S:
-    """Return options of a store's class from a profile's values by ``table.key``: its ``options``, and its parts.
+def make_store_options(kind: type[S], values: Mapping[str, Value], lookup: Lookup) -> S:
+    """Return options of a store's class from a profile's values: its ``options.…``, and its parts.
 
     Parts without a value keep the class's defaults. The path of a cache starts at its file. Raises as ``make_options``
     does.
@@ -89,18 +115,22 @@ def local_path(path: str, value: Value) -> str:
 
 
 def _suggest_option(name: str, known: list[str]) -> str:
-    if name in PARTS:
+    if name in PART_KINDS:
         return f": {name} is a separate table, beside options"
     return suggest_word(name, known, f"; it has {', '.join(known)}" if known else "")
 
 
-def expand_value(value: Value, lookup: Lookup) -> object:
-    """Return the value with variables replaced, and ``{file = "path"}`` replaced by the contents of a secret's file.
+def expand_values(values: Mapping[str, Value], lookup: Lookup) -> dict[str, Value]:
+    """Return the values with variables replaced, and ``{file = "path"}`` replaced by the contents of a secret's file.
 
     Raises:
         ConfigError: A variable is not set, or the file cannot be read; the text names the origin.
 
     """
+    return {key: replace(each, raw=_expand_value(each, lookup)) for key, each in values.items()}
+
+
+def _expand_value(value: Value, lookup: Lookup) -> object:
     try:
         return _expand_raw(value.raw, lookup, value)
     except Unset as error:
@@ -251,7 +281,7 @@ class Unset(ValueError):
     """Error for a text that cannot be expanded; its message says why, and quotes only names of variables."""
 
 
-def expand(text: str, lookup: Callable[[str], str | None]) -> str:
+def expand(text: str, lookup: Lookup) -> str:
     """Return ``text`` with variables replaced by their values, which are not expanded again.
 
     ``${NAME}`` is the value of a variable; ``${NAME:-default}`` is ``default`` where the variable is unset or empty, as
@@ -267,7 +297,7 @@ def expand(text: str, lookup: Callable[[str], str | None]) -> str:
     return found
 
 
-def _until(text: str, at: int, lookup: Callable[[str], str | None], *, nested: bool) -> tuple[str, int]:
+def _until(text: str, at: int, lookup: Lookup, *, nested: bool) -> tuple[str, int]:
     """Expand from ``at`` to the end, or to the ``}`` that closes a default; return the text and its end position."""
     pieces: list[str] = []
     while at < len(text):
@@ -285,7 +315,7 @@ def _until(text: str, at: int, lookup: Callable[[str], str | None], *, nested: b
     return "".join(pieces), at
 
 
-def _variable(text: str, at: int, lookup: Callable[[str], str | None]) -> tuple[str, int]:
+def _variable(text: str, at: int, lookup: Lookup) -> tuple[str, int]:
     name = _NAME.match(text, at + 2)
     if name is None:
         raise Unset("'${' is not followed by the name of a variable: write ${NAME}, or $${ for the two characters")
@@ -293,17 +323,13 @@ def _variable(text: str, at: int, lookup: Callable[[str], str | None]) -> tuple[
     if text.startswith(":-", at):
         # A default that is not needed may name variables that are not set.
         wanted = lookup(name[0])
-        default, at = _until(text, at + 2, _nothing if wanted else lookup, nested=True)
+        default, at = _until(text, at + 2, (lambda _: "unused") if wanted else lookup, nested=True)
     if not text.startswith("}", at):
         raise Unset(f"'${{{name[0]}' is not closed: write ${{{name[0]}}} or ${{{name[0]}:-default}}")
     value = lookup(name[0]) or default
     if value is None:
         raise Unset(f"the variable {name[0]} is not set: set it, or write ${{{name[0]}:-default}}")
     return value, at + 1
-
-
-def _nothing(_name: str) -> str:
-    return "unused"
 
 
 def overlaid(under: K, over: K) -> K:

@@ -4,8 +4,8 @@ From a URL to an opened bucket:
 
 1. ``urls.parse`` splits the URL; ``profiles/multistorage`` may replace it first (``path_mapping``).
 2. ``urls.find_store`` imports the store of the scheme: a subclass of ``store.Store``, such as ``s3/services.R2``.
-3. For ``penstock://`` and ``msc://``, ``profiles/lookup`` reads the files, ``profiles/build`` makes the
-   options, and ``profiles/store`` wraps the store.
+3. For ``penstock://`` and ``msc://``, ``profiles/files`` reads the tables, ``profiles/lookup`` makes the
+   options of them, and ``profiles/store`` wraps the store.
 4. ``source.Source`` takes the options (``Store.take``), looks every setting up (``Store.resolve``; ``s3/settings`` for
    S3's family), and chooses a preset (``Store.variant``). Nothing was sent so far.
 5. The first request opens the bucket: ``Store.open`` imports driver, dialect and ``credentials``, and gives the driver

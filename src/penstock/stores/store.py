@@ -249,7 +249,7 @@ class Store:
             shared = kind if issubclass(mine, kind) else StoreOptions
             names = {each.name for each in fields(shared)}
             options = mine(**{name: value for name, value in given(options).items() if name in names})
-        if self.defaults is not None:
+        if self.defaults is not None and options is not self.defaults:
             options = overlaid(self.defaults, options)
         self._check_parts(options)
         return options

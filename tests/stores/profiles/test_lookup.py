@@ -5,9 +5,10 @@ import time
 import pytest
 
 from penstock.errors import ConfigError
+from penstock.observe.environment import _KINDS
+from penstock.options.typed import Value
 from penstock.stores.profiles import lookup
-from penstock.stores.profiles.build import bad_name
-from penstock.stores.profiles.lookup import load
+from penstock.stores.profiles.lookup import WORDS, bad_name, load, named_sinks
 
 
 @pytest.fixture
@@ -80,3 +81,39 @@ def test_a_service_of_s3_s_dialect_is_a_provider_too(toml):
     assert (load("x").store.schemes, load("x").options.provider) == (("s3",), "minio")
     with pytest.raises(ConfigError, match="no provider 'mino': did you mean 'minio'"):
         load("y")
+
+
+def named(raw, **variables):
+    return named_sinks({"observe": Value(raw, "file:3: profiles.x.observe", "/etc/p")}, variables.get).words
+
+
+def test_words_of_sinks_are_those_of_the_variable():
+    assert set(WORDS) == _KINDS.keys()
+
+
+def test_sinks_are_named_in_a_text_or_a_list_with_paths_relative_to_the_file():
+    assert named("log, jsonl:events-{rank}.jsonl") == ("log", "jsonl:/etc/p/events-{rank}.jsonl")
+    assert named(["chrome:/tmp/t.json", "prometheus:9000"]) == ("chrome:/tmp/t.json", "prometheus:9000")
+    assert named(["otel:http://${HOST}:4318"], HOST="h") == ("otel:http://h:4318",)
+    assert named_sinks({"observe": Value(",", "file:3")}, {}.get) is named_sinks({}, {}.get) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("json:x", "file:3: profiles.x.observe: 'json' does not name a sink: did you mean 'jsonl'"),
+        (["nothing"], "there are jsonl, chrome, log, otel, prometheus"),
+        ([1], "must be a list of str"),
+        ("log,${NOT_SET}", "NOT_SET is not set"),
+    ],
+)
+def test_wrong_word_of_a_sink_is_an_error_with_its_place(raw, text):
+    with pytest.raises(ConfigError) as caught:
+        named(raw)
+    assert text in str(caught.value)
+
+
+def test_headers_of_a_collector_do_not_show():
+    found = named_sinks({"telemetry.metrics.headers.k": Value("${S}", "o")}, {"S": "secret"}.get)
+    assert found.telemetry == (("metrics.headers.k", "secret"),)
+    assert "secret" not in repr(found)

@@ -6,7 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.stores.profiles import build
+from penstock.stores.profiles import lookup
 from penstock.stores.profiles.multistorage import divides, map_path
 from penstock.stores.urls import parse
 
@@ -40,7 +40,7 @@ def yaml(tmp_path, monkeypatch):
     path = tmp_path / "msc.yaml"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))  # rclone's file is found by its program
-    monkeypatch.setattr(build, "_warned", set())
+    monkeypatch.setattr(lookup, "_warned", set())
 
     def write(text=FILE):
         path.write_text(text % (tmp_path / "stored") if "%" in text else text)

@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL
-from penstock.stores.profiles import build
+from penstock.stores.profiles import lookup
 from penstock.stores.urls import parse
 from tests.children import python
 from tests.edges.launch import program
@@ -19,7 +19,7 @@ def yaml(tmp_path, monkeypatch):
     monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.yaml"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(build, "_warned", set())
+    monkeypatch.setattr(lookup, "_warned", set())
 
     def write(text):
         (tmp_path / "msc.yaml").write_text(text)

@@ -8,7 +8,8 @@ import pytest
 import penstock as ps
 from penstock import options
 from penstock.errors import ConfigError
-from penstock.options.table import PART_KINDS, PARTS, Value
+from penstock.options.parts import PART_KINDS
+from penstock.options.typed import Value
 from penstock.stores.profiles.lookup import load
 from penstock.stores.profiles.project_file import MAY, check_options, check_tables
 from tests.options.kinds import KINDS
@@ -160,9 +161,9 @@ STORES = {
 
 def test_every_field_of_every_class_of_options_is_decided_on():
     assert {*PART_KINDS.values(), *STORES.values(), options.StoreOptions} == {*KINDS}
-    assert {each.name for each in fields(options.StoreOptions)} == {*PARTS}
+    assert {each.name for each in fields(options.StoreOptions)} == {*PART_KINDS}
     for name, kind in {**PART_KINDS, **STORES}.items():
-        names = {each.name for each in fields(kind)} - ({*PARTS} if name in STORES else set())
+        names = {each.name for each in fields(kind)} - ({*PART_KINDS} if name in STORES else set())
         assert not {*MAY[name]} & MUST_NOT[name]
         assert {*MAY[name], *MUST_NOT[name]} == names, f"decide in MAY or MUST_NOT: {name}"
 
@@ -180,7 +181,7 @@ URLS = {
 @pytest.mark.parametrize(
     ("url", "table", "field"),
     [(URLS[name], "options", field) for name in STORES for field in sorted(MUST_NOT[name])]
-    + [("s3://bucket/", part, field) for part in PARTS for field in sorted(MUST_NOT[part])],
+    + [("s3://bucket/", part, field) for part in PART_KINDS for field in sorted(MUST_NOT[part])],
 )
 @pytest.mark.parametrize("value", ['"x"', "1", "true", "false", '["x"]', '{ file = "secret" }', '"${SECRET}"', "{}"])
 def test_a_field_that_is_not_allowed_is_refused_with_any_value(project, url, table, field, value):

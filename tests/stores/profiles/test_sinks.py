@@ -17,6 +17,5 @@ def test_named_sinks_go_to_the_latest_opener_only():
     first, second = [], []
     opened_by(first.append)
     opened_by(second.append)
-    open_named(NamedSinks())
     open_named(NamedSinks(("log",)))
     assert (first, second) == ([], [NamedSinks(("log",))])

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock import errors
 from penstock.errors import ConfigError, InvalidURL, ManifestError, NotFound, Unusable
 from penstock.source import Source, open_source
-from penstock.stores.profiles import build, lookup
+from penstock.stores.profiles import lookup
 from penstock.stores.urls import check_deletable, parse
 from tests.children import python
 from tests.edges.launch import program
@@ -240,7 +240,7 @@ def test_store_names_a_profile_for_another_url(toml):
 
 
 def test_a_literal_secret_that_all_may_read_is_warned_of_once(toml, caplog, monkeypatch):
-    monkeypatch.setattr(build, "_warned", set())
+    monkeypatch.setattr(lookup, "_warned", set())
     monkeypatch.setenv("PENSTOCK_CONFIG", "penstock.toml")
     path = toml("[profiles.x]\nprovider = 's3'\noptions = { access_key = 'AKIA', secret_key = 'hushhush' }\n")
     with caplog.at_level(logging.WARNING, "penstock"):

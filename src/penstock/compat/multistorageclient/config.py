@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.options import StoreOptions
-    from penstock.options.table import ProfileTable
+    from penstock.stores.profiles.files import ProfileTable
 
 FILESYSTEM = "__filesystem__"
 

@@ -15,7 +15,7 @@ from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.reading.reading import OnError
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, add_article
-from penstock.options.table import suggest_word
+from penstock.options.typed import suggest_word
 from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError, PenstockError, Unusable
 from penstock.options import StoreOptions
+from penstock.options.parts import PART_KINDS
 from penstock.options.private import given, hidden
-from penstock.options.table import PART_KINDS, suggest_word
-from penstock.options.typed import convert_value, overlaid
+from penstock.options.typed import convert_value, overlaid, suggest_word
 from penstock.stores.urls import option_classes, parse, scheme_store
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from zarr.storage import MemoryStore, StorePath
 
 from penstock.errors import Damaged, InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.zarr.store import Store
-from penstock.options.table import suggest_word
+from penstock.options.typed import suggest_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

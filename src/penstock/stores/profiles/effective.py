@@ -8,12 +8,11 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError, discreet
+from penstock.options.parts import PART_KINDS
 from penstock.options.private import given, hidden
-from penstock.options.table import PARTS
 from penstock.options.typed import CACHE_VARIABLES, UNSET, cache_options
-from penstock.stores.profiles.build import PENSTOCK, Profile, build_profile
-from penstock.stores.profiles.files import candidates, config_files, read_file
-from penstock.stores.profiles.lookup import load, tables_of
+from penstock.stores.profiles.files import candidates, config_files, find_tables, read_file
+from penstock.stores.profiles.lookup import PENSTOCK, Profile, build_profile, load
 from penstock.stores.profiles.multistorage import translations
 from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Route
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from penstock.options import CacheOptions, StoreOptions
-    from penstock.options.table import ProfileTable
-    from penstock.stores.profiles.files import File
+    from penstock.stores.profiles.files import File, ProfileTable
     from penstock.stores.store import Store
 
 
@@ -78,15 +76,15 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Effect
     if profile is not None and location is None:
         options = profile.options
     else:
-        options = store.take(type(store.defaults)() if store.defaults is not None else store.options())
+        options = store.take(store.defaults or store.options())
     found = [EffectiveSetting("provider", store.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
     if location is not None:
         found.append(EffectiveSetting("url", store.target or location.url, _origin(profile, "url") or "URL"))
     found += _sinks(profile)
     resolved = _resolve_settings(store, options, environ)
-    own = [each for each in fields(options) if each.name not in PARTS]
+    own = [each for each in fields(options) if each.name not in PART_KINDS]
     found += [_setting("options", each, options, profile, resolved) for each in own]
-    for part in PARTS:
+    for part in PART_KINDS:
         inner = getattr(options, part)
         if inner is None:
             found += _cache(environ)
@@ -97,7 +95,7 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Effect
 
 
 def _sinks(profile: Profile | None) -> list[EffectiveSetting]:
-    if profile is None:
+    if profile is None or profile.sinks is None:
         return []
     named = [EffectiveSetting("observe", each, _origin(profile, "observe")) for each in profile.sinks.words]
     return named + [
@@ -208,7 +206,8 @@ def place_of(table: ProfileTable, environ: Mapping[str, str] = os.environ) -> tu
 
     """
     found = build_profile(table.name, [table], environ.get)
-    open_named(found.sinks)
+    if found.sinks:
+        open_named(found.sinks)
     return (f"{found.store.schemes[0]}://" if found.target is None else found.target.url), found.options
 
 
@@ -246,7 +245,7 @@ def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ
     problems = []
     for name in names:
         try:
-            build_profile(name, tables_of(name, files), lambda variable: environ.get(variable) or None)
+            build_profile(name, find_tables(name, files), lambda variable: environ.get(variable) or None)
         except PenstockError as error:
             problems.append(Problem(name, str(error), error.code == UNSET))
     return len(names), problems

@@ -1,4 +1,4 @@
-"""Files of profiles: ``penstock.toml``, Multi-Storage Client's and ``rclone.conf``; their places and contents."""
+"""Files of profiles: ``penstock.toml``, Multi-Storage Client's and ``rclone.conf``; places, contents and tables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import shutil
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.errors import ConfigError, MissingExtra
-from penstock.options.table import ProfileTable, suggest_word, table
+from penstock.errors import ConfigError, MissingExtra, kind_of
+from penstock.options.parts import PART_KINDS
+from penstock.options.typed import Value, suggest_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     Kind = Literal["PENSTOCK_CONFIG", "project", "user", "system"]
 
@@ -27,6 +28,9 @@ _MOST_DOTS = 200
 
 NAME = "penstock.toml"
 _SYSTEM = "/etc/penstock/penstock.toml"
+_TABLES = ("options", *PART_KINDS)  # the parts have a separate table, for every provider
+_WORDS = ("url", "provider", "extends")
+_OBSERVE = "observe"
 
 
 class Signature(NamedTuple):
@@ -36,6 +40,26 @@ class Signature(NamedTuple):
     changed_ns: int
     size: int
     inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTable:
+    """A profile of one file.
+
+    Attributes:
+        name: Name of the profile.
+        origin: File, line and key of its table.
+        values: By ``url``, ``provider``, ``extends``, ``observe``, or ``table.key``.
+        notes: Keys of another tool's file that have no meaning here.
+        open_to_all: Whether every user of this machine may read the file.
+
+    """
+
+    name: str
+    origin: str
+    values: Mapping[str, Value]
+    notes: tuple[str, ...] = ()
+    open_to_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +82,78 @@ class File:
     open_to_all: bool = False
 
     def at(self, keys: tuple[str, ...]) -> str:
-        """Return the position of a key: ``file:line: key``."""
-        number = line_of(self.lines, keys)
+        """Return the position of a key, else of the table that holds it: ``file:line: key``."""
+        number = next((self.lines[keys[:depth]] for depth in range(len(keys), 0, -1) if keys[:depth] in self.lines), 0)
         return f"{self.path}{f':{number}' if number else ''}: {'.'.join(keys)}"
 
-    def table(self, name: str) -> ProfileTable | None:
-        """Return a profile; None if the file does not have it.
+    def table(self, name: str) -> ProfileTable:
+        """Return a profile of the file.
 
         Raises:
-            ConfigError: As in ``table.table``.
+            ConfigError: A key is unknown, a table stands in place of a value, or a value in place of a table; the text
+                names file, line and key, and the key that was probably intended.
 
         """
-        if name not in self.profiles:
-            return None
-        found = table(name, self.profiles[name], self.at, str(Path(self.path).parent))
-        if self.kind == "project":
-            found = replace(found, values={key: replace(each, foreign=True) for key, each in found.values.items()})
-        return replace(found, open_to_all=self.open_to_all)
+        top, content = ("profiles", name), self.profiles[name]
+        if not isinstance(content, dict):
+            raise ConfigError(f"{self.at(top)} is a table: [profiles.{name}]")
+        values: dict[str, Value] = {}
+        for key, raw in content.items():
+            where = self.at((*top, key))
+            if key in _TABLES and not isinstance(raw, dict):
+                raise ConfigError(f"{where} is a table: [profiles.{name}.{key}]")
+            if key in _TABLES:
+                values |= {f"{key}.{each}": self._value(found, (*top, key, each)) for each, found in raw.items()}
+                continue
+            if key not in (*_WORDS, _OBSERVE):
+                instead = f"; options of the provider stand in [profiles.{name}.options] ({key} = …)"
+                near = suggest_word(key, (*_WORDS, _OBSERVE, *_TABLES), instead)
+                raise ConfigError(f"{where}: a profile has no {key!r}{near}")
+            wanted = "a text or a list of texts" if key == _OBSERVE else "a text"
+            if not isinstance(raw, str) and not (key == _OBSERVE and isinstance(raw, list)):
+                found = {dict: "a table", list: "a list", bool: "a truth value"}.get(type(raw), kind_of(raw))
+                raise ConfigError(f"{where} must be {wanted}, got {found}")
+            values[key] = self._value(raw, (*top, key))
+        return ProfileTable(name, self.at(top), values, open_to_all=self.open_to_all)
+
+    def _value(self, raw: object, keys: tuple[str, ...]) -> Value:
+        return Value(raw, self.at(keys), str(Path(self.path).parent), self.kind == "project")
+
+
+def find_tables(name: str, files: Sequence[File]) -> list[ProfileTable]:
+    """Return a profile and all profiles that it extends, the nearest first; the first file that has a profile counts.
+
+    Raises:
+        ConfigError: A profile does not exist, or extends itself, directly or through others.
+
+    """
+    if not files:
+        raise ConfigError(
+            f"no profile {name!r}: no {NAME} found here, above, in ~/.config/penstock or /etc/penstock, and "
+            "PENSTOCK_CONFIG names none"
+        )
+    found: dict[str, ProfileTable] = {}
+    wanted, by = name, ""
+    while wanted:
+        if wanted in found:
+            circle = " -> ".join([*found, wanted])
+            raise ConfigError(f"{by} leads in a circle, {circle}: take one 'extends' out")
+        # A profile extends those of its own file and of later files: the user's file never extends a project's.
+        at = next((number for number, file in enumerate(files) if wanted in file.profiles), None)
+        if at is None:
+            known = sorted(each for file in files for each in file.profiles)
+            near = suggest_word(wanted, known, f"; there are {', '.join(known[:20])}" if known else "")
+            raise ConfigError(f"{by and f'{by}: '}no profile {wanted!r}{near}")
+        files = files[at:]
+        found[wanted] = files[0].table(wanted)
+        extends = found[wanted].values.get("extends")
+        wanted, by = ("", "") if extends is None else (str(extends.raw), extends.origin)
+    return list(found.values())
+
+
+def merge_tables(tables: Sequence[ProfileTable]) -> dict[str, Value]:
+    """Return the effective values by key: a profile overrides those that it extends."""
+    return {key: value for each in reversed(tables) for key, value in each.values.items() if key != "extends"}
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[tuple[Kind, str]]:
@@ -118,6 +197,25 @@ def config_files(environ: Mapping[str, str]) -> list[tuple[Kind, Signature]]:
         if kind == "PENSTOCK_CONFIG" and not each.inode:
             raise ConfigError(f"PENSTOCK_CONFIG names {each.path!r}, which is not a file: correct it, or unset it")
     return [(kind, each) for kind, each in found if each.inode]
+
+
+def config_signatures(environ: Mapping[str, str]) -> tuple[Signature, ...]:
+    """Return the signatures of the existing files; raises as ``config_files``."""
+    return tuple(each for _, each in config_files(environ))
+
+
+_files: dict[str, tuple[Signature, File]] = {}
+
+
+def config_tables(name: str, environ: Mapping[str, str]) -> list[ProfileTable]:
+    """Return a profile's tables as ``find_tables`` does; a file is read again when it has changed."""
+    files = []
+    for kind, found in config_files(environ):
+        held = _files.get(found.path)
+        if held is None or held[0] != found or held[1].kind != kind:
+            held = _files[found.path] = found, read_file(found.path, kind)
+        files.append(held[1])
+    return find_tables(name, files)
 
 
 def signature(path: str) -> Signature:
@@ -219,11 +317,6 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
         for depth in range(1, len(found) + 1):
             lines.setdefault(found[:depth], number)
     return lines
-
-
-def line_of(lines: Mapping[tuple[str, ...], int], keys: tuple[str, ...]) -> int:
-    """Return the line of a key, else of the table that holds it; 0 if neither is known."""
-    return next((lines[keys[:depth]] for depth in range(len(keys), 0, -1) if keys[:depth] in lines), 0)
 
 
 def _split_dotted_key(dotted: str) -> tuple[str, ...]:

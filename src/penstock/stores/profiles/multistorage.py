@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError
-from penstock.options.table import ProfileTable, Value, suggest_word
-from penstock.stores.profiles.files import Signature, content_of, msc_candidates, rclone_file, signature
+from penstock.options.typed import Value, suggest_word
+from penstock.stores.profiles.files import ProfileTable, Signature, content_of, msc_candidates, rclone_file, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.endpoint import is_here
 from penstock.errors import ConfigError
-from penstock.options.table import PART_KINDS, Value
+from penstock.options.parts import PART_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from penstock.options.typed import Value
 
     Form = Literal["any", "literal", "place", "variable", "true"]
 

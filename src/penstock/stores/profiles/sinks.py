@@ -24,10 +24,6 @@ class NamedSinks:
     words: tuple[str, ...] = ()
     telemetry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
-    def __bool__(self) -> bool:
-        """Return whether the profile names any sinks."""
-        return bool(self.words or self.telemetry)
-
 
 def opened_by(opener: Callable[[NamedSinks], None]) -> None:
     """Register ``opener`` to open the sinks of profiles; it must not raise, nor open a sink twice."""
@@ -36,6 +32,5 @@ def opened_by(opener: Callable[[NamedSinks], None]) -> None:
 
 def open_named(sinks: NamedSinks) -> None:
     """Open a profile's sinks in this process, when one of its stores is opened."""
-    if sinks:
-        for each in _opener:
-            each(sinks)
+    for each in _opener:
+        each(sinks)

@@ -27,8 +27,7 @@ from penstock.engine.listing.listing import Entries
 from penstock.engine.support import supports
 from penstock.errors import ConfigError, PenstockError, alias
 from penstock.options import StoreOptions
-from penstock.stores.profiles.build import MSC, PENSTOCK, Profile, bad_name
-from penstock.stores.profiles.lookup import load
+from penstock.stores.profiles.lookup import MSC, PENSTOCK, Profile, bad_name, load
 from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Opening, Route, Store
 from penstock.stores.urls import Location
@@ -56,7 +55,8 @@ def choose_options(location: Location, store: StoreOptions | str | None) -> Stor
         return StoreOptions() if store is None else store
     if location.store.defaults is None:
         profile = load(store)
-        open_named(profile.sinks)
+        if profile.sinks:
+            open_named(profile.sinks)
         return profile.options
     if store == location.bucket:
         return StoreOptions()
@@ -154,7 +154,8 @@ class ProfileStore(Store):
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
         """Open the profile's sinks and its bucket; users leave the base of its keys out."""
-        open_named(self._profile.sinks)
+        if self._profile.sinks:
+            open_named(self._profile.sinks)
         route = opening.settings
         inner = replace(opening, scheme=route.scheme, bucket=route.bucket, settings=route.settings)
         driver, transport = self._real.open(inner)
