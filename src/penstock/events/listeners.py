@@ -137,7 +137,6 @@ def when_fetching(start: Callable[[], None]) -> Callable[[], None]:
 
 
 def begin() -> None:
-    """Call the hooks of ``when_fetching``, because this process opens an engine."""
     for start in [*_starting.values()] if _starting else ():
         with suppress(Exception):  # see arrived
             start()
@@ -246,8 +245,7 @@ class Scope:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the operation."""
+    ) -> None: ...
 
 
 _UNHEARD: Final = Scope()
@@ -330,7 +328,6 @@ class RequestTrace:
     )
 
     def __init__(self, verb: str, url: str) -> None:
-        """Make a trace in the current operation of this thread."""
         self._id, self._parent = next(_ids), _current.get()
         self._verb, self._url, self._host = verb, url, ""
         self._attempt = self._sent_bytes = 0

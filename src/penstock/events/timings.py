@@ -31,7 +31,6 @@ class _Counts:
     """Base class of counts: fields that are added one by one."""
 
     def __add__(self, other: Self) -> Self:
-        """Return the sum of both counts."""
         return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
@@ -65,7 +64,6 @@ _caches: Final[dict[str, list[CacheCounts]]] = {}
 
 
 def count_cache(directory: str) -> CacheCounts:
-    """Return new counts for a cache in ``directory``."""
     counts = CacheCounts()
     _caches.setdefault(directory, []).append(counts)
     return counts
@@ -104,7 +102,6 @@ _jobs: dict[str, JobCounts] = {}
 
 
 def count_job(operation: str, counts: JobCounts) -> None:
-    """Add the counts of a part to those of its operation."""
     _jobs[operation] = _jobs.get(operation, JobCounts()) + counts
 
 
@@ -238,7 +235,6 @@ class HostTimings:
         return type(self)(array("q", self.words))
 
     def __add__(self, other: HostTimings) -> Self:
-        """Return the sum of both counts."""
         return self._of(mine + its for mine, its in zip(self.words, other.words, strict=True))
 
     def __sub__(self, earlier: HostTimings) -> Self:
@@ -281,7 +277,6 @@ class Slowest:
     __slots__ = ("__weakref__", "_count", "_heap", "above_s")
 
     def __init__(self, count: int = 10) -> None:
-        """Keep the ``count`` slowest reads."""
         self._count = count
         self._heap: list[SlowRequest] = []
         self.above_s = 0.0
@@ -289,7 +284,6 @@ class Slowest:
         _limit()
 
     def found(self) -> list[SlowRequest]:
-        """Return the kept reads, the slowest first."""
         return sorted(self._heap, reverse=True)
 
     def add(self, request: SlowRequest) -> None:

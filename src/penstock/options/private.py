@@ -71,11 +71,9 @@ class OptionsPart:
             cls.__post_init__ = checked  # type: ignore[attr-defined]
 
     def __copy__(self) -> Self:
-        """Return this object, which is immutable."""
         return self
 
     def __deepcopy__(self, _memo: object) -> Self:
-        """Return this object, which is immutable."""
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -121,12 +119,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def check_kinds(options: object) -> None:
-    """Check that options have the types that their fields declare.
-
-    Raises:
-        ConfigError: An option has another type; the text does not show its value, which may be a secret.
-
-    """
+    """Check that options have the types that their fields declare; no error shows a value, which may be a secret."""
     for each in fields(options):  # type: ignore[arg-type]
         kind, _, rest = str(each.type).partition(" | ")
         value = getattr(options, each.name)
@@ -155,13 +148,11 @@ class Private(OptionsPart):
             cls.__repr__ = Private.__repr__  # type: ignore[method-assign]  # before dataclass writes one that shows all
 
     def __repr__(self) -> str:
-        """Return the public fields."""
         hidden = self._secrets()
         shown = [each for each in fields(self) if each.repr and each.name not in hidden]
         return f"{type(self).__qualname__}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in shown)})"
 
     def _secrets(self) -> list[str]:
-        """Return the names of the fields that may hold a secret."""
         return [each.name for each in fields(self) if _may_be_secret(each, getattr(self, each.name))]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -176,7 +167,6 @@ class Private(OptionsPart):
 
 
 def hidden(options: object) -> list[str]:
-    """Return the names of the fields that may hold a secret and must not be shown."""
     return options._secrets() if isinstance(options, Private) else []  # noqa: SLF001  of this module
 
 
@@ -211,7 +201,6 @@ def _again(kind: type[OptionsPart], values: dict[str, object]) -> OptionsPart:
 
 
 def advice(kind: type, name: str) -> str:
-    """Return advice on an option ``name`` that the options class ``kind`` does not have."""
     own, has = fields(kind), f"{kind.__name__} has no option {name!r}"
     if here := next((each.name for each in own if name in each.metadata.get("elsewhere", ())), None):
         return f"{has}: here it is {here!r}, write {kind.__name__}({here}=…)"
@@ -244,19 +233,15 @@ class HiddenMapping(Mapping[str, V], Generic[V]):
     __slots__ = ("_items",)
 
     def __init__(self, items: Mapping[str, V]) -> None:
-        """Copy ``items``; their values are not copied."""
         self._items = dict(items)
 
     def __getitem__(self, name: str) -> V:
-        """Return the value of ``name``; raise ``KeyError`` without one."""
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._items)
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self._items)
 
     def __hash__(self) -> int:
@@ -264,7 +249,6 @@ class HiddenMapping(Mapping[str, V], Generic[V]):
         return hash(frozenset(self._items))
 
     def __repr__(self) -> str:
-        """Return the names."""
         return f"<{', '.join(self._items) or 'nothing'}>"
 
     def __reduce__(self) -> tuple[type[HiddenMapping[V]], tuple[dict[str, V]]]:

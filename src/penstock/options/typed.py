@@ -71,10 +71,7 @@ def own_names(kind: type) -> list[str]:
 def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: object) -> K:
     """Return options of ``kind`` with the values, expanded and converted, and with ``parts`` unchanged.
 
-    Raises:
-        ConfigError: ``kind`` does not have an option, or a value is invalid; the text names the value's origin, and
-            does not quote the value of an option that may be a secret.
-
+    Errors name the value's origin, and do not quote the value of an option that may be a secret.
     """
     known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # all kinds are dataclasses
     for name, value in values.items():
@@ -92,10 +89,9 @@ def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **p
 
 
 def make_store_options(kind: type[S], values: Mapping[str, Value], lookup: Lookup) -> S:
-    """Return options of a store's class from a profile's values: its ``options.…``, and its parts.
+    """Return options of a store's class from a profile's values by ``table.key``: its ``options``, and its parts.
 
-    Parts without a value keep the class's defaults. The path of a cache starts at its file. Raises as ``make_options``
-    does.
+    Parts without a value keep the class's defaults. The path of a cache starts at its file.
     """
     tables: dict[str, dict[str, Value]] = {}
     for key, value in values.items():
@@ -110,7 +106,6 @@ def make_store_options(kind: type[S], values: Mapping[str, Value], lookup: Looku
 
 
 def local_path(path: str, value: Value) -> str:
-    """Return a local path from a file, relative to that file."""
     return os.path.join(value.folder, os.path.expanduser(path))  # noqa: PTH111, PTH118  pathlib drops slashes
 
 
@@ -121,12 +116,7 @@ def _suggest_option(name: str, known: list[str]) -> str:
 
 
 def expand_values(values: Mapping[str, Value], lookup: Lookup) -> dict[str, Value]:
-    """Return the values with variables replaced, and ``{file = "path"}`` replaced by the contents of a secret's file.
-
-    Raises:
-        ConfigError: A variable is not set, or the file cannot be read; the text names the origin.
-
-    """
+    """Return the values with variables replaced, and ``{file = "path"}`` replaced by the contents of that file."""
     return {key: replace(each, raw=_expand_value(each, lookup)) for key, each in values.items()}
 
 
@@ -152,12 +142,7 @@ def _expand_raw(raw: object, lookup: Lookup, value: Value) -> object:
 
 
 def read_secret(path: str, value: Value) -> str:
-    """Return the contents of a file, without the line break at its end; ``path`` may be relative to ``value.folder``.
-
-    Raises:
-        ConfigError: The file cannot be read, is empty, has more than 64 KiB, or is not UTF-8 text.
-
-    """
+    """Return the text of a file, without the line break at its end; ``path`` may be relative to ``value.folder``."""
     place = Path(value.folder, Path(path).expanduser())
     fault = ""
     try:
@@ -210,7 +195,6 @@ def _kinds(annotation: str) -> list[str]:
 
 
 def _as(kind: str, value: object, field: Field[Any]) -> object:
-    """Return the value as ``kind``; MISSING if it cannot be converted."""
     text, truth = isinstance(value, str), isinstance(value, bool)
     if kind == "str":
         return value if text else MISSING
@@ -286,11 +270,7 @@ def expand(text: str, lookup: Lookup) -> str:
 
     ``${NAME}`` is the value of a variable; ``${NAME:-default}`` is ``default`` where the variable is unset or empty, as
     in a POSIX shell; defaults may hold variables themselves. ``$${`` stands for a literal ``${``. Any other ``$`` stays
-    unchanged.
-
-    Raises:
-        Unset: A variable is unset or empty and has no default; a ``${`` is not closed, or has no name.
-
+    unchanged. Raises ``Unset``.
     """
     found, at = _until(text, 0, lookup, nested=False)
     assert at == len(text)  # noqa: S101  an invariant
@@ -365,10 +345,6 @@ def cache_options(chosen: CacheOptions | None, environ: Mapping[str, str] = os.e
     ``PENSTOCK_CACHE`` names the cache directory of every store whose options have no cache (``1``: the default
     directory; ``0`` or empty: no cache). ``PENSTOCK_CACHE_SIZE=200GiB``, ``…_MODE``, ``…_TTL`` (seconds) and
     ``…_MEMORY`` set the other options, of such a cache and wherever an option was not given.
-
-    Raises:
-        ConfigError: The value of a variable is invalid, or no directory is known.
-
     """
     if chosen is not None and not isinstance(chosen, CacheOptions):
         raise ConfigError(f"a cache is named by its directory or by CacheOptions(path=…), not by {kind_of(chosen)}")
@@ -398,8 +374,7 @@ def with_cache(options: S, environ: Mapping[str, str] = os.environ) -> S:
 def cache_folder(environ: Mapping[str, str] = os.environ) -> str:
     """Return the cache directory for options that name none: that of ``PENSTOCK_CACHE``, else a folder of the user.
 
-    That folder is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``. Raises ``ConfigError`` if no home
-    directory is known.
+    That folder is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``.
     """
     named = environ.get(CACHE_VARIABLE, "")
     if named and named.lower() not in (*_TRUE, *_FALSE):

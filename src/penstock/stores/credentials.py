@@ -203,11 +203,7 @@ _NAMES = {
 def call_provider(function: Callable[[], object], kind: type[F]) -> F:
     """Return the result of a user's function, which must be of ``kind``; it runs on a caller's thread, each time.
 
-    Raises:
-        Unauthenticated: The function raised, or returned something else. The message has the error's class, not its
-            text.
-        PenstockError: As the function raised it.
-
+    Raises ``Unauthenticated`` for a foreign error, with its class and not its text, or for another result.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     try:
@@ -233,12 +229,8 @@ def run_credential_program(
     The program prints one JSON object: that of AWS's ``credential_process`` (``Version`` 1, ``AccessKeyId``,
     ``SecretAccessKey``, ``SessionToken``, ``Expiration``), Alibaba's (``AccessKeySecret``, ``SecurityToken``), or
     ``access_key``, ``secret_key``, ``token``, ``expires_at``. A bearer token has ``token`` and ``expires_at`` only. A
-    time is ISO 8601 with its zone (UTC without one), or seconds since the epoch. Standard error is dropped.
-
-    Raises:
-        Unauthenticated: The program cannot be run, failed, or printed something else. No message quotes its output.
-        Unreachable: The program did not end within ``limit_s`` seconds.
-
+    time is ISO 8601 with its zone (UTC without one), or seconds since the epoch. No error quotes its output; standard
+    error is dropped.
     """
     words = tuple(shlex.split(command)) if isinstance(command, str) else command
     name = f"the credentials process {Path(words[0]).name!r}" if words else "the credentials process"
@@ -338,6 +330,6 @@ def direct_opener(*handlers: BaseHandler) -> OpenerDirector:
         """Handler that returns no request to follow."""
 
         def redirect_request(self, *_: Any) -> None:  # noqa: ANN401  urllib's own signature
-            """Return None."""
+            ...
 
     return urllib.request.build_opener(*handlers, NoRedirects())

@@ -40,13 +40,11 @@ def call_versioned(run: Callable[[], tuple[T, str]]) -> Exchange[T]:
 
 
 def too_large(most_bytes: int, url: str) -> Unusable:
-    """Return the error for an object of unknown size that is larger than the bound of a read."""
     limit = f"more than {most_bytes} bytes, the most that is read of an object of unknown size"
     return Unusable(f"{limit}: list it (from_prefix, a manifest), or use ps.open", url=url)
 
 
 def untold(most_bytes: int, url: str) -> Damaged:
-    """Return the error for an object of undeclared size that is longer than ``most_bytes``."""
     message = f"the server does not say how long the object is, and sent more than {most_bytes} bytes: if that is right"
     return Damaged(f"{message}, raise ReadOptions(unknown_bytes=…)", url=url)
 

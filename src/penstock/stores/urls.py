@@ -83,7 +83,6 @@ class Location:
     store: Store = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Look up the store; refuse a bucket name or a key that it cannot have."""
         store = scheme_store(self.scheme)
         if store.profiles:
             store = store.named(self.bucket)
@@ -100,7 +99,6 @@ class Location:
 
     @property
     def local(self) -> bool:
-        """Whether the location is a path of this machine's file system."""
         return self.scheme == LOCAL
 
     @property
@@ -185,7 +183,6 @@ def is_root(text: str) -> bool:
 
 
 def scheme_store(scheme: str) -> Store:
-    """Return the store of a scheme; raise ``UnknownScheme`` for an unknown scheme."""
     store = find_store(scheme)
     if store is None:
         raise _unknown(f"{scheme}://", scheme)
@@ -193,7 +190,6 @@ def scheme_store(scheme: str) -> Store:
 
 
 def option_classes() -> list[type[StoreOptions]]:
-    """Return the option classes of Penstock's own stores."""
     return list(dict.fromkeys(each.options for each in own_stores()))
 
 
@@ -266,7 +262,6 @@ def _bucket_fault(location: Location, store: Store) -> str:
 
 
 def key_fault(store: Store, key: str) -> str:
-    """Return why this store cannot hold the key; empty if one can."""
     if "\0" in key:
         return "the key holds a NUL"
     try:
@@ -284,10 +279,6 @@ def check_deletable(location: Location) -> None:
     Protected are a bucket's root, a key that resolves to it (``.``, ``..``, ``a/..``) and, on this machine, the working
     directory, the home directory and every parent of either, under any name: also through links and ``..``.
     A directory that does not exist is not refused.
-
-    Raises:
-        InvalidURL: The location is protected.
-
     """
     if _is_root(location.key):
         where = "every file of this machine" if location.local else "a whole bucket"
@@ -296,12 +287,7 @@ def check_deletable(location: Location) -> None:
 
 
 def check_lived_in(location: Location) -> None:
-    """Refuse the working and home directories and their parents, under any name; allow other roots.
-
-    Raises:
-        InvalidURL: The location is such a directory.
-
-    """
+    """Refuse the working and home directories and their parents, under any name; allow other roots."""
     target = location.store.target
     if not (location.local or target.startswith(LOCAL_ROOT)):
         return
@@ -339,13 +325,9 @@ def _lived_in() -> Iterator[tuple[str, os.stat_result]]:
 
 
 def find_store(scheme: str) -> Store | None:
-    """Return the store of a scheme; None for an unknown scheme.
+    """Return the store of a scheme; None for an unknown scheme; ``ConfigError`` for a broken or ambiguous one.
 
     The entry points of installed distributions are read only for a scheme that Penstock itself does not have.
-
-    Raises:
-        ConfigError: Two distributions provide the scheme, or its only one is broken; the message names them.
-
     """
     names = (scheme, family) if (family := _family(scheme)) else (scheme,)
     for look in (_loaded.get, _own, _find_installed_store):
@@ -386,7 +368,6 @@ def _import_store(scheme: str) -> Store:
 
 
 def _get_instance(kind: type[Store]) -> Store:
-    """Return the only instance of a class: one for all of its schemes."""
     return _instances.get(kind) or _instances.setdefault(kind, kind())
 
 

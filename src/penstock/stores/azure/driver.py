@@ -116,11 +116,9 @@ class AzureDriver(Reads):
         self._walks = ListingWalks(Walk.begin)
 
     def url(self, key: str) -> str:
-        """Return the object's URL, ``scheme://container/key``."""
         return f"{self._root}{key}"
 
     def prepare(self) -> None:
-        """Load or renew credentials when it is time."""
         self.identity.refresh_if_due()
 
     def follow_region(self, region: str) -> bool:  # noqa: ARG002  interface of ``http.answers.Addresses``
@@ -201,7 +199,6 @@ class AzureDriver(Reads):
         return self._request("GET", key, headers=make_match_header("if-match", etag))
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        """Write one object in one request."""
         headers = {"x-ms-blob-type": "BlockBlob", **encode_attributes(attributes)}
         headers |= conditions(create_only=attributes.create_only, replaces=attributes.replaces)
         request = self._request("PUT", key, headers=headers, body=body)
@@ -237,7 +234,6 @@ class AzureDriver(Reads):
         return parse
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        """Begin an upload, without a request, and return its id."""
         upload = new_upload(attributes)
         self._require(key)
         return direct(lambda: upload, blocks=False)
@@ -250,7 +246,6 @@ class AzureDriver(Reads):
         return Exchange(request, lambda response: (parse(response), block)[1])
 
     def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        """Copy a span of another object as one block; return its id."""
         block = block_id(upload, part)
         headers = self._source(span.key, span.etag)
         headers["x-ms-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
@@ -261,7 +256,6 @@ class AzureDriver(Reads):
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
     ) -> Exchange[str]:
-        """Join the blocks to an object."""
         if upload in self._aborted:
             return direct(partial(_raise, NotFound("this upload was aborted", url=self.url(key))), blocks=False)
         body = block_list(etags)
@@ -352,7 +346,6 @@ _NO_QUERY: Mapping[str, str] = {}
 
 
 def _split_container(container: Container) -> tuple[str, str]:
-    """Return the endpoint's path and the container's name as they are sent in requests."""
     _, _, rest = container.endpoint.partition("://")
     _, slash, path = rest.partition("/")
     return slash + path, escape(container.name)
@@ -377,7 +370,6 @@ def new_upload(attributes: Attributes) -> str:
 
 
 def described_in(upload: str) -> dict[str, str]:
-    """Return the headers that ``encode_attributes`` made from an upload's attributes."""
     headers: dict[str, Any] = json.loads(upload[_TOKEN:])
     return headers
 
@@ -392,7 +384,6 @@ def block_id(upload: str, part: UploadPart) -> str:
 
 
 def block_list(blocks: Sequence[str]) -> bytes:
-    """Return the body of Put Block List: the blocks' ids, in order."""
     lines = "".join(f"<Latest>{block}</Latest>" for block in blocks)
     return f'<?xml version="1.0" encoding="utf-8"?><BlockList>{lines}</BlockList>'.encode()
 
@@ -408,7 +399,6 @@ def encode_attributes(attributes: Attributes) -> dict[str, str]:
 
 
 def conditions(*, create_only: bool, replaces: str) -> dict[str, str]:
-    """Return the headers of a write's condition."""
     return {"if-none-match": "*"} if create_only else make_match_header("if-match", replaces)
 
 

@@ -31,7 +31,6 @@ _FOLDER = "hdi_isfolder"  # metadata of folder markers: in accounts with a hiera
 
 
 def is_folder(metadata: dict[str, str], kind: str) -> bool:
-    """Return whether a blob with this user metadata and this resource type is a folder marker."""
     return kind == "directory" or metadata.get(_FOLDER, "").lower() == "true"
 
 
@@ -60,10 +59,8 @@ class Blobs:
 def read_blobs(root: Element) -> Blobs:
     """Read the answer to List Blobs with metadata.
 
-    Raises:
-        Damaged: A blob lacks its name or size, the list is missing, or it is not in order.
-        Unsupported: The list is in the order of a hierarchical namespace, but the answer does not report one.
-
+    Raises ``Damaged`` if a blob lacks its name or size, the list is missing, or it is not in order; ``Unsupported`` if
+    it is in the order of a hierarchical namespace, but the answer does not report one.
     """
     entries, prefixes, names, hierarchical, folders = [], [], [], False, False
     for child in _children(root, "Blobs"):
@@ -110,10 +107,7 @@ def utf_16(name: str) -> bytes:
 
 
 def read_uncommitted(root: Element) -> Uploads:
-    """Read the answer to List Blobs with uncommitted blobs: those that only have blocks. Raises as ``read_blobs``.
-
-    They have no content type. Azure gives no date for them either, so their begin is unknown.
-    """
+    """Read the blobs that only have blocks: those without a content type. Azure gives no date for them either."""
     found = []
     for child in _children(root, "Blobs"):
         fields = {local_name(field): field.text for part in child if local_name(part) == "Properties" for field in part}
@@ -203,7 +197,6 @@ class Walk:
     """State of a listing in progress.
 
     Attributes:
-        prefix: Prefix of every key.
         after: Keys up to this one are skipped, or were listed already.
         flat: Folders are listed by name and not entered: ``delimiter="/"``.
 
@@ -216,22 +209,15 @@ class Walk:
 
     @classmethod
     def begin(cls, prefix: str, after: str = "", *, flat: bool = False) -> Walk:
-        """Return a walk through all keys that begin with ``prefix`` and come after ``after`` (exclusive)."""
         return cls(prefix, after, flat, _Folder(prefix, whole=not flat))
 
     @property
     def query(self) -> dict[str, str]:
-        """The next query."""
         folder = self._folder
         return {"prefix": folder.prefix, "delimiter": "" if folder.whole else "/", "marker": folder.marker}
 
     def enter(self, found: Blobs) -> tuple[Page, Walk | None]:
-        """Process the answer to ``query``; return a page of items, and the walk to continue with, if any.
-
-        Raises:
-            Damaged: A name is outside the query or too long, or the names do not advance.
-
-        """
+        """Process the answer to ``query``; return a page of items, and the walk to continue with, if any."""
         folder, advanced = self._folder, bool(found.last) or not found.marker
         if folder.whole and found.marker and _is_nested(found, folder.prefix):
             # The held items come again.

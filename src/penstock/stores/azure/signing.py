@@ -51,13 +51,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class AccountKey:
-    """Key of a storage account, one of its two. The repr does not show it.
-
-    Attributes:
-        key: In base64, as the portal shows it.
-        found_in: Origin of the key, for messages: names and paths only.
-
-    """
+    """One of the two keys of a storage account, in base64, and its origin for messages. The repr does not show it."""
 
     key: str = field(repr=False)
     found_in: str = field(default="", compare=False)
@@ -88,7 +82,6 @@ class SharedAccess:
     signature: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Extract the signature from the query."""
         object.__setattr__(self, "signature", parse_qs(self.query).get("sig", [""])[0])
 
     @property
@@ -134,7 +127,6 @@ class AzureSigner:
         credentials: Callable[[], Authorization | None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Sign for ``container``; do not sign without credentials."""
         self._account = container.account
         self._container = container
         self._credentials = credentials
@@ -186,12 +178,7 @@ class AzureSigner:
         return headers
 
     def granted(self, key: str, url: str, permissions: str, until: float) -> str:
-        """Return the query that lets anybody use an object at ``url`` until a time, in seconds since the epoch.
-
-        Raises:
-            Unsupported: The credentials are not an account key, so they cannot sign.
-
-        """
+        """Return the query that lets anybody use an object at ``url`` until a time, in seconds since the epoch."""
         credentials = self._credentials()
         if not isinstance(credentials, AccountKey):
             how = {SharedAccess: "a shared access signature signs no other", BearerToken: "a token signs no address"}

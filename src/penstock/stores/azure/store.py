@@ -92,11 +92,9 @@ class Azure(Store):
         return driver, make_transport(opening, endpoint, self.where)
 
     def resolve(self, options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSettings, bytes]:
-        """Look up every setting; see the function ``resolve``."""
         return resolve(options, environ)
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return the fault of a container's name, or of the host behind it."""
         name, mark, host = bucket.partition("@")
         if not _CONTAINER(name):
             words = "3 to 63 lower-case letters, digits and single '-' between them, or $root, $web, $logs"
@@ -118,7 +116,6 @@ class Azure(Store):
         return ""
 
     def advice(self, text: str) -> str:
-        """Suggest the ``abfss`` URL for a blob's web address."""
         if match := _URL.match(text):
             host, container, path = match.groups()
             host = host.lower().replace(".blob.", ".dfs.", 1)
@@ -149,13 +146,7 @@ _DEVELOPMENT = {
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """Value and its origin. The repr does not show the value.
-
-    Attributes:
-        value: The value; empty if none was given.
-        by: The option or the variable.
-
-    """
+    """Value and its option or variable; empty if none was given. The repr does not show the value."""
 
     value: str = field(default="", repr=False)
     by: str = ""
@@ -170,9 +161,6 @@ class AzureSettings:
         endpoint: ``scheme://host[:port][/path]`` of its blob service; empty for Azure's own.
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
-        anonymous: Send requests without credentials.
-        key: The account's key.
-        sas: A shared access signature.
 
     """
 
@@ -189,11 +177,8 @@ def resolve(options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSet
     """Look up every setting in the order that ``AzureOptions`` documents; an empty variable counts as unset.
 
     Explicit credentials hide all of the environment's; a connection string's account and endpoint hide those of
-    variables. Also returns an identity, which changes when the environment names other credentials. Makes no request.
-
-    Raises:
-        ConfigError: A value is invalid; the message names the option or variable and quotes no secret.
-
+    variables. Also returns an identity, which changes when the environment names other credentials. No error quotes a
+    secret.
     """
     explicit = _is_explicit(options)
     string, said = _string(options, environ, explicit=explicit)
@@ -225,12 +210,7 @@ def resolve(options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSet
 
 
 def locate_container(settings: AzureSettings, host: str) -> tuple[str, str]:
-    """Return account and endpoint of a container; ``host`` is the account's host in the URL, or empty.
-
-    Raises:
-        ConfigError: The account is not named anywhere, or URL and options name different ones.
-
-    """
+    """Return account and endpoint of a container; ``host`` is the account's host in the URL, or empty."""
     named = host.partition(".")[0]
     endpoint = settings.endpoint
     account = settings.account or named or (account_of(endpoint) if endpoint else "")
@@ -347,14 +327,7 @@ def source(
     key, SAS or connection string, and azure-identity's ``DefaultAzureCredential`` (environment, workload identity,
     managed identity, the command-line tools). The latter is created for every ``load``, so it shares no lock with a
     forked parent. The environment is ``environ``, a copy. azure-identity reads the process's environment, so it is used
-    only while both name the same identity.
-
-    ``load`` raises:
-        MissingExtra: Only azure-identity is left, and it is not installed.
-        Unauthenticated: azure-identity found nothing, or a ``credential`` failed; the message lists the places
-            searched.
-
-    Neither the message nor a chained cause quotes foreign error texts that might hold a secret.
+    only while both name the same identity. No error quotes foreign texts that might hold a secret.
     """
     return _AzureChain(options, settings, environ)
 

@@ -83,7 +83,6 @@ class FsspecDriver:
         self._spool = Spool()
 
     def url(self, key: str) -> str:
-        """Return the file's URL, ``fsspec+protocol://rest/key``."""
         return self._root + key
 
     def prepare(self) -> None:
@@ -102,12 +101,7 @@ class FsspecDriver:
         return direct(run)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """List everything on one page, in UTF-8 byte order; all results of fsspec are in memory at once.
-
-        Raises:
-            Unsupported: The delimiter is not ``/``.
-
-        """
+        """List everything on one page, in UTF-8 byte order; all results of fsspec are in memory at once."""
         del token  # a second page does not exist
         if delimiter not in ("", "/"):
             raise Unsupported("filesystems list directories: the delimiter is '/'", url=self.url(prefix))
@@ -168,8 +162,6 @@ class FsspecDriver:
         most_bytes: int = UNKNOWN_BYTES,
         buffer: Buffer | None = None,  # noqa: ARG002  the size is looked up first
     ) -> Exchange[bytes | Beginning]:
-        """Read a whole file."""
-
         def run() -> tuple[bytes, str]:
             with self._using("read", key) as (fs, path):
                 before = self._look(fs, path, key)
@@ -209,8 +201,6 @@ class FsspecDriver:
         return direct(run)
 
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        """Copy one file, within the filesystem."""
-
         def run() -> str:
             with self._using("copy", source) as (fs, path):
                 if etag != (found := self._look(fs, path, source).etag) and etag:
@@ -235,8 +225,6 @@ class FsspecDriver:
         return direct(run)
 
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        """Write one part into the temporary file."""
-
         def run() -> str:
             with self._located("write a part of", key):
                 self._spool.write(upload, body.data, part.offset)
@@ -247,7 +235,6 @@ class FsspecDriver:
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
     ) -> Exchange[str]:
-        """Send the whole temporary file."""
         del etags, create_only, replaces  # see abilities
 
         def run() -> str:
@@ -260,8 +247,6 @@ class FsspecDriver:
         return direct(run)
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
-        """Remove the temporary file."""
-
         def run() -> None:
             with self._located("abort an upload to", key):
                 self._spool.end(upload)
@@ -344,7 +329,6 @@ def _read_at_most(fs: Any, path: str, most_bytes: int) -> bytes:  # noqa: ANN401
 
 
 def _list_prefix(fs: Any, root: str, prefix: str) -> list[ObjectMeta | str]:  # noqa: ANN401  likewise
-    """Return all files whose key begins with a prefix."""
     folder, _, start = prefix.rpartition("/")
     if not start:
         return _convert_entries(_find_files(fs, root + folder), root)
@@ -425,7 +409,6 @@ _TYPES = ("ContentType", "content_type", "contentType", "mimetype")
 
 
 def is_file(info: Mapping[str, object]) -> bool:
-    """Return whether ``info`` describes a file."""
     return info.get("type", "file") == "file"
 
 
@@ -449,7 +432,6 @@ def _clean_value(value: object) -> str:
 
 
 def _moment(value: object) -> float | None:
-    """Return a time in seconds since the epoch; None for an invalid time."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, datetime):
@@ -467,18 +449,15 @@ class Spool:
     """Unfinished uploads of one driver, by their ids: the paths of their temporary files, which need disk space."""
 
     def __init__(self) -> None:
-        """Start without uploads."""
         self._uploads: dict[str, Upload] = {}
 
     def begin(self, key: str) -> str:
-        """Return the id of a new upload."""
         descriptor, path = tempfile.mkstemp(prefix="penstock-")
         os.close(descriptor)
         self._uploads[path] = Upload(key, path, time())
         return path
 
     def write(self, upload: str, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Write one part at its offset."""
         view, done = memoryview(data).cast("B"), 0
         with open(self.path(upload), "r+b", buffering=0) as file:  # noqa: PTH123  by its descriptor
             while done < len(view):
@@ -497,7 +476,6 @@ class Spool:
                 os.unlink(upload)  # noqa: PTH108  see write
 
     def __iter__(self) -> Iterator[Upload]:
-        """Iterate over the uploads."""
         return iter(list(self._uploads.values()))
 
 
@@ -564,14 +542,7 @@ def _classify_error(error: Exception) -> type[PenstockError]:
 
 
 def filesystem_class(protocol: str, url: str) -> type[AbstractFileSystem]:
-    """Return fsspec's class for a protocol.
-
-    Raises:
-        UnknownScheme: fsspec has no class for it.
-        MissingExtra: A library that the class needs is not installed; the message is fsspec's.
-        InvalidURL: The class is Penstock's own.
-
-    """
+    """Return fsspec's class for a protocol; raise ``InvalidURL`` if the class is Penstock's own."""
     from fsspec import get_filesystem_class
 
     back = InvalidURL("this leads through fsspec back to Penstock: leave 'fsspec+' away", url=url)

@@ -56,7 +56,6 @@ class Fsspec(Store):
     extra = "penstock[fsspec]"
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Return a driver over the filesystem, and a few threads for its calls."""
         from penstock.engine.transport.work import Threads
         from penstock.stores.fsspec.driver import FsspecDriver, Instances, filesystem_class
 
@@ -80,18 +79,15 @@ class Fsspec(Store):
         return sha256(repr(located).encode("utf-8", "surrogatepass")).hexdigest() if located else None, None
 
     def bucket_fault(self, bucket: str) -> str:
-        """Refuse chained filesystems, and text that cannot be a host."""
         if fault := self.key_fault(bucket):
             return fault
         return "" if _HOST(bucket) else "the text before the first '/' cannot be a host or a bucket"
 
     def key_fault(self, key: str) -> str:
-        """Refuse chained filesystems."""
         fault = "'::' chains filesystems: pass such arguments as FsspecOptions(storage_options=…)"
         return fault if "::" in key else ""
 
     def advice(self, text: str) -> str:
-        """Suggest fsspec for schemes of its best-known filesystems."""
         scheme = text.partition("://")[0].lower()
         hint = f"fsspec may know it: write fsspec+{scheme}://… (pip install penstock[fsspec])"
         return hint if scheme in _KNOWN else ""

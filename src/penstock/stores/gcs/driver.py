@@ -60,12 +60,7 @@ HEADER = "x-goog-hash"
 
 @cache
 def library() -> Callable[..., int]:
-    """Return the function for CRC-32C from bytes and an initial value: 33 GB/s on one core, no GIL (100 KiB).
-
-    Raises:
-        ModuleNotFoundError: fastcrc is not installed (``penstock[gcs]``).
-
-    """
+    """Return the function for CRC-32C from bytes and an initial value: 33 GB/s on one core, no GIL (100 KiB)."""
     from fastcrc.crc32 import iscsi
 
     compute: Callable[..., int] = iscsi
@@ -82,7 +77,6 @@ class Crc32c(Crc):
 
 
 def body_headers(digest: str) -> Mapping[str, str]:
-    """Return the header that makes the service compare a body before it keeps it."""
     return {HEADER: f"crc32c={b64encode(bytes.fromhex(digest)).decode()}"}
 
 
@@ -123,7 +117,6 @@ class GCSDriver(S3Driver):
         self._renames = True
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """List one page, without staged objects."""
         found = super().list(prefix, token=token, start_after=start_after, delimiter=delimiter)
 
         def parse(response: Response) -> Page:
@@ -166,7 +159,6 @@ class GCSDriver(S3Driver):
         return Exchange(found.request, parse)
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
-        """Discard an upload and its parts, or a staged object."""
         if not upload.startswith(STAGED):
             return super().abort(key, upload)
         staged, _, parts = upload.partition("\0")
@@ -322,13 +314,7 @@ _SCHEME = Scheme(name="GOOG4", service="storage", prefix="x-goog-")
 
 @dataclass(frozen=True, slots=True)
 class ServiceToken(BearerToken):
-    """Token of a service account whose private key is local.
-
-    Attributes:
-        account: Email address of the account.
-        sign: Returns the RSA-SHA256 signature of bytes, by that key.
-
-    """
+    """Token of a service account whose private key is local: its email address, and RSA-SHA256 by that key."""
 
     account: str = ""
     sign: Callable[[bytes], bytes] | None = field(default=None, compare=False)
@@ -340,7 +326,6 @@ class Bearer:
     __slots__ = ("_credentials", "_headers", "_proof", "_token")
 
     def __init__(self, credentials: Callable[[], BearerToken | None], headers: Mapping[str, str]) -> None:
-        """Send ``headers`` along with each token; without credentials, send neither."""
         self._credentials = credentials
         self._headers = tuple(f"{name}: {value}" for name, value in headers.items())
         self._token: BearerToken | None = None
@@ -349,7 +334,6 @@ class Bearer:
     def sign(
         self, method: str, path: str, query: str, headers: Mapping[str, str], digest: str = EMPTY_SHA256
     ) -> tuple[str, ...]:
-        """Return the header lines to send: ``headers`` and, unless anonymous, the token."""
         del method, path, query, digest
         token = self._credentials()
         lines = [f"{name}: {value}" for name, value in headers.items()]
@@ -388,7 +372,6 @@ class Google(Dialect):
         self._headers = {_PROJECT: user_project} if user_project else {}
 
     def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:  # noqa: ARG002
-        """Return a signer for HMAC keys, GOOG4-HMAC-SHA256, or one for OAuth 2.0 tokens."""
         if not self._keys:
             return Bearer(credentials, self._headers).sign
         scheme = replace(
@@ -402,7 +385,6 @@ class Google(Dialect):
         return S3Signer(host, region, credentials, time.time, scheme).sign
 
     def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  as in ``Dialect``
-        """Return a query that is signed by an HMAC key or a service account's private key."""
         # As a query field, which Google accepts in place of the header: users of the URL send no headers.
         payer = {"userProject": self._project} if self._project else {}
         if isinstance(credentials, Credentials):
@@ -417,9 +399,7 @@ class Google(Dialect):
         return signed_query(address, _SCHEME, "GOOG4-RSA-SHA256", fields, lambda text: sign(text.encode()).hex())
 
     def body_headers(self, digest: str) -> Mapping[str, str]:
-        """Return the header that makes the service compare a body before it keeps it."""
         return body_headers(digest)
 
     def domain(self, region: str) -> str:  # noqa: ARG002  the same for all
-        """Return Google's host."""
         return _HOST

@@ -77,7 +77,6 @@ class GCS(Store):
         return driver, make_transport(opening, settings.endpoint or "https://storage.googleapis.com", self.where)
 
     def resolve(self, options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
-        """Look up every setting; see the function ``resolve``."""
         return resolve(options, environ)
 
     def key_fault(self, key: str) -> str:
@@ -91,7 +90,6 @@ class GCS(Store):
         return ""
 
     def advice(self, text: str) -> str:
-        """Suggest the ``gs`` URL for an object's web address."""
         if match := _WEB.match(text):
             return f"for this object write gs://{unquote(match[1])}"
         if match := _HOSTED.match(text):
@@ -131,12 +129,8 @@ class GCSSettings:
 def resolve(options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
     """Resolve options and environment to settings and an identity; explicit options override the environment.
 
-    The identity changes when the environment names other credentials; none of them can be read from it. Makes no
-    request; of files, only the machine's CA file is looked up.
-
-    Raises:
-        ConfigError: A value is invalid; or tokens would be sent over plain HTTP to another machine.
-
+    The identity changes when the environment names other credentials; none of them can be read from it. Tokens are
+    never sent over plain HTTP to another machine.
     """
     named, text = first([("GCSOptions.endpoint", options.endpoint), *variables(environ, _EMULATOR)])
     if text is not None and named == _EMULATOR and "://" not in text:
@@ -194,16 +188,8 @@ def source(
     By ``settings.access``: none; an HMAC key of options or environment; or a token. A token is passed, returned by a
     function, printed by a program, or comes from google-auth: for ``credentials_json``, ``credentials_file``, or its
     application default credentials (``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's file, the metadata server). Each
-    ``load`` starts over, so it sees rotated files, and shares no lock with a forked parent.
-
-    ``load`` raises:
-        ConfigError: Half a key, a key or token with white space in it, an invalid file.
-        MissingExtra: google-auth is not installed.
-        Unauthenticated: No credentials were found, or they were refused; the message lists the places searched. Or the
-            process's environment has changed to other credentials than those of ``environ``.
-        Unreachable: The service that issues tokens did not answer.
-
-    Neither the message nor a chained cause quotes foreign error texts that might hold a secret.
+    ``load`` starts over, so it sees rotated files, and shares no lock with a forked parent. No error quotes foreign
+    texts that might hold a secret.
     """
     return _GoogleChain(options, settings, environ)
 
@@ -260,7 +246,6 @@ class _GoogleChain:
         raise failure
 
     def _found(self, send: Any) -> tuple[Any, str]:  # noqa: ANN401  google-auth has no types
-        """Return google-auth's credentials, and where they were found."""
         options, environ = self._options, self._environ
         scopes = list(_IMPERSONATOR_SCOPES if options.service_account is not None else _SCOPES)
         if options.credentials_json is not None:
@@ -399,10 +384,8 @@ class AuthAnswer(NamedTuple):
 def requests(ca_file: str | None, proxy: str | None) -> Callable[..., AuthAnswer]:
     """Return the blocking callable that google-auth sends its requests with.
 
-    Args:
-        ca_file: PEM file to verify servers with; None leaves it to OpenSSL.
-        proxy: URL of a proxy for all requests, "" for no proxy; None leaves it to the environment.
-
+    Without ``ca_file``, OpenSSL's certificates count; ``proxy`` is for all requests, "" for no proxy, None for the
+    environment's.
     """
     # google-auth alone needs these: they take longer to import than the rest of this room.
     import ssl

@@ -228,8 +228,7 @@ _TAKEN = "cannot create: the object exists already"
 class Addresses(Protocol):
     """Interface of a driver to its ``Answers``: URLs for messages, and the targets of later requests."""
 
-    def url(self, key: str) -> str:
-        """Return an object's URL."""
+    def url(self, key: str) -> str: ...
 
     def follow_region(self, region: str) -> bool:
         """Send later requests to ``region``; return False, unchanged, if that is another service."""
@@ -242,7 +241,6 @@ class Answers:
     """Reader of one store's answers by its dialect's code table, with the repairs that the table allows."""
 
     def __init__(self, codes: Codes, identity: Identity[Renewable], store: Addresses) -> None:
-        """Read answers to requests that ``identity`` signed for ``store``."""
         self._codes = codes
         self._identity = identity
         self._store = store
@@ -304,10 +302,7 @@ class Answers:
         return parse
 
     def error(self, response: Response, action: str, key: str) -> PenstockError:
-        """Return the error for an answer, and repair what may let a retry succeed.
-
-        A refusal is read even if its body was cut short.
-        """
+        """Return the error for an answer, even one cut short, and repair what may let a retry succeed."""
         if response.fault is not None and response.status < 300:  # noqa: PLR2004  not a refusal
             response.fault.url = response.fault.url or self._store.url(key)
             return response.fault
@@ -315,7 +310,6 @@ class Answers:
 
     @contextmanager
     def locating(self, key: str) -> Iterator[None]:
-        """Add the object's URL to errors that have no URL."""
         try:
             yield
         except PenstockError as error:
@@ -373,12 +367,7 @@ _XMLNS = b"xmlns"
 
 
 def parse_xml(body: object) -> ET.Element:
-    """Return the root element of an answer's body.
-
-    Raises:
-        Damaged: The body is not XML, has a DTD or an encoding besides UTF-8, or exceeds the bounds of this module.
-
-    """
+    """Return the root element; raise ``Damaged`` for other texts, and beyond the bounds of this module."""
     data = body.strip() if isinstance(body, bytes) else b""
     if _DTD in data or b"\0" in data or _ENCODED.match(data):
         raise Damaged("the answer is not XML that an object store sends: check endpoint=")
@@ -400,7 +389,6 @@ def local_name(element: ET.Element) -> str:
 
 
 def child_texts(element: ET.Element) -> dict[str, str]:
-    """Return the texts of an element's children by their names."""
     return {local_name(child): child.text or "" for child in element}
 
 
@@ -442,13 +430,7 @@ def _without_namespaces(data: bytes) -> ET.Element:
 
 
 def make_beginning(verify: Verification, response: Response, bound: int, most_bytes: int, url: str) -> Beginning:
-    """Return a beginning without bytes for an object longer than ``bound`` whose size the answer states.
-
-    Raises:
-        Damaged: The answer does not state the size.
-        Unusable: The object has more than ``most_bytes``.
-
-    """
+    """Return a beginning without bytes for an object longer than ``bound`` whose size the answer states."""
     headers = response.headers
     size = 0 if "chunked" in headers.get("transfer-encoding", "") else parse_size(headers.get(verify.size, "")) or 0
     if size > most_bytes or bound == most_bytes:
@@ -478,8 +460,7 @@ class Reads(Ranged, ABC):
     _sized: tuple[str, ...]  # ``_verify.sized_headers``, made once
 
     @abstractmethod
-    def url(self, key: str) -> str:
-        """Return the address of an object as a user writes it."""
+    def url(self, key: str) -> str: ...
 
     @abstractmethod
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
@@ -492,7 +473,6 @@ class Reads(Ranged, ABC):
     def get(
         self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> Exchange[bytes | Beginning]:
-        """Read a whole object whose size is not known."""
         if buffer is not None:
             exchange = self.read(Span(key, 0, buffer.size, etag, whole=True), buffer)
             request = cast("Request", exchange.request)
@@ -513,7 +493,6 @@ class Reads(Ranged, ABC):
         return Exchange(request, parse)
 
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
-        """Return the checksum of the whole object from an answer's headers; None without one."""
         return self._verify.checksum(headers)
 
     def _verified(self, span: Span, target: Buffer, response: Response) -> int:

@@ -47,13 +47,11 @@ def strip_quotes(etag: str) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Return a number of bytes."""
     size = int(text) if _SIZE(text) else None
     return None if size is None or size > SIZE_LIMIT else size
 
 
 def parse_date(date: str) -> float | None:
-    """Return an HTTP date in seconds since the epoch."""
     try:
         return parsedate_to_datetime(date).timestamp() if date else None
     except (ValueError, OverflowError):
@@ -61,10 +59,7 @@ def parse_date(date: str) -> float | None:
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Return the seconds that ``Retry-After`` asks for, given as seconds or as a date (RFC 9110, 10.2.3).
-
-    None beyond a day: no server can know that far ahead.
-    """
+    """Return the seconds of ``Retry-After``, a number or a date (RFC 9110, 10.2.3); None beyond a day."""
     if value.isascii() and value.isdigit():
         after_s = float(value)
     else:
@@ -103,13 +98,7 @@ _WORD_BYTES = 45  # an encoded word has at most 75 characters
 
 
 def write_metadata(attributes: Attributes, prefix: str) -> dict[str, str]:
-    """Return the headers for content type and user metadata; ``prefix`` is the dialect's, such as ``x-amz-meta-``.
-
-    Raises:
-        Unusable: A name is not valid in a header, or two names are equal in lower case; a value is not a string, or
-            holds a NUL or a line break; the content type is not printable ASCII.
-
-    """
+    """Return the headers for content type and user metadata; ``prefix`` is the dialect's, such as ``x-amz-meta-``."""
     if not _TYPE(attributes.content_type):
         raise Unusable(f"content_type must be printable ASCII, such as text/plain, got {attributes.content_type!r}")
     headers = {"content-type": attributes.content_type}
@@ -183,11 +172,8 @@ class Lifetime(NamedTuple):
 def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: float) -> Lifetime:
     """Return the lifetime of a URL that is signed with ``credentials`` at ``now``.
 
-    ``asked_s=None`` means an hour, or less if the store or the credentials allow less.
-
-    Raises:
-        Unusable: ``asked_s`` is not a number of at least 1, is above ``most_s``, or outlives the credentials.
-
+    ``asked_s=None`` means an hour, or less if the store or the credentials allow less; an explicit lifetime must not
+    outlive the credentials.
     """
     left_s = math.inf if credentials.expires_at is None else credentials.expires_at - now
     seconds = int(min(_USUAL_S, most_s, left_s)) if asked_s is None else _check_expiry(asked_s)

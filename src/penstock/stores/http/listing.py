@@ -38,11 +38,7 @@ def read_page(
     """Read a ListObjectsV2 answer; ``version`` is the element that holds an object's version.
 
     ``escaped_token``: the continuation token is escaped if the keys are. ``entries`` were already read, and are not in
-    ``root``.
-
-    Raises:
-        Damaged: An entry lacks its key or size, or the answer does not say how it continues. Dates may be invalid.
-
+    ``root``. Dates may be invalid.
     """
     fields = child_texts(root)
     decode = _decoder(fields)
@@ -80,7 +76,6 @@ def read_uploads(root: Element) -> Uploads:
 
 
 def require_field(entry: Mapping[str, str], name: str) -> str:
-    """Return a required field of an entry; raise ``Damaged`` if it is missing or empty."""
     text = entry.get(name, "")
     if not text:
         raise Damaged(f"the listing has an entry without a {name}")
@@ -88,7 +83,6 @@ def require_field(entry: Mapping[str, str], name: str) -> str:
 
 
 def required_size(entry: Mapping[str, str], name: str) -> int:
-    """Return the size of an entry, in bytes; raise ``Damaged`` if it is missing or invalid."""
     text = require_field(entry, name)
     size = parse_size(text)
     if size is None:
@@ -97,7 +91,6 @@ def required_size(entry: Mapping[str, str], name: str) -> int:
 
 
 def parse_iso_date(date: str) -> float | None:
-    """Return an ISO 8601 date in seconds since the epoch; None if the text is empty or invalid."""
     try:
         return datetime.fromisoformat(date).timestamp() if date else None
     except (ValueError, OverflowError):
@@ -143,12 +136,10 @@ class Walking(Protocol):
     """State of a listing in progress; immutable."""
 
     @property
-    def prefix(self) -> str:
-        """Prefix of every key."""
+    def prefix(self) -> str: ...
 
     @property
-    def flat(self) -> bool:
-        """Whether folders are listed by name and not entered: ``delimiter="/"``."""
+    def flat(self) -> bool: ...
 
 
 W = TypeVar("W", bound=Walking)
@@ -225,10 +216,7 @@ class _EntryForm(NamedTuple):
 
 
 def columns(body: object, version: str) -> Columns | None:
-    """Return the entries of a ListObjectsV2 answer; None if a parser must read it.
-
-    ``version`` is the element that holds an object's version.
-    """
+    """Return the entries of a ListObjectsV2 answer, ``version`` as in ``read_page``; None if a parser must read it."""
     if not isinstance(body, bytes):
         return None
     start, stop = body.find(_OPEN), body.rfind(_CLOSE) + len(_CLOSE)

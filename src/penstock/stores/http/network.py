@@ -36,10 +36,6 @@ def ca_file(
 
     The first named file is taken: from ``TransportOptions.ca_file``; from ``own``, a store's pairs of a setting and
     a path; from ``SSL_CERT_FILE`` and ``CURL_CA_BUNDLE``; then certifi's and the system's.
-
-    Raises:
-        ConfigError: The named file does not exist; the message says which setting names it.
-
     """
     explicit = ("TransportOptions.ca_file", transport.ca_file)
     named, text = first([explicit, *own, *variables(environ, "SSL_CERT_FILE", "CURL_CA_BUNDLE")])

@@ -51,22 +51,18 @@ class Verification:
 
     @property
     def range_headers(self) -> tuple[str, ...]:
-        """The headers that the verification of a range needs (``Request.wants``)."""
         return (self.version, "content-range")
 
     @property
     def whole_headers(self) -> tuple[str, ...]:
-        """The headers that the verification of a whole object needs (``Request.wants``)."""
         return (self.version, *self.digests)
 
     @property
     def sized_headers(self) -> tuple[str, ...]:
-        """The headers that the verification of an object of unknown size needs (``Request.wants``)."""
         return (self.version, self.size, "transfer-encoding", *self.digests)
 
     @property
     def suffix_headers(self) -> tuple[str, ...]:
-        """The headers that the verification of an object's end needs (``Request.wants``)."""
         return (self.version, "content-range", self.size, "transfer-encoding")
 
     def span(self, response: Response, span: Span, buffer: Buffer) -> int:
@@ -103,15 +99,7 @@ class Verification:
         return response.received
 
     def whole(self, response: Response, etag: str) -> bytes:
-        """Return the body of a successful answer, an object of unknown size, after a check that it is complete.
-
-        Raises:
-            Changed: The answer has another version than ``etag``, unless that is empty.
-            ChecksumMismatch: The bytes do not match the store's digest.
-            Damaged: The server does not say how long the object is.
-            Transient: The body ended early, or the headers did.
-
-        """
+        """Return the body of a successful answer, an object of unknown size, after a check that it is complete."""
         headers = response.headers
         self.same_version(headers, etag)
         self.note_version(response)
@@ -122,12 +110,7 @@ class Verification:
         return body
 
     def opened(self, response: Response, etag: str, buffer: Buffer) -> bytes | Beginning:
-        """Return an object of unknown size from its buffer (``Buffer.cut``), or its beginning, from a 200 to GET.
-
-        Raises:
-            PenstockError: As in ``whole``; also the error that broke the answer off.
-
-        """
+        """Return an object of unknown size from its buffer (``Buffer.cut``), or its beginning, from a 200 to GET."""
         headers = response.headers
         if etag:
             self.same_version(headers, etag)
@@ -149,13 +132,6 @@ class Verification:
         """Return the part of an object's last ``size`` bytes that is in the buffer; the answer is a 200 or 206 to GET.
 
         None if the buffer holds the beginning of the whole object instead.
-
-        Raises:
-            Changed: The answer has another version than ``etag``, unless that is empty.
-            Damaged: The answer names other bytes than the object's last, or does not name its size.
-            Transient: The body ended early, and the answer does not name its range.
-            PenstockError: The answer broke off before it named its range.
-
         """
         headers, received = response.headers, response.received
         self.same_version(headers, etag)
@@ -180,7 +156,6 @@ class Verification:
         return Ending(0, length, version, length)
 
     def length(self, headers: Mapping[str, str]) -> int:
-        """Return the object's size in bytes; raise ``Damaged`` if the answer does not state it."""
         length = parse_size(headers.get(self.size, ""))
         if length is None:
             # libcurl takes all bytes until the connection closes for the body.
@@ -266,33 +241,24 @@ def _end_of(named: str, size: int) -> tuple[int, int]:
 
 
 class Crc(ABC):
-    """Digest of a body, computed by a function of bytes and an initial value.
-
-    Attributes:
-        digits: Hexadecimal digits of the digest.
-
-    """
+    """Digest of a body, computed by a function of bytes and an initial value; ``digits`` are hexadecimal."""
 
     __slots__ = ("_compute", "_crc")
 
     digits: int
 
     def __init__(self) -> None:
-        """Begin with no bytes."""
         self._compute = self.library()
         self._crc = 0
 
     @staticmethod
     @abstractmethod
-    def library() -> Callable[..., int]:
-        """Import the library and return its function."""
+    def library() -> Callable[..., int]: ...
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Add bytes."""
         self._crc = self._compute(data, self._crc)
 
     def hexdigest(self) -> str:
-        """Return the digest as ``digits`` hexadecimal digits."""
         return f"{self._crc:0{self.digits}x}"
 
 
@@ -306,11 +272,9 @@ class RunningCrc:
         self._compute, self._crc, self._expected = compute, 0, expected
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Add bytes."""
         self._crc = self._compute(data, self._crc)
 
     def matches(self) -> bool:
-        """Return whether this is the CRC of the bytes so far."""
         return self._crc == self._expected
 
 
@@ -320,12 +284,10 @@ class RunningHash:
     __slots__ = ("_expected", "_hash", "update")
 
     def __init__(self, begun: _Hash, expected: str) -> None:
-        """Begin with a hash of no bytes, whose final digest must be ``expected``."""
         self._hash, self._expected = begun, expected
         self.update = begun.update
 
     def matches(self) -> bool:
-        """Return whether this is the digest of the bytes so far."""
         return b64encode(self._hash.digest()).decode() == self._expected
 
 

@@ -29,12 +29,10 @@ _INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that ca
 
 
 def is_aside(name: str) -> bool:
-    """Return whether a file or folder of this name is a temporary one that is being written."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_reserved(key: str) -> bool:
-    """Return whether a key looks like a temporary file, or lies in a temporary folder."""
     if UNFINISHED not in key:
         return False
     *folders, name = key.split("/")
@@ -48,15 +46,10 @@ def names(count: int) -> list[str]:
 
 
 def begin(path: str, name: str = "") -> tuple[str, int, os.stat_result | None]:
-    """Create an empty file beside ``path``, and the folders above it.
+    """Create an empty file beside ``path``, and the folders above it; ``name`` is one of ``names``, by default new.
 
     Returns its path, its descriptor, and the status of the file that it will replace: None without one. During the
-    write, only users who may read the replaced file may read the new one. ``name`` is one of ``names``; by default a
-    new random name.
-
-    Raises:
-        Unusable: ``path`` exists and is not a regular file, or something above it is not a folder.
-
+    write, only users who may read the replaced file may read the new one.
     """
     try:
         return _create_aside(path, name)
@@ -120,12 +113,6 @@ def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.repla
     """Rename the settled temporary file to ``path``, and sync the folder, unless the folder may not be read.
 
     A link at ``path`` is itself replaced, not its target.
-
-    Args:
-        aside: As ``begin`` returned it.
-        path: The file's final path.
-        rename: Moves the first path to the second.
-
     """
     with irrevocable():
         rename(aside, path)
@@ -138,7 +125,6 @@ def renaming(etag: Callable[[os.stat_result], str], *, new: bool, old: str) -> C
 
 
 def _create(aside: str, path: str) -> None:
-    """Rename to a free path; raise ``AlreadyExists`` for an existing file."""
     try:
         os.link(aside, path)  # unlike rename, refuses to replace
     except FileExistsError as error:
@@ -180,7 +166,6 @@ class removed:  # noqa: N801  a context manager, lower case as in contextlib; no
         """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Remove the file after a failure."""
         if error is not None:
             with suppress(OSError):
                 os.unlink(self._aside)
@@ -226,7 +211,6 @@ def _create_aside(path: str, name: str) -> tuple[str, int, os.stat_result | None
 
 
 def _there(path: str) -> os.stat_result | None:
-    """Return the status of the file that will be replaced; None without one."""
     try:
         found = os.stat(path)
     except FileNotFoundError:  # also for a dangling link
@@ -296,14 +280,7 @@ _KINDS = {
 
 
 def describe(path: str) -> os.stat_result:
-    """Return the status of a regular file; links are followed.
-
-    Raises:
-        NotFound: The path is a directory.
-        Unusable: The path is not a regular file, or its file system does not report the file's size.
-        OSError: As ``os.stat``.
-
-    """
+    """Return the status of a regular file whose size its file system reports; links are followed."""
     found = _readable(os.stat(path), path)
     if not found.st_size:
         # Only to check that the file is really empty.
@@ -313,7 +290,6 @@ def describe(path: str) -> os.stat_result:
 
 
 def open_file_io(path: str, *, listed: bool = False) -> FileIO:
-    """Open a regular file for reading, unbuffered, as ``open_regular`` does."""
     return FileIO(open_regular(path, listed=listed)[0], "rb")
 
 
@@ -339,7 +315,6 @@ def open_regular(path: str, *, listed: bool = False) -> tuple[int, os.stat_resul
 
 
 def require(found: os.stat_result, path: str) -> None:
-    """Raise ``Unusable`` if a path to be written is not a regular file."""
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
         raise Unusable(f"this is {kind}, not a regular file: name a file", url=path)

@@ -56,14 +56,12 @@ class LocalDriver:
     abilities = Abilities(digest=None)
 
     def __init__(self, root: str = "/") -> None:
-        """Serve the tree under ``root``."""
         self._root = root.rstrip("/") + "/"
         self._walks = DirectoryWalks()
         self._held: dict[str, int | None] = {}  # by temporary file: the descriptor that locks it
         self._times: dict[str, Mapping[str, str]] = {}  # by temporary file: the upload's metadata with mtime
 
     def url(self, key: str) -> str:
-        """Return the file's path."""
         return self._root + key
 
     def prepare(self) -> None:
@@ -98,8 +96,6 @@ class LocalDriver:
         return direct(run)
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
-        """Read one span into the target."""
-
         def run() -> tuple[int, str]:
             key, etag = span.key, span.etag
             with self._errors(key):
@@ -120,8 +116,6 @@ class LocalDriver:
         return call_versioned(run)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        """Read a file's last bytes into the target."""
-
         def run() -> Ending:
             with self._opened(key, etag) as (file, found):
                 start = max(0, found.size - target.size)
@@ -138,8 +132,6 @@ class LocalDriver:
         most_bytes: int = UNKNOWN_BYTES,
         buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
     ) -> Exchange[bytes | Beginning]:
-        """Read a whole file."""
-
         def run() -> tuple[bytes, str]:
             with self._opened(key, etag) as (file, before):
                 if before.size > most_bytes:
@@ -189,8 +181,6 @@ class LocalDriver:
         return direct(run)
 
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        """Copy one file to a temporary file, and rename it."""
-
         def run() -> str:
             with self._opened(source, etag) as (file, found), self._errors(key, found.size):
                 aside, descriptor, _ = asides.begin(self._allowed(key))
@@ -202,8 +192,6 @@ class LocalDriver:
         return direct(run)
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        """Create the temporary file; its path is the upload's id."""
-
         def run() -> str:
             with self._errors(key):
                 aside, descriptor, _ = asides.begin(self._allowed(key))
@@ -215,8 +203,6 @@ class LocalDriver:
         return direct(run)
 
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        """Write one part at its offset."""
-
         def run() -> str:
             with self._errors(key, len(body.data)), open(upload, "r+b", buffering=0) as file:
                 write_all(file.fileno(), body.data, part.offset)
@@ -225,8 +211,6 @@ class LocalDriver:
         return direct(run)
 
     def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        """Write a span of another file at the part's offset."""
-
         def run() -> str:
             with (
                 self._opened(span.key, span.etag) as (file, _),
@@ -242,7 +226,6 @@ class LocalDriver:
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
     ) -> Exchange[str]:
-        """Rename the temporary file to its final path."""
         del etags
 
         def run() -> str:
@@ -257,8 +240,6 @@ class LocalDriver:
         return direct(run)
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
-        """Remove the temporary file."""
-
         def run() -> None:
             self._times.pop(upload, None)
             with self._errors(key), suppress(FileNotFoundError):
@@ -304,7 +285,6 @@ class LocalDriver:
         return _etag(found)
 
     def _put_all(self, puts: Sequence[tuple[str, Payload, Attributes]]) -> Sequence[str | PenstockError]:
-        """Write files, and return for each its ETag or the error."""
         files: dict[int, NewFile] = {}
         results: MutableSequence[str | PenstockError] = []
         for number, (key, body, attributes) in enumerate(puts):
@@ -327,7 +307,6 @@ class LocalDriver:
         return ours
 
     def _transfer(self, file: FileIO, copy: FileIO, span: Span, offset: int) -> None:
-        """Copy a span of a file into another file, from ``offset`` on."""
         at, stop = span.start, span.stop or 0
         while at < stop:
             data = os.pread(file.fileno(), min(_PIECE_BYTES, stop - at), at)
@@ -355,11 +334,9 @@ class LocalDriver:
             raise Changed("the file has changed since it was listed or opened", url=self.url(key))
 
     def _errors(self, key: str, writing_bytes: int = 0) -> _Errors:
-        """Return a context manager that translates errors of the file system."""
         return _Errors(self, key, writing_bytes)
 
     def error(self, error: OSError | ValueError, key: str, writing_bytes: int) -> PenstockError:
-        """Return the Penstock error for an error of the file system."""
         if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             folder = os.path.dirname(self.url(key))
             text = f"no such file: {error.strerror}"
@@ -411,7 +388,6 @@ class _Errors:
         """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise the Penstock error for an error of the file system."""
         if isinstance(error, (OSError, ValueError)) and not isinstance(error, PenstockError):
             raise self._driver.error(error, self._key, self._writing_bytes) from error
 
@@ -439,7 +415,6 @@ class DirectoryWalks:
     """
 
     def __init__(self) -> None:
-        """Start without listings."""
         self._left: dict[tuple[str, str, str], tuple[float, Items]] = {}
 
     def left(self, prefix: str, delimiter: str, token: str) -> Items | None:
@@ -493,14 +468,7 @@ def write_files(files: Sequence[NewFile]) -> list[os.stat_result | OSError | Val
 
 
 class _Aside:
-    """File that is being written.
-
-    Attributes:
-        file: The requested file.
-        found: Status of the file, once it is settled.
-        error: Error that prevented the write.
-
-    """
+    """File that is being written: the request, the status once it is settled, or the error that prevented the write."""
 
     __slots__ = ("_descriptor", "_most", "_name", "_old", "_path", "error", "file", "found")
 
@@ -568,7 +536,6 @@ def _flush(folder: str, inside: Sequence[_Aside]) -> None:
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Write bytes at an offset."""
     view, done = memoryview(data).cast("B"), 0
     while done < len(view):
         done += os.pwrite(descriptor, view[done:], offset + done)
@@ -592,13 +559,11 @@ class Local(Store):
     any_options = True
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:  # noqa: ARG002  there is one file system
-        """Return a driver of the whole file system, and a few threads for its calls."""
         from penstock.engine.transport.work import Threads
 
         return LocalDriver(), Threads()
 
     def bucket_fault(self, bucket: str) -> str:
-        """Refuse every host."""
         fault = "a file URL names no host: write file:///absolute/path with three slashes, or a bare path"
         return fault if bucket else ""
 

@@ -51,26 +51,21 @@ class MemoryDriver:
     abilities = Abilities(digest=None, forks=False)
 
     def __init__(self, name: str) -> None:
-        """Open the set ``name``, which starts empty."""
         self._name = name
         self._objects = _buckets.setdefault(name, {})
         self._uploads: dict[str, _Pending] = {}
         self._ids = count(1)
 
     def url(self, key: str) -> str:
-        """Return the object's URL, ``memory://name/key``."""
         return f"memory://{self._name}/{key}"
 
     def prepare(self) -> None:
         """Do nothing: nothing blocks here."""
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
-        """Describe one object."""
         return direct(lambda: self._find(key).meta)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """List one page; its token is the last listed item."""
-
         def run() -> Page:
             with _lock:
                 metas = [each.meta for key, each in self._objects.items() if key.startswith(prefix)]
@@ -80,8 +75,6 @@ class MemoryDriver:
         return direct(run)
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
-        """Copy one span."""
-
         def run() -> tuple[int, str]:
             found = self._find(span.key, span.etag)
             data = found.data[span.start : span.start + target.size]
@@ -103,8 +96,6 @@ class MemoryDriver:
         most_bytes: int = UNKNOWN_BYTES,
         buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
     ) -> Exchange[bytes | Beginning]:
-        """Read a whole object."""
-
         def run() -> tuple[bytes, str]:
             found = self._find(key, etag)
             if len(found.data) > most_bytes:
@@ -114,8 +105,6 @@ class MemoryDriver:
         return call_versioned(run)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        """Copy an object's last bytes."""
-
         def run() -> Ending:
             found = self._find(key, etag)
             start = max(0, len(found.data) - target.size)
@@ -125,12 +114,9 @@ class MemoryDriver:
         return direct(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        """Write one object."""
         return direct(lambda: self._store(key, bytes(body.data), attributes))
 
     def delete(self, key: str) -> Exchange[None]:
-        """Delete one object; a missing object is not an error."""
-
         def run() -> None:
             with irrevocable(), _lock:
                 self._objects.pop(key, None)
@@ -138,8 +124,6 @@ class MemoryDriver:
         return direct(run)
 
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        """Copy one object."""
-
         def run() -> str:
             found = self._find(source, etag)
             return self._store(key, found.data, Attributes(found.meta.content_type, found.meta.metadata))
@@ -147,8 +131,6 @@ class MemoryDriver:
         return direct(run)
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        """Begin an upload and return its id."""
-
         def run() -> str:
             upload = f"upload-{next(self._ids)}"
             with _lock:
@@ -158,8 +140,6 @@ class MemoryDriver:
         return direct(run)
 
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        """Keep one part."""
-
         def run() -> str:
             data = bytes(body.data)
             with _lock:
@@ -169,8 +149,6 @@ class MemoryDriver:
         return direct(run)
 
     def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        """Keep a span of another object as one part."""
-
         def run() -> str:
             data = self._find(span.key, span.etag).data[span.start : span.stop]
             with _lock:
@@ -182,8 +160,6 @@ class MemoryDriver:
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
     ) -> Exchange[str]:
-        """Join the parts."""
-
         def run() -> str:
             with _lock:
                 begun = self._begun(key, upload)
@@ -196,7 +172,6 @@ class MemoryDriver:
         return direct(run)
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
-        """Discard an upload."""
         del key
 
         def run() -> None:
@@ -206,7 +181,6 @@ class MemoryDriver:
         return direct(run)
 
     def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
-        """List all unfinished uploads, on one page."""
         del token
 
         def run() -> Uploads:
@@ -258,7 +232,6 @@ class Memory(Store):
     any_options = True
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Return a driver of the set, and a few threads for its calls."""
         from penstock.engine.transport.work import Threads
 
         return MemoryDriver(opening.bucket), Threads(2)

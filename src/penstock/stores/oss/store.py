@@ -96,15 +96,12 @@ class OSS(Store):
         return driver, make_transport(opening, settings.endpoint or "https://oss.aliyuncs.com", self.where)
 
     def resolve(self, options: OSSOptions, environ: Mapping[str, str]) -> tuple[OSSSettings, bytes]:
-        """Look up every setting; see the function ``resolve``."""
         return resolve(options, environ)
 
     def key_fault(self, key: str) -> str:
-        """Refuse keys that begin with a slash."""
         return f"OSS has no keys that begin with {key[0]!r}" if key.startswith(("/", "\\")) else ""
 
     def advice(self, text: str) -> str:
-        """Suggest the ``oss`` URL for an object's web address."""
         match = _WEB.match(text)
         return f"for this object write oss://{match[1]}/{unquote(match[2])}" if match else ""
 
@@ -140,10 +137,7 @@ class OSSSettings:
 
     Attributes:
         endpoint: ``scheme://host[:port]``; None for OSS's own in the region.
-        region: Signing region.
         addressing: The rule; for a host name ``auto`` is ``virtual``.
-        internal: Use OSS's own endpoint within Alibaba's network.
-        requester_pays: The user pays for requests, if the bucket requires it.
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
 
@@ -159,12 +153,7 @@ class OSSSettings:
 
 
 def resolve(options: OSSOptions, environ: Mapping[str, str]) -> tuple[OSSSettings, bytes]:
-    """Look up every setting in the order that ``OSSOptions`` documents; return the settings and an identity.
-
-    Raises:
-        ConfigError: A value is invalid, or the region is missing.
-
-    """
+    """Look up every setting in the order that ``OSSOptions`` documents; return the settings and an identity."""
     named, text = first([("OSSOptions.endpoint", options.endpoint), *variables(environ, "OSS_ENDPOINT")])
     url = None if text is None or options.internal else endpoints.normal(_with_scheme(text), named)
     told = region_of(urlsplit(url).hostname or "") if url is not None else ""
@@ -211,15 +200,10 @@ def credentials_file(options: OSSOptions, environ: Mapping[str, str]) -> tuple[s
 
 
 def read_credentials(path: Path, profile: str = "default") -> dict[str, str]:
-    """Return the fields of a credentials file, by the names of its JSON form.
+    """Return the fields of a credentials file, by the names of its JSON form; no error quotes the file.
 
     Alibaba's connectors for Python write that form (``AccessKeyId``, ``AccessKeySecret``, ``SecurityToken``,
     ``Expiration``). The SDKs' form, an INI file with a section for each profile, is also read.
-
-    Raises:
-        ConfigError: The file cannot be read or parsed; the message does not quote it.
-        FileNotFoundError: The file does not exist.
-
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -272,12 +256,6 @@ def source(options: OSSOptions, environ: Mapping[str, str]) -> CredentialSource[
     ``credentials_file`` and ``ecs_role``, one of which may be given; keys of the environment (``OSS_…``, then
     ``ALIBABA_CLOUD_…``); Alibaba's file; ``ALIBABA_CLOUD_CREDENTIALS_URI``; the role of this ECS instance, unless
     ``ALIBABA_CLOUD_ECS_METADATA_DISABLED`` is true. Each ``load`` starts over, so it sees rotated files and roles.
-
-    ``load`` raises:
-        ConfigError: Half a pair of keys, an invalid file.
-        Unauthenticated: No credentials were found; the message lists the places searched.
-        Unreachable: A metadata server that was named explicitly did not answer.
-
     """
     return _AlibabaChain(options, environ)
 
@@ -347,7 +325,6 @@ def _from_file(named: str, path: Path, environ: Mapping[str, str]) -> Credential
 
 
 def _parse_key_fields(fields: Mapping[str, Any], named: str) -> Credentials:
-    """Return the credentials in JSON of Alibaba's services and files."""
     key, secret, token = (fields.get(name) or None for name in ("AccessKeyId", "AccessKeySecret", "SecurityToken"))
     texts = all(each is None or isinstance(each, str) for each in (key, secret, token))
     expires_at = parse_iso_date(str(fields.get("Expiration") or ""))

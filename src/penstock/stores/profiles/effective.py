@@ -65,11 +65,6 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Effect
 
     An option that is not given has the value that the store derives from the environment, its own files and its
     defaults. A variable is named as the origin if the value would differ without it.
-
-    Raises:
-        ConfigError: The profile does not exist, or a setting is invalid.
-        InvalidURL, UnknownScheme: The URL cannot be parsed.
-
     """
     profile, location = _profile(place, environ)
     store = location.store if location is not None else profile.store  # type: ignore[union-attr]  # one of both
@@ -168,7 +163,6 @@ def _variable(name: str, value: object, resolved: _Resolved) -> str:
 
 
 def _cache(environ: Mapping[str, str]) -> list[EffectiveSetting]:
-    """Return the settings of a cache that is configured by the environment only."""
     options = cache_options(None, environ)
     if options is None:
         return [EffectiveSetting("cache", "unset", "default")]
@@ -184,7 +178,6 @@ def _cache(environ: Mapping[str, str]) -> list[EffectiveSetting]:
 
 
 def cache_of(profile: str, environ: Mapping[str, str] = os.environ) -> CacheOptions | None:
-    """Return the options of a profile's cache; None without one. Raises ``ConfigError`` as ``settings``."""
     return load(profile, environ).options.cache
 
 
@@ -197,13 +190,9 @@ def _format_setting(value: object, *, secret: bool) -> str:
 
 
 def place_of(table: ProfileTable, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
-    """Return the base URL of a profile's paths, and its options, for a table that is not in a file.
+    """Return the base URL of a profile's paths, and its options, for a table that is not in a file; open its sinks.
 
-    The sinks that it names are opened. For a profile without a bucket, the URL is the scheme alone.
-
-    Raises:
-        ConfigError: The profile is invalid.
-
+    For a profile without a bucket, the URL is the scheme alone.
     """
     found = build_profile(table.name, [table], environ.get)
     if found.sinks:
@@ -228,10 +217,6 @@ def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ
     A named file is checked alone, by the rules of a project's file if it is the one that is found here; YAML and JSON
     files are Multi-Storage Client's. A variable that is not set here is a note, and so is a key that Penstock does not
     use.
-
-    Raises:
-        ConfigError: A file cannot be read.
-
     """
     if path is not None and path.endswith((".yaml", ".yml", ".json")):
         return _check_msc(path, environ)

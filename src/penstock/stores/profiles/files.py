@@ -47,7 +47,6 @@ class ProfileTable:
     """A profile of one file.
 
     Attributes:
-        name: Name of the profile.
         origin: File, line and key of its table.
         values: By ``url``, ``provider``, ``extends``, ``observe``, or ``table.key``.
         notes: Keys of another tool's file that have no meaning here.
@@ -67,11 +66,9 @@ class File:
     """Configuration file that was read.
 
     Attributes:
-        path: Absolute path.
         kind: How the file was found.
         lines: Line of each key.
         profiles: Tables below ``[profiles]``, as written.
-        open_to_all: Every user of this machine may read the file.
 
     """
 
@@ -87,13 +84,7 @@ class File:
         return f"{self.path}{f':{number}' if number else ''}: {'.'.join(keys)}"
 
     def table(self, name: str) -> ProfileTable:
-        """Return a profile of the file.
-
-        Raises:
-            ConfigError: A key is unknown, a table stands in place of a value, or a value in place of a table; the text
-                names file, line and key, and the key that was probably intended.
-
-        """
+        """Return a profile of the file; errors name file, line and key, and the key that was probably intended."""
         top, content = ("profiles", name), self.profiles[name]
         if not isinstance(content, dict):
             raise ConfigError(f"{self.at(top)} is a table: [profiles.{name}]")
@@ -121,12 +112,7 @@ class File:
 
 
 def find_tables(name: str, files: Sequence[File]) -> list[ProfileTable]:
-    """Return a profile and all profiles that it extends, the nearest first; the first file that has a profile counts.
-
-    Raises:
-        ConfigError: A profile does not exist, or extends itself, directly or through others.
-
-    """
+    """Return a profile and all that it extends, the nearest first; the first file that has a profile counts."""
     if not files:
         raise ConfigError(
             f"no profile {name!r}: no {NAME} found here, above, in ~/.config/penstock or /etc/penstock, and "
@@ -186,12 +172,7 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[Kind, str]]:
 
 
 def config_files(environ: Mapping[str, str]) -> list[tuple[Kind, Signature]]:
-    """Return the existing files, in order.
-
-    Raises:
-        ConfigError: ``PENSTOCK_CONFIG`` names a file that does not exist.
-
-    """
+    """Return the existing files, in order; the file that ``PENSTOCK_CONFIG`` names must exist."""
     found = [(kind, signature(path)) for kind, path in candidates(environ)]
     for kind, each in found:
         if kind == "PENSTOCK_CONFIG" and not each.inode:
@@ -200,7 +181,6 @@ def config_files(environ: Mapping[str, str]) -> list[tuple[Kind, Signature]]:
 
 
 def config_signatures(environ: Mapping[str, str]) -> tuple[Signature, ...]:
-    """Return the signatures of the existing files; raises as ``config_files``."""
     return tuple(each for _, each in config_files(environ))
 
 
@@ -230,13 +210,7 @@ def signature(path: str) -> Signature:
 
 
 def read_file(path: str, kind: Kind) -> File:
-    """Read and parse a file.
-
-    Raises:
-        ConfigError: The file cannot be read or parsed, has keys beside ``[profiles]``, or is a project file of
-            another user.
-
-    """
+    """Read and parse a file of ``[profiles]``; refuse a project file of another user."""
     text, fault = "", ""
     parsed: dict[str, object] = {}
     try:
@@ -367,13 +341,7 @@ _parsed: dict[str, tuple[Signature, Mapping[str, Any]]] = {}
 
 
 def content_of(path: str) -> Mapping[str, Any]:
-    """Return the contents of a file; an empty mapping for a blank one.
-
-    Raises:
-        ConfigError: The file cannot be read, or is not YAML or JSON.
-        MissingExtra: The file is YAML, and PyYAML is not installed.
-
-    """
+    """Return the contents of a YAML or JSON file; an empty mapping for a blank one."""
     now, held = signature(path), _parsed.get(path)
     if held is None or held[0] != now:
         held = _parsed[path] = now, _read_mapping(path)
@@ -403,13 +371,7 @@ def _read_mapping(path: str) -> Mapping[str, Any]:
 
 
 def yaml_of(text: str, path: str) -> object:
-    """Return the contents of a YAML text.
-
-    Raises:
-        ConfigError: The text is not YAML; the message does not quote it.
-        MissingExtra: PyYAML is not installed.
-
-    """
+    """Return the contents of a YAML text; no error quotes it."""
     try:
         import yaml
     except ModuleNotFoundError:

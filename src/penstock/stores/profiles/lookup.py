@@ -66,13 +66,10 @@ class Profile:
     """Profile with nothing left to look up. Its repr shows no value.
 
     Attributes:
-        name: Name of the profile.
         origin: File, line and key of its table.
         values: Its values and those of the profiles that it extends, by ``url``, ``provider`` or ``table.key``; not
             expanded.
-        store: Its store.
         target: Base of its paths; None without ``url``.
-        options: Options of the store's class.
         sinks: Sinks to open with its first store.
 
     """
@@ -87,13 +84,7 @@ class Profile:
 
 
 def load(name: str, environ: Mapping[str, str] = os.environ, scheme: str = PENSTOCK) -> Profile:
-    """Return the current profile of ``penstock.toml``, or of ``scheme``'s files; new files are seen after 0.1 s.
-
-    Raises:
-        ConfigError: The profile does not exist or is invalid; the message names file, line and key.
-        InvalidURL: The name is invalid.
-
-    """
+    """Return the current profile of ``penstock.toml``, or of ``scheme``'s files; new files are seen after 0.1 s."""
     if fault := bad_name(name, scheme):
         raise InvalidURL(fault, url=f"{scheme}://")
     files, tables = _KINDS[scheme]
@@ -119,7 +110,6 @@ def load(name: str, environ: Mapping[str, str] = os.environ, scheme: str = PENST
 
 
 def _where(environ: Mapping[str, str]) -> tuple[str | None, ...]:
-    """Return the values that determine which files exist."""
     try:
         here = os.getcwd()  # noqa: PTH109  called for each URL
     except FileNotFoundError:
@@ -138,7 +128,6 @@ class _HeldProfile:
     fresh_until: float
 
     def holds(self, environ: Mapping[str, str]) -> bool:
-        """Return whether the variables that the profile uses are unchanged."""
         return all(environ.get(name) == value for name, value in self.used.items())
 
 
@@ -247,12 +236,7 @@ def _warn(store: Store, tables: list[ProfileTable]) -> None:
 
 
 def named_sinks(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> NamedSinks | None:
-    """Return the sinks that a profile's values name: a str with commas, or a list of str; None for none.
-
-    Raises:
-        ConfigError: A word does not name a sink, or a variable is not set; the message names file, line and key.
-
-    """
+    """Return the sinks that a profile's values name: a str with commas, or a list of str; None for none."""
     words: tuple[str, ...] = ()
     own = {key: each for key, each in values.items() if key == "observe" or key.startswith("telemetry.")}
     expanded = expand_values(own, lookup)

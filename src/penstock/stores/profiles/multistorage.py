@@ -122,13 +122,7 @@ _FILLED = {"host": {"name": "{host}"}, "process": {"pid": "{pid}"}}
 
 
 def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
-    """Return the existing files: Multi-Storage Client's own, those that it includes, rclone's.
-
-    Raises:
-        ConfigError: ``MSC_CONFIG`` does not name a file, or a file cannot be read.
-        MissingExtra: A file is YAML, and PyYAML is not installed.
-
-    """
+    """Return the existing files: Multi-Storage Client's own, those that it includes, rclone's."""
     found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     if found is None and environ.get("MSC_CONFIG"):
         raise ConfigError(f"MSC_CONFIG names {environ['MSC_CONFIG']!r}, which is not a file: correct it, or unset it")
@@ -138,12 +132,7 @@ def msc_files(environ: Mapping[str, str]) -> tuple[Signature, ...]:
 
 
 def msc_mappings(environ: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """Return the file, source and target of each ``path_mapping``; raises as ``msc_files`` does.
-
-    Raises:
-        ConfigError: Two files map a source to different places.
-
-    """
+    """Return the file, source and target of each ``path_mapping``; two files must not map a source differently."""
     found = next((each for each in map(signature, msc_candidates(environ)) if each.inode), None)
     mappings: dict[str, tuple[str, str, str]] = {}
     for path, content in _read_included_files(found.path) if found is not None else ():
@@ -158,11 +147,6 @@ def msc_tables(name: str, environ: Mapping[str, str]) -> list[ProfileTable]:
     """Return a profile as a Penstock table; profiles of Multi-Storage Client do not extend one another.
 
     ``_s3-bucket`` (``gs``, ``ais``) and ``__filesystem__`` exist without a file.
-
-    Raises:
-        ConfigError: The profile does not exist, or Penstock does not support it.
-        MissingExtra: As in ``msc_files``.
-
     """
     found = _profiles(environ)
     if name in found:
@@ -201,12 +185,8 @@ def translate_profile(name: str, content: Mapping[str, Any], path: str, top: Map
     """Return a profile of Multi-Storage Client as a Penstock table; pure.
 
     Options that only tune are named in the table's ``notes``. So are misspelled options, which exist in real files and
-    which Multi-Storage Client ignores, too.
-
-    Raises:
-        ConfigError: Its type is unknown, or an option is not supported that changes the credentials, the place of an
-            object or the meaning of a path.
-
+    which Multi-Storage Client ignores, too. An unsupported option that changes the credentials, the place of an object
+    or the meaning of a path raises ``ConfigError``.
     """
     _check_top(top, path)
     origin = f"{path}: profiles.{name}"
@@ -368,7 +348,6 @@ class _Translation:
         self.table("cache", {"size": _CACHE_SIZE} | own, _CACHE)
 
     def telemetry(self, given: object) -> None:
-        """Translate the file's exporters."""
         found, notes = telemetry(given)
         for key, raw in found.items():
             self.set(f"telemetry.{key}", raw, "opentelemetry")
@@ -397,7 +376,6 @@ def _ours(raw: object) -> object:
 
 
 def _profiles(environ: Mapping[str, str]) -> dict[str, tuple[Mapping[str, Any], str, Mapping[str, Any]]]:
-    """Return each profile with its file and that file's whole content."""
     found: dict[str, tuple[Mapping[str, Any], str, Mapping[str, Any]]] = {}
     files = msc_files(environ)
     other = rclone_file(environ)
@@ -446,13 +424,7 @@ def _twice(what: str, path: str, other: str) -> ConfigError:
 
 
 def _read_included_files(path: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return a file and those that it includes, with their contents.
-
-    Raises:
-        ConfigError: A file cannot be read, has an unknown section, or is included and includes others.
-        MissingExtra: A file is YAML, and PyYAML is not installed.
-
-    """
+    """Return a file and those that it includes, which include no others, with their contents."""
     content = content_of(path)
     _check_top(content, path)
     included = content.get("include") or []
@@ -490,12 +462,7 @@ _RCLONE_CREDENTIALS = {
 
 
 def rclone_profiles(path: str) -> dict[str, dict[str, object]]:
-    """Return the remotes of a file as Multi-Storage Client profiles; remotes of unsupported types are left out.
-
-    Raises:
-        ConfigError: The file cannot be read or parsed.
-
-    """
+    """Return the remotes of a file as Multi-Storage Client profiles, without remotes of unsupported types."""
     parser = configparser.RawConfigParser(interpolation=None)
     fault = ""
     try:
@@ -529,11 +496,6 @@ def map_path(text: str, environ: Mapping[str, str]) -> str:
 
     The longest matching source counts, as in Multi-Storage Client; ``file:///path/x`` matches ``/path/``. URLs of
     ``msc://`` are never mapped.
-
-    Raises:
-        ConfigError: A source or a target is invalid; also as in ``msc_files``.
-        MissingExtra: As in ``msc_files``.
-
     """
     if text.startswith("msc://"):
         return text

@@ -78,12 +78,7 @@ _NO = {
 
 
 def check_tables(values: Mapping[str, Value]) -> None:
-    """Refuse settings that a project file must not have, except the store's options; call before expansion.
-
-    Raises:
-        ConfigError: ``MAY`` does not allow a setting, or not in this form.
-
-    """
+    """Refuse settings that ``MAY`` does not allow, except the store's options; call before expansion."""
     for key, value in values.items():
         table, _, name = key.partition(".") if "." in key else ("", "", key)
         known = not table or name in getattr(PART_KINDS.get(table), "__dataclass_fields__", {})
@@ -94,17 +89,9 @@ def check_tables(values: Mapping[str, Value]) -> None:
 def check_options(values: Mapping[str, Value], kind: type, scheme: str, own: str) -> None:
     """Refuse options that a project file must not set, and credentials for a server that it names.
 
-    Args:
-        values: The profile's values, with those of the profiles that it extends.
-        kind: The store's class of options.
-        scheme: The store's first scheme.
-        own: The first scheme of the store in the user's own files; empty if they name no store.
-
-    Raises:
-        ConfigError: ``MAY`` does not allow an option, or not in this form; the profile extends one of the user's own
-            that has credentials, and the project file determines the server; or the project file names a host,
-            not this machine, that would receive a credential, a variable or a file.
-
+    That is: the profile extends one of the user's own that has credentials, and the project file determines the server;
+    or the project file names a host, not this machine, that would receive a credential, a variable or a file.
+    ``scheme`` is the store's first, ``own`` that of the store in the user's own files; empty if they name no store.
     """
     names = getattr(kind, "__dataclass_fields__", {})
     allowed: dict[str, Form] = {}

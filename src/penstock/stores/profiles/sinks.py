@@ -13,12 +13,9 @@ _opener: list[Callable[[NamedSinks], None]] = []
 
 @dataclass(frozen=True, slots=True)
 class NamedSinks:
-    """Sinks of a profile.
+    """Sinks of a profile: ``words`` in the form of ``PENSTOCK_OBSERVE``, with absolute paths.
 
-    Attributes:
-        words: In the form of ``PENSTOCK_OBSERVE``, with absolute paths.
-        telemetry: Values of Multi-Storage Client's section ``opentelemetry``: see ``telemetry``. It may hold secrets.
-
+    ``telemetry`` are values of Multi-Storage Client's section ``opentelemetry``; they may hold secrets.
     """
 
     words: tuple[str, ...] = ()

@@ -45,12 +45,7 @@ _stores: dict[tuple[str, str], tuple[Profile, ProfileStore]] = {}
 
 
 def choose_options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
-    """Return the options that ``store=`` selects for a location: given ones, those of a profile by name, or none.
-
-    Raises:
-        ConfigError: The profile does not exist, or the location is a path of a different profile.
-
-    """
+    """Return the options that ``store=`` selects for a location: given ones, those of a profile by name, or none."""
     if not isinstance(store, str):
         return StoreOptions() if store is None else store
     if location.store.defaults is None:
@@ -72,11 +67,9 @@ class Profiles(Store):
     profiles = True
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Refuse: ``named`` returns the store to open."""
         raise ConfigError("a profile is opened by its name", url=opening.root)
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return why a profile's name is invalid."""
         return bad_name(bucket)
 
     def named(self, bucket: str) -> Store:
@@ -89,7 +82,6 @@ class Profiles(Store):
         return held[1]
 
     def _completed(self, profile: Profile, bucket: str) -> Profile:  # noqa: ARG002  for the subclass
-        """Return the profile with what the URL adds to it."""
         return profile
 
 
@@ -115,7 +107,6 @@ class MultiStorage(Profiles):
         return f"{name}/{bucket}", key
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return why a profile's name, or the bucket behind it, is invalid."""
         name, mark, inner = bucket.partition("/")
         return bad_name(name, MSC) or (bad_name(inner, MSC) if mark else "")
 
@@ -162,11 +153,9 @@ class ProfileStore(Store):
         return scope_driver(driver, route.base, opening.root), transport
 
     def split(self, rest: str) -> tuple[str, str]:
-        """Split as the profile's kind does."""
         return self._entry.split(rest)
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return why a profile's name is invalid."""
         return self._entry.bucket_fault(bucket)
 
     def key_fault(self, key: str) -> str:
@@ -371,7 +360,6 @@ _VERBS: dict[Callable[..., object], type[_Below]] = {
 
 @cache
 def _make_driver_class(verbs: tuple[Callable[..., object], ...]) -> type[_Below]:
-    """Return the class of drivers with exactly these verbs."""
     return type("Below", (*(_VERBS[verb] for verb in verbs), _Below), {})
 
 

@@ -25,16 +25,12 @@ class Profile:
 
     Attributes:
         name: None if no profile was named: the default profile, which need not exist.
-        region: Signing region.
         endpoint: ``endpoint_url`` of its ``services`` section's ``s3``, else its own.
         ignore_endpoints: ``ignore_configured_endpoint_urls`` is true.
-        ca_bundle: PEM file.
         addressing: ``addressing_style`` of its ``s3`` block, as written.
         forms: Forms of AWS's own endpoint that it selects: ``dual_stack`` (``use_dualstack_endpoint``), ``fips``
             (``use_fips_endpoint``), ``accelerate`` (``use_accelerate_endpoint`` of its ``s3`` block).
-        access_key: Static key id; from the credentials file, if both files have one.
-        secret_key: Secret, from the same file.
-        token: Session token, from the same file.
+        access_key: Static key id; from the credentials file, if both files have one; so secret and session token.
         digest: Changes with any setting of the profile in either file.
 
     """
@@ -63,12 +59,7 @@ def files(environ: Mapping[str, str]) -> tuple[Path, Path]:
 def profile(name: str | None, environ: Mapping[str, str]) -> Profile:
     """Read the profile ``name``, else the one ``AWS_PROFILE`` (or ``AWS_DEFAULT_PROFILE``) names, else the default.
 
-    Reads two files; a missing file counts as empty, and so does a missing default profile.
-
-    Raises:
-        ConfigError: A named profile is in neither file, its ``services`` section is missing, or a file cannot be
-            read or parsed. The message names files and lines, never their contents.
-
+    A missing file counts as empty, and so does a missing default profile. Errors name files and lines, never contents.
     """
     by, name = first([("profile=", name or None), *variables(environ, "AWS_PROFILE", "AWS_DEFAULT_PROFILE")])
     config_file, credentials_file = files(environ)

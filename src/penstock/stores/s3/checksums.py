@@ -39,16 +39,13 @@ class WithMD5:
     __slots__ = ("_md5", "_sha256")
 
     def __init__(self) -> None:
-        """Begin both digests with no bytes."""
         self._sha256, self._md5 = sha256(), md5(usedforsecurity=False)
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Add bytes."""
         self._sha256.update(data)
         self._md5.update(data)
 
     def hexdigest(self) -> str:
-        """Return both digests of all bytes so far."""
         return self._sha256.hexdigest() + self._md5.hexdigest()
 
 

@@ -38,15 +38,7 @@ def source(
     a forked parent.
 
     Pass a copy of the environment to keep the identity that it names. botocore's chain reads the process's environment,
-    so it is used only while both name the same identity.
-
-    ``load`` raises:
-        ConfigError: Half a pair of keys, a key with white space in it, an invalid profile or file.
-        Unauthenticated: No credentials were found, or the chain failed; the message lists the places searched. Or
-            only the chain is left, and the process's environment names another identity than ``environ``.
-        Throttled, Unreachable: The service that issues credentials did not answer.
-
-    Neither the message nor a chained cause quotes foreign error texts that might hold a key.
+    so it is used only while both name the same identity. No error quotes foreign texts that might hold a key.
     """
     return _AmazonChain(options, environ, service or Service())
 
@@ -203,10 +195,6 @@ def auth_token(environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the origin of a token, and the token: from ``AIS_AUTHN_TOKEN``, else from ``AIS_AUTHN_TOKEN_FILE``.
 
     The default file is the one of AIStore's command line. Without a token, both texts are empty.
-
-    Raises:
-        ConfigError: The named file does not exist; the file or the token is invalid.
-
     """
     if token := environ.get("AIS_AUTHN_TOKEN"):
         return "AIS_AUTHN_TOKEN", _clean_token(token, "AIS_AUTHN_TOKEN")

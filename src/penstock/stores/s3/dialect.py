@@ -201,7 +201,6 @@ def s3_codes(service: str, keys: str, region: str, where: str, elsewhere: str = 
 
 
 def codes_of(service: Service) -> Codes:
-    """Return S3's code table with the advice for a service."""
     region = service.regions[0] if service.regions else "AWS_REGION"
     elsewhere = _ELSEWHERE if service.tokens else ""
     return s3_codes(service.name, service.key_settings(), region, service.where, elsewhere, service.payer_advice)
@@ -259,14 +258,7 @@ class Dialect:
     def __init__(
         self, codes: Codes | None = None, *, own: str = "https://s3.{region}.{domain}", payer: bool = False
     ) -> None:
-        """Speak S3's dialect to one service.
-
-        Args:
-            codes: Code table of the service; default: the class's.
-            own: AWS's own endpoint, with ``{region}`` and ``{domain}``.
-            payer: Agree to pay for each request (Requester Pays).
-
-        """
+        """Speak to a service whose own endpoint is ``own``; with ``payer``, agree to pay for each request."""
         if codes is not None:
             self.codes = codes
         self._own = own
@@ -277,7 +269,6 @@ class Dialect:
         return S3Signer(host, region, credentials, scheme=self._scheme).sign
 
     def signed_query(self, address: Address, credentials: Any) -> str:  # noqa: ANN401  the dialect's own
-        """Return the query that authorises one address."""
         return amazon_query(address, credentials)
 
     def body_headers(self, digest: str) -> Mapping[str, str]:  # noqa: ARG002  for subclasses
@@ -292,7 +283,6 @@ class Dialect:
         return True
 
     def endpoint(self, region: str) -> str:
-        """Return the service's own endpoint for a region."""
         return self._own.format(region=region, domain=self.domain(region))
 
     def domain(self, region: str) -> str:
@@ -319,7 +309,6 @@ class Cluster(Dialect):
     cluster = True
 
     def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:
-        """Return a signer that signs for Amazon or sends a bearer token."""
         signed = super().signer(bucket, host, region, credentials)
 
         def sign(

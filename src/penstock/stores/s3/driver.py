@@ -89,11 +89,9 @@ class S3Driver(Reads):
         self._wants_md5 = False
 
     def url(self, key: str) -> str:
-        """Return the object's URL, ``scheme://bucket/key``."""
         return self._route.url(key)
 
     def prepare(self) -> None:
-        """Load or renew credentials when it is time."""
         self.identity.refresh_if_due()
 
     def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
@@ -159,7 +157,6 @@ class S3Driver(Reads):
         return self._request("GET", key, headers=headers)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        """Read an object's last bytes."""
         dialect = self._dialect
         headers = {**dialect.read_headers, "range": f"bytes=-{target.size}", **self._pinned(dialect.pin, etag)}
         request = self._request("GET", key, headers=headers)
@@ -167,7 +164,6 @@ class S3Driver(Reads):
         return Exchange(request, partial(self._ended, key, etag, target))
 
     def _ended(self, key: str, etag: str, target: Buffer, response: Response) -> Ending | None:
-        """Verify the answer to ``suffix``."""
         if response.status == 416:  # noqa: PLR2004  Range Not Satisfiable: an empty object has no last byte
             return None
         with self._answers.locating(key):
@@ -178,7 +174,6 @@ class S3Driver(Reads):
         return ending
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        """Write one object in one request."""
         headers = write_metadata(attributes, self._metadata_prefix)
         headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)
         action = "replace" if attributes.replaces else "write"
@@ -187,7 +182,6 @@ class S3Driver(Reads):
         return Exchange(self._request("PUT", key, headers=headers, body=body), self._learning(parse, headers))
 
     def delete(self, key: str) -> Exchange[None]:
-        """Delete one object; a missing object is not an error."""
         return Exchange(self._request("DELETE", key), self._answers.deletion("delete", key))
 
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
@@ -207,7 +201,6 @@ class S3Driver(Reads):
         return Exchange(self._request("PUT", key, query=query, headers=headers), parse)
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        """Begin an upload and return its id."""
         headers = write_metadata(attributes, self._metadata_prefix)
         if self._dialect.conditions_begin:
             headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)
@@ -223,7 +216,6 @@ class S3Driver(Reads):
         return Exchange(self._request("POST", key, query={"uploads": ""}, headers=headers), parse)
 
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        """Send one part."""
         query = {"partNumber": str(part.number), "uploadId": upload}
 
         def parse(response: Response) -> str:
@@ -234,7 +226,6 @@ class S3Driver(Reads):
         return Exchange(request, self._learning(self._compared(parse, body, key), headers))
 
     def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        """Copy a span of another object as one part."""
         headers = self._copy_source(span.key, span.etag)
         headers[f"{self._dialect.prefix}copy-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
         query = {"partNumber": str(part.number), "uploadId": upload}
@@ -255,12 +246,10 @@ class S3Driver(Reads):
         return Exchange(request, self._versioned(action, key, "CompleteMultipartUploadResult"))
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
-        """Discard the upload and its parts."""
         request = self._request("DELETE", key, query={"uploadId": upload})
         return Exchange(request, self._answers.deletion("abort an upload to", key))
 
     def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
-        """List one page of unfinished uploads."""
         # Without encoding-type: Ceph 16 escapes keys on request, but does not say so in the answer.
         query = {"uploads": "", "prefix": prefix}
         if token:
@@ -439,7 +428,6 @@ class BucketRoute:
     )
 
     def __init__(self, bucket: BucketAddress, region: str, identity: Identity[Any], dialect: Dialect) -> None:
-        """Start with the endpoint and the signature of ``region``."""
         self._bucket = bucket
         self._identity = identity
         self._dialect = dialect
@@ -472,7 +460,6 @@ class BucketRoute:
         return origin, own or search, sign
 
     def presigned(self, method: str, key: str, expires_s: int, now: float) -> str:
-        """Return an object's URL with a signature in its query, made with the current credentials."""
         host, name, path = urlsplit(self.origin).netloc, escape(key), self.base + escape(key)
         address = Address(self._bucket.name, name, host, self._region, method, path, expires_s, now)
         return f"{self.origin}{path}?{self._dialect.signed_query(address, self._identity.current())}"

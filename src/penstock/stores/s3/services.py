@@ -36,9 +36,7 @@ _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\
 class S3(Service):
     """Service that speaks S3's dialect under a scheme of its own. A subclass changes what differs from AWS.
 
-    Attributes:
-        checksums: The service knows S3's headers for checksums.
-
+    ``checksums``: the service knows S3's headers for checksums.
     """
 
     schemes: tuple[str, ...] = ("s3",)
@@ -75,7 +73,6 @@ class S3(Service):
         return _split_identity(resolve(options, environ, meant))
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Return the driver of a bucket: address, dialect and credentials."""
         from penstock.stores.credentials import RefreshingCredentials
         from penstock.stores.s3.credentials import source
         from penstock.stores.s3.dialect import S3_CODES, codes_of
@@ -99,7 +96,6 @@ class S3(Service):
         return Amazon if self.checksums else Dialect
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return the fault of a bucket's name."""
         if bucket.endswith("--x-s3"):
             directories = "S3's directory buckets (Express One Zone, '…--x-s3') list in no order"
             return f"{directories}: name a general purpose bucket"
@@ -123,20 +119,17 @@ class AWS(S3):
         return _split_identity(found)
 
     def variant(self, settings: StoreSettings) -> Store | None:
-        """Return the preset of the settings' service; None for AWS."""
         if settings.service is self:  # in most cases
             return None
         return next((each for each in SERVICES.values() if each.name == settings.service.name != self.name), None)
 
     def advice(self, text: str) -> str:
-        """Suggest the ``s3`` URL for an object's web address."""
         if match := _AWS.match(text):
             place = "/".join(part for part in match.groups() if part)
             return f"for this object write s3://{unquote(place)}"
         return ""
 
     def shared(self) -> AWS:
-        """Return itself: its variables are AWS's."""
         return self
 
 
@@ -255,7 +248,6 @@ class AIStore(S3):
     aws_files = aws_roles = False
 
     def dialect(self) -> type[Dialect]:
-        """Return the dialect of a cluster."""
         from penstock.stores.s3.dialect import Cluster
 
         return Cluster
@@ -339,7 +331,6 @@ def at(url: str | None) -> str:
 
 
 def _split_identity(found: StoreSettings) -> tuple[Hashable, Hashable]:
-    """Return settings and identity separately, as ``Store.resolve`` does."""
     return replace(found, identity=b""), found.identity
 
 

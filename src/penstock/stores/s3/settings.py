@@ -99,11 +99,9 @@ class Service(Store):
         self.where = ", ".join(f"{option} or {min(names, key=len)}" for option, names in named if names)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other is the same service with the same variables."""
         return type(self) is type(other) and self._shared == other._shared
 
     def __hash__(self) -> int:
-        """Return a hash of the class."""
         return hash((type(self), self._shared))
 
     def __repr__(self) -> str:
@@ -115,7 +113,6 @@ class Service(Store):
         return type(self)(shared=True)
 
     def has(self, url: str) -> bool:
-        """Return whether an endpoint is this service's, by its host."""
         host = f".{urlsplit(url).hostname or ''}"
         return any(host.endswith(f".{domain}") for domain in self.hosts)
 
@@ -142,13 +139,9 @@ class StoreSettings:
     Attributes:
         endpoint: ``scheme://host[:port][/path]``; None for AWS's own. ``{account}`` in it is replaced from the URL.
         own: AWS's own endpoint, with ``{region}`` and ``{domain}``.
-        region: Signing region.
         addressing: The rule; ``engine.endpoint.path_style`` applies it to one bucket.
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
-        anonymous: Send unsigned requests.
-        requester_pays: The user pays for requests, if the bucket requires it.
-        service: Defaults of the service.
         identity: Changes when environment and profile name other credentials; no credential can be read from it.
 
     """
@@ -172,11 +165,6 @@ def resolve(
 
     ``AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`` (or the profile's equivalent) hides endpoints of environment and
     profile, never an explicit one. Reads the two shared AWS files; makes no request.
-
-    Raises:
-        ConfigError: A value is invalid, or a CA file or a profile does not exist; the message names the option,
-            variable or profile that it came from.
-
     """
     service = service or Service()
     profile = _profile(options, environ, service)
@@ -328,7 +316,6 @@ def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Pr
 
 
 def _means_aws(options: S3Options, service: Service) -> bool:
-    """Return whether AWS's files describe this store."""
     return options.profile is not None or Service.endpoints[-1] in service.endpoints
 
 
@@ -348,7 +335,6 @@ def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: S
 def _own_endpoint(
     options: S3Options, environ: Mapping[str, str], profile: shared.Profile, url: str | None, service: Service
 ) -> str:
-    """Return the pattern of AWS's own endpoint, in the form of options, environment and profile."""
     asked = {
         name: wanted for name in ("dual_stack", "fips", "accelerate") if (wanted := getattr(options, name)) is not None
     }

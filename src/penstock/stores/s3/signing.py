@@ -174,7 +174,6 @@ class S3Signer:
         self._preamble = f"{self._algorithm}\n{self._stamp}\n{self._scope}\n"
 
     def _form(self, names: tuple[str, ...], credentials: Credentials) -> _SigV4Form:
-        """Make and cache the form of requests with these headers."""
         scheme = self._scheme
         fixed = {"host": self._host, f"{scheme.prefix}date": self._stamp, **scheme.headers}
         if credentials.token:
@@ -199,13 +198,9 @@ class Address(NamedTuple):
     """Request that a presigned URL is for.
 
     Attributes:
-        bucket: Name of the bucket.
         key: Key as sent, escaped: the end of ``path``.
         host: Host, with its port unless that is the URL scheme's default.
-        region: Region of the signature.
-        method: HTTP method.
         path: Path as sent.
-        expires_s: Lifetime in seconds.
         now: Start of the lifetime, in seconds since the epoch.
 
     """
@@ -221,7 +216,6 @@ class Address(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """Time of the signature, in the format of version 4 signatures."""
         return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(self.now)))
 
 

@@ -70,8 +70,7 @@ class WebDriver(Ranged):
         """Return the URL without its query, which may hold a signature."""
         return self._root + (hide_query(key) if "?" in key else key)
 
-    def prepare(self) -> None:
-        """Do nothing: nothing blocks here."""
+    def prepare(self) -> None: ...
 
     def hint(self, key: str) -> str:
         """Return a suggestion of the intended URL for ``key``; empty if its URL may be a web server's."""
@@ -195,7 +194,6 @@ class WebDriver(Ranged):
         return Exchange(request, parse)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        """Read a file's last bytes."""
         lines = (f"range: bytes=-{target.size}", *_make_match_header(etag))
         request, way = self._request("GET", key, lines, pinned=bool(etag))
         request.target, request.shorter = target, True
@@ -257,14 +255,7 @@ def check_listable(store: _Addressed, prefix: str, delimiter: str) -> None:
 
 
 def index_of(response: Response, walk: Walk, way: Way, route: WebRoute) -> list[IndexEntry]:
-    """Return the entries on the index page of a walk's directory; empty if it was deleted while listing.
-
-    Raises:
-        Unsupported: The server has no index pages, or none here.
-        NotFound: The directory or its index page does not exist.
-        PenstockError: The error of any other answer.
-
-    """
+    """Return the entries on the index page of a walk's directory; empty if it was deleted while listing."""
     key = walk.directory
     if response.status in (404, 410) and not walk.first:
         return []

@@ -60,12 +60,7 @@ class IndexEntry(NamedTuple):
 
 
 def read_index(body: bytes, content_type: str, url: str) -> list[IndexEntry] | None:
-    """Return the entries of an index page of the directory ``url``, in its order; None for any other page.
-
-    Raises:
-        Damaged: The index is cut short, or is JSON that does not come from nginx.
-
-    """
+    """Return the entries of an index page of the directory ``url``, in its order; None for any other page."""
     if content_type.partition(";")[0].strip().lower() == "application/json":
         return _from_json(body)
     page = _IndexPage(body.decode("utf-8", "surrogateescape"))
@@ -92,12 +87,6 @@ class _IndexPage:
     """Title and links of a page, found in one pass: its time is proportional to the text's length."""
 
     def __init__(self, text: str) -> None:
-        """Read ``text``.
-
-        Raises:
-            Damaged: The page has more tags or links than any index of a directory.
-
-        """
         self.title = ""
         self.links: list[_Link] = []
         self.whole = False
@@ -304,16 +293,10 @@ class Walk:
 
     @classmethod
     def begin(cls, prefix: str, after: str = "", *, flat: bool = False) -> Walk:
-        """Return a walk through all keys that begin with ``prefix`` and come after ``after`` (exclusive)."""
         return cls(prefix, after, flat, prefix[: prefix.rfind("/") + 1])
 
     def enter(self, found: Iterable[IndexEntry]) -> tuple[Page, Walk | None]:
-        """Process the contents of the directory; return a page of items, and the walk to continue with, if any.
-
-        Raises:
-            Damaged: Directories are nested more than 100 deep.
-
-        """
+        """Process the contents of the directory; return a page of items, and the walk to continue with, if any."""
         if self.directory.count("/") > _MOST_DEEP + self.prefix.count("/"):
             raise Damaged(f"directories lie more than {_MOST_DEEP} deep: one of them is a link that leads back")
         items = sorted(self._wanted(found), key=_order)

@@ -100,13 +100,7 @@ class Way(NamedTuple):
 
 
 class WebRoute:
-    """Address of one web server, its private headers, and the targets of its redirects.
-
-    Attributes:
-        lines: Header lines of every request to this server.
-        targets: Targets of redirects.
-
-    """
+    """Address of one web server, the header lines of each request to it, and the targets of its redirects."""
 
     __slots__ = ("_hint", "_root", "lines", "targets")
 
@@ -118,15 +112,12 @@ class WebRoute:
         self.targets = Targets()
 
     def url(self, key: str) -> str:
-        """Return the URL of a key in its form for messages."""
         return self._root + hide_query(key)
 
     def hint(self, url: str) -> str:
-        """Return a suggestion of the intended URL."""
         return self._hint(url)
 
     def straight(self, key: str) -> Way:
-        """Return the way of a request without a redirect."""
         path = escape_key(key)
         return Way(path, self._root + path)
 
@@ -142,7 +133,6 @@ class WebRoute:
 
     @contextmanager
     def locating(self, key: str) -> Iterator[None]:
-        """Add the key's URL to errors that have no URL."""
         try:
             yield
         except PenstockError as error:
@@ -150,7 +140,6 @@ class WebRoute:
             raise
 
     def check(self, response: Response, action: str, key: str, way: Way) -> None:
-        """Raise the error for any answer but a success. ``action`` is a verb for messages."""
         whole = response.fault is None or response.overflow
         if not whole or not 200 <= response.status < 300:  # noqa: PLR2004  success
             raise self.error(response, action, key, way)
@@ -238,7 +227,6 @@ class RedirectTarget:
         hops: Number of redirects that led to it.
         since: Time of the redirect, by the monotonic clock.
         public: Connect to public addresses only, because a public server named the target.
-        tried: The target was used.
 
     """
 
@@ -249,7 +237,6 @@ class RedirectTarget:
     tried: bool = False
 
     def __repr__(self) -> str:
-        """Return the host and the hops."""
         return f"Target({urlsplit(self.url).netloc!r}, {self.hops})"
 
 
@@ -259,16 +246,13 @@ class Targets:
     __slots__ = ("_clock", "_targets")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """Start without targets."""
         self._clock = clock
         self._targets: dict[str, RedirectTarget] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there are any targets."""
         return bool(self._targets)
 
     def add(self, path: str, url: str, hops: int, *, public: bool = False) -> None:
-        """Remember the redirect target of ``path``."""
         if len(self._targets) >= _MOST_TARGETS:
             # A request that loses its target is redirected again.
             self._targets.clear()
@@ -361,12 +345,7 @@ def verification(headers: Mapping[str, str]) -> Verification:
 
 
 def parse_meta(key: str, response: Response, *, by_get: bool = False) -> ObjectMeta | None:
-    """Return a file's metadata from an answer to HEAD or (``by_get``) to GET of its first byte; None without a size.
-
-    Raises:
-        Unusable: The file is sent compressed, although the request asked for the stored bytes.
-
-    """
+    """Return a file's metadata from an answer to HEAD or (``by_get``) to GET of its first byte; None without a size."""
     headers = response.headers
     check_encoding(response, key)
     if response.status in (206, 416):

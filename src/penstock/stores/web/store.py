@@ -51,7 +51,6 @@ class Web(Store):
     example = "HTTPOptions(username=…, password=…)"
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
-        """Return the driver of a host, with the header lines of its credentials."""
         from penstock.stores.web.driver import WebDriver
 
         driver = WebDriver(opening.root, _lines(opening), self._hint)
@@ -84,7 +83,6 @@ class Web(Store):
             return fault
 
     def key_fault(self, key: str) -> str:
-        """Refuse fragments."""
         fault = (
             "'#' begins a fragment, which is never sent to a server: write %23 in a name, or leave the fragment away"
         )
@@ -118,12 +116,7 @@ def _lines(opening: Opening) -> tuple[str, ...]:
 
 
 def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return user name and password of ``host`` (no port) in the netrc file: ``NETRC``, else ``~/.netrc``.
-
-    Raises:
-        ConfigError: The file does not exist, cannot be read, or has neither the host nor a ``default``.
-
-    """
+    """Return user name and password of ``host`` (no port) in the netrc file: ``NETRC``, else ``~/.netrc``."""
     path = _find_netrc(environ)
     try:
         found = netrc(path).authenticators(host)
