@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.engine.cache.tiers import Cache
+from penstock.engine.cache.tiers import CacheTiers
 from penstock.errors import Unreachable
 from penstock.events import (
     Committed,
@@ -138,7 +138,7 @@ def test_hostile_keys_and_directories_leave_the_exposition_parsable_and_its_labe
     names = [name for name in names if "\ud800" not in name]  # which no file can have
     for name in names:
         (tmp_path / name).write_bytes(b"0123456789")
-    cache = Cache(CacheOptions(path=folder))
+    cache = CacheTiers(CacheOptions(path=folder))
     with to(Prometheus(port)):
         cache.note(hit=False)
         read_all(source, [*keys_of(tmp_path), *(f"{tmp_path}/{name}".lstrip("/") for name in names)])

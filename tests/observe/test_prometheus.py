@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.engine.cache.tiers import Cache
+from penstock.engine.cache.tiers import CacheTiers
 from penstock.errors import ConfigError, Unusable
 from penstock.events import JobCounts, count_job, listening
 from penstock.observe import Prometheus, to
@@ -148,7 +148,7 @@ def test_prometheus_word_without_valid_port_raises_config_error(word):
 
 
 def test_a_cache_is_counted_by_its_directory(tmp_path, port):
-    cache = Cache(CacheOptions(path=str(tmp_path / "cache"), size_bytes=1 << 26))
+    cache = CacheTiers(CacheOptions(path=str(tmp_path / "cache"), size_bytes=1 << 26))
     with to(Prometheus(port)):
         cache.note(hit=False)
         cache.note(hit=True, size_bytes=7)

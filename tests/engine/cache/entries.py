@@ -6,7 +6,7 @@ import os
 from random import Random
 
 from penstock.engine.cache.entry import About, CachedPart, Namer
-from penstock.engine.cache.tiers import Cache
+from penstock.engine.cache.tiers import Cache, CacheTiers
 from penstock.options import CacheOptions
 
 MIB = 1 << 20
@@ -14,7 +14,12 @@ NAMER = Namer("a store")
 
 
 def cache_in(path, size_bytes=64 * MIB, **options):
-    return Cache(CacheOptions(path=os.fspath(path), size_bytes=size_bytes, **options))
+    """Return a cache with separate tiers, as in another process."""
+    given = CacheOptions(path=os.fspath(path), size_bytes=size_bytes, **options)
+    cache = Cache(given)
+    cache._tiers = CacheTiers(given)
+    cache._disk = cache._tiers.disk
+    return cache
 
 
 def name(key):
@@ -28,12 +33,12 @@ def content(key, size=10_000):
 
 def keep(cache, key, size=10_000):
     data = content(key, size)
-    return cache.store(name(key), data, About(f"s3://bucket/{key}", "etag", 0, size))
+    return cache._tiers.store(name(key), data, About(f"s3://bucket/{key}", "etag", 0, size))
 
 
 def held(cache, key):
     """Return what the cache has of an object; None where it has nothing."""
-    hit = cache.read(name(key), 0, -1)
+    hit = cache._tiers.read(name(key), 0, -1)
     return None if hit is None else hit.data
 
 

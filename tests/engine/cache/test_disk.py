@@ -27,7 +27,7 @@ def test_long_unused_entries_are_evicted_and_recent_ones_are_kept(tmp_path):
     cache = cache_in(tmp_path, 4 * MIB)
     cache._disk._random.seed(1)  # which entries are compared is drawn
     count = 0
-    while cache.counts.refused == 0:
+    while cache._tiers.counts.refused == 0:
         keep(cache, f"{count}", 20_000)
         count += 1
     found = [*(tmp_path / "penstock-cache-1").glob("??/*")]
@@ -47,7 +47,7 @@ def test_long_unused_entries_are_evicted_and_recent_ones_are_kept(tmp_path):
 def test_an_entry_that_would_take_a_quarter_of_the_cache_is_refused(tmp_path):
     cache = cache_in(tmp_path, 4 * MIB)
     assert not keep(cache, "large", MIB)
-    assert cache.counts.refused == 1
+    assert cache._tiers.counts.refused == 1
 
 
 def test_an_entry_that_linux_would_not_read_at_once_is_refused(tmp_path, monkeypatch):

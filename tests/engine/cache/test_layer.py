@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache import disk
 from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Missing, StorePlace, add_cache
-from penstock.engine.cache.tiers import cache_of
+from penstock.engine.cache.tiers import Cache, tiers_of
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Changed, Denied, NotFound, PenstockError
@@ -151,7 +151,7 @@ def test_only_missing_blocks_are_requested_with_adjacent_blocks_in_one_request(t
 
 def _layer(engine, tmp_path, stat=None, **more):
     place = StorePlace(("test", id(engine)), "s3://bucket/", "", stat or (lambda _keys: []))
-    return CacheLayer(engine, cache_of(options(tmp_path, **more)), place)
+    return CacheLayer(engine, tiers_of(options(tmp_path, **more)), place)
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -421,7 +421,7 @@ def test_last_bytes_in_two_blocks_of_an_object_whose_size_is_known_are_kept(tmp_
         asked = len(server.received)
         assert read_many(layer, [span]) == [DATA[-3000:]]
         assert len(server.received) == asked
-        assert all(each.size_bytes for each in layer.cache.entries())
+        assert all(each.size_bytes for each in Cache(layer.cache.options).entries())
 
 
 def test_cancelling_one_of_two_joined_reads_leaves_the_other_running(tmp_path):

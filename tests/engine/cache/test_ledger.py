@@ -147,7 +147,7 @@ def test_cache_keeps_working_after_its_state_file_is_truncated_or_removed(tmp_pa
             harm()
             for _ in range(200):
                 assert held(cache, f"a{number}") == content(f"a{number}")
-                cache.note(hit=True)
+                cache._tiers.note(hit=True)
             harmed = cache.usage()
             assert harmed.entries == 1 + 2 * number
             assert keep(cache, f"b{number}")
@@ -166,7 +166,7 @@ def test_the_words_of_a_hit_cost_three_calls_for_sixty_four(tmp_path, monkeypatc
         made = getattr(os, name)
         monkeypatch.setattr(os, name, lambda *given, made=made, name=name: (calls.append(name), made(*given))[1])
     for _ in range(64):
-        cache.note(hit=True)
+        cache._tiers.note(hit=True)
     assert calls == ["pread", "fstat", "pwrite"]
 
 
@@ -201,7 +201,7 @@ def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path):
 
     from penstock.engine.cache import tiers
 
-    tiers._caches[cache.options] = cache
+    tiers._tiers[cache._tiers.options] = cache._tiers
     try:
         with forked(child) as status:
             os.read(ready[0], 1)
@@ -213,7 +213,7 @@ def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path):
             os.write(go[1], b"1")
             assert status() == 0
     finally:
-        del tiers._caches[cache.options]
+        del tiers._tiers[cache._tiers.options]
 
 
 def test_reservation_covers_file_size_plus_overhead():

@@ -12,7 +12,7 @@ DATA = Random(1).randbytes(2 * BLOCK + 100)
 
 
 def _objects(cache, store="s", base=""):
-    return CachedObjects(cache, StorePlace(store, "s3://b/", base, lambda _keys: []))
+    return CachedObjects(cache._tiers, StorePlace(store, "s3://b/", base, lambda _keys: []))
 
 
 def test_an_object_of_unknown_size_is_kept_in_blocks_that_tell_it(tmp_path):
@@ -39,7 +39,7 @@ def test_stores_and_versions_are_apart_and_profiles_are_not(tmp_path):
 def test_a_url_with_a_query_is_not_written_down(tmp_path):
     cache = cache_in(tmp_path)
     place = StorePlace("s", "https://host/", "", lambda _keys: [])
-    CachedObjects(cache, place).keep(
+    CachedObjects(cache._tiers, place).keep(
         Missing(Span("k?sig=secret", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9], "e"
     )
     assert [each.url for each in cache.entries()] == ["https://host/k?…"]

@@ -9,10 +9,10 @@ from penstock.errors import ConfigError
 
 def test_a_cache_is_found_by_its_directory_and_by_options(tmp_path):
     by_path, by_options = ps.open_cache(tmp_path / "near"), ps.open_cache(ps.CacheOptions(path=str(tmp_path / "near")))
-    assert by_path is by_options is ps.open_cache(str(tmp_path / "near"))
+    assert by_path._tiers is by_options._tiers is ps.open_cache(str(tmp_path / "near"))._tiers
     assert isinstance(by_path, ps.Cache)
     assert not [*tmp_path.iterdir()]
-    by_path.store(b"n" * 16, b"data", About("s3://b/k", "e", 0, 4))
+    by_path._tiers.store(b"n" * 16, b"data", About("s3://b/k", "e", 0, 4))
     assert [each.url for each in ps.open_cache(tmp_path / "near").entries()] == ["s3://b/k"]
 
 

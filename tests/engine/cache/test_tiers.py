@@ -12,7 +12,7 @@ import pytest
 
 from penstock.engine.cache.entry import About
 from penstock.engine.cache.files import path_of
-from penstock.engine.cache.tiers import Cache, cache_of
+from penstock.engine.cache.tiers import Cache, CacheTiers, tiers_of
 from penstock.errors import ConfigError
 from penstock.options import CacheOptions
 from tests.children import forked
@@ -36,7 +36,7 @@ def test_kept_entry_is_readable_in_same_process_and_in_a_child(tmp_path):
 
 def test_equal_options_share_one_cache_object_per_process(tmp_path):
     options = CacheOptions(path=str(tmp_path))
-    assert cache_of(options) is cache_of(pickle.loads(pickle.dumps(options)))
+    assert tiers_of(options) is tiers_of(pickle.loads(pickle.dumps(options)))
 
 
 def test_a_directory_that_is_deleted_under_it_is_made_again(tmp_path):
@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_before_the_cache_is_made_breaks_nothing(disk):
             while True:
                 file.write(bytes(4096))
         assert not keep(cache, "a")
-        assert cache.room_bytes() == 0
+        assert cache._tiers.room_bytes() == 0
         assert held(cache, "a") is None
 
     with forked(child) as status:
@@ -107,7 +107,7 @@ def test_a_damaged_entry_is_a_miss_and_is_removed(tmp_path, caplog):
     path.write_bytes(data)
     assert held(cache, "a") is None
     assert "damaged" in caplog.text
-    assert cache.counts.damaged == 1
+    assert cache._tiers.counts.damaged == 1
     assert not path.exists()
     assert keep(cache, "a")
     assert held(cache, "a") == content("a")
@@ -168,27 +168,27 @@ def test_a_directory_that_others_may_write_to_is_refused(tmp_path):
 
 def test_the_default_is_below_the_users_cache_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert Cache(CacheOptions()).path == str(tmp_path / "penstock" / "penstock-cache-1")
+    assert CacheTiers(CacheOptions()).disk.root == str(tmp_path / "penstock" / "penstock-cache-1")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Cache(CacheOptions()).path == str(tmp_path / ".cache" / "penstock" / "penstock-cache-1")
-    assert Cache(CacheOptions(path="~/x")).path == str(tmp_path / "x" / "penstock-cache-1")
+    assert CacheTiers(CacheOptions()).disk.root == str(tmp_path / ".cache" / "penstock" / "penstock-cache-1")
+    assert CacheTiers(CacheOptions(path="~/x")).disk.root == str(tmp_path / "x" / "penstock-cache-1")
 
 
 def test_ttl_is_asked_for_by_time(tmp_path):
     cache = cache_in(tmp_path)
     keep(cache, "a")
-    kept_s = cache.look(name("a")).kept_s
-    assert cache.read(name("a"), 0, 10, since_s=kept_s) is not None
-    assert cache.read(name("a"), 0, 10, since_s=kept_s + 0.001) is None
+    kept_s = cache._tiers.look(name("a")).kept_s
+    assert cache._tiers.read(name("a"), 0, 10, since_s=kept_s) is not None
+    assert cache._tiers.read(name("a"), 0, 10, since_s=kept_s + 0.001) is None
 
 
 def test_hit_share_is_shared_with_other_cache_instances(tmp_path):
     cache = cache_in(tmp_path)
     keep(cache, "a")
     for _ in range(6400):
-        cache.note(hit=True, size_bytes=1)
-    assert cache.counts.hits == 6400
+        cache._tiers.note(hit=True, size_bytes=1)
+    assert cache._tiers.counts.hits == 6400
     assert cache_in(tmp_path).usage().hit_share > 0.9
     assert du(tmp_path) < 1 << 20
 
@@ -271,7 +271,7 @@ def test_another_users_swap_of_the_directory_costs_the_cache_and_never_a_read():
         cache = cache_in(place, 4 * MIB)
         keep(cache, "a")
         forged = cache_in(place / "evil", 4 * MIB)
-        forged.store(name("a"), b"forged", About("s3://bucket/a", "etag", 0, 6))
+        forged._tiers.store(name("a"), b"forged", About("s3://bucket/a", "etag", 0, 6))
         shards = place / "evil" / "penstock-cache-1"
         for number in range(256):
             with suppress(FileExistsError):
@@ -287,7 +287,7 @@ def test_another_users_swap_of_the_directory_costs_the_cache_and_never_a_read():
         with forked(child) as status:
             assert status() == 0
         assert held(cache, "a") in (content("a"), None)
-        assert cache.look(name("a")).size_bytes != len(b"forged")
+        assert cache._tiers.look(name("a")).size_bytes != len(b"forged")
         for number in range(400):  # more than fits, so that some are given up
             keep(cache, f"{number}", 20_000)
         cache.clear()

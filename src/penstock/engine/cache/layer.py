@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache.entry import About, CachedPart, Namer, parts
 from penstock.engine.cache.files import EVERY, WHOLE
-from penstock.engine.cache.tiers import cache_of
+from penstock.engine.cache.tiers import tiers_of
 from penstock.errors import Cancelled, Changed, public_url
 from penstock.events import CacheHit, CacheMiss, emit, listening
 from penstock.values import UNKNOWN_SIZE, Span
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from penstock.engine.cache.files import Hit
-    from penstock.engine.cache.tiers import Cache
+    from penstock.engine.cache.tiers import CacheTiers
     from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.errors import PenstockError
     from penstock.options import CacheOptions
@@ -47,7 +47,7 @@ def add_cache(
     if options is None or store[0] == "memory":
         return fetching
     return CacheLayer(
-        fetching, cache_of(options), StorePlace(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat)
+        fetching, tiers_of(options), StorePlace(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat)
     )
 
 
@@ -59,7 +59,7 @@ class CacheLayer:
     thread that takes the bytes.
     """
 
-    def __init__(self, fetching: Fetching, cache: Cache, place: StorePlace) -> None:
+    def __init__(self, fetching: Fetching, cache: CacheTiers, place: StorePlace) -> None:
         self.cache = cache
         self._below = fetching
         self._stat = place.stat
@@ -345,7 +345,7 @@ class StorePlace(NamedTuple):
 class CachedObjects:
     """Entries of one store's objects, by key, version and part."""
 
-    def __init__(self, cache: Cache, place: StorePlace) -> None:
+    def __init__(self, cache: CacheTiers, place: StorePlace) -> None:
         self._cache, self._place = cache, place
         self._namer = Namer(place.store)
         self._block_bytes = cache.options.block_bytes

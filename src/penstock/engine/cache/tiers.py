@@ -39,121 +39,75 @@ _PAUSE_S = 30.0
 _NOTE = 64
 
 
-class Cache:
-    """Entries by name. A failed disk or a damaged entry does not break a read: the read becomes a miss.
+class CacheTiers:
+    """Entries by name, as the engine uses them. A failed disk or a damaged entry makes a read a miss, and breaks none.
 
     Thread-safe, and safe with any number of processes that share the directory; a forked child resets its state.
-
-    Args:
-        options: The directory and its limits. Nothing is touched before the first use.
-
-    Attributes:
-        options: The options as given.
-        counts: Counters of this process's reads and writes.
-
-    Raises:
-        ConfigError: No directory is known.
-
-    Example:
-        >>> ps.warm("s3://bucket/train/3/", store=ps.S3Options(cache=ps.CacheOptions(path="cache"))).fetched
-        60
-        >>> cache = ps.open_cache("cache")
-        >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
-        (0, 60)
-
     """
 
     def __init__(self, options: CacheOptions) -> None:
-        """Prepare the cache without touching the disk."""
-        if not isinstance(options, CacheOptions):
-            raise ConfigError(
-                f"a cache is made from CacheOptions, not {options!r}; penstock.open_cache takes a directory"
-            )
+        """Prepare without touching the disk; ``ConfigError`` if no directory is known."""
         self.options = options
         path = os.path.abspath(os.path.expanduser(options.path or cache_folder()))
-        self._disk = Disk(os.path.join(path, _OWN), options.size_bytes)
-        self._forget()
+        self.disk = Disk(os.path.join(path, _OWN), options.size_bytes)
+        self._reset()
 
     def forget(self) -> None:
         """Reset all state in a forked child: locks and writes in progress belong to the parent."""
-        self._disk.forget()
-        self._forget()
+        self.disk.forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._memory = Memory(self.options.memory_bytes) if self.options.memory_bytes else None
+    def _reset(self) -> None:
+        self.memory = Memory(self.options.memory_bytes) if self.options.memory_bytes else None
         self._resume_s = 0.0
         self._noted = self._noted_hits = 0
-        self.counts = count_cache(os.path.dirname(self._disk.root))
-
-    @property
-    def path(self) -> str:
-        """Directory of all the cache's files."""
-        return self._disk.root
+        self.counts = count_cache(os.path.dirname(self.disk.root))
 
     def read(
         self, name: bytes, low: int, high: int, into: memoryview | None = None, *, since_s: float = 0.0
     ) -> files.Hit | None:
         """Return bytes ``[low, high)`` of an entry, or fill ``into`` with them; None without such an entry.
 
-        Args:
-            name: The entry's name.
-            low: First byte.
-            high: End, exclusive; or ``files.WHOLE`` or ``files.EVERY``.
-            into: Memory to fill; default: new memory.
-            since_s: Ignore an entry written before this time, in seconds since the epoch.
-
-        Raises:
-            ConfigError: Other users may write to the directory.
-
+        ``high`` may be ``files.WHOLE`` or ``files.EVERY``. An entry that was written before ``since_s``, in seconds
+        since the epoch, is ignored. ``ConfigError`` if other users may write to the directory.
         """
-        memory = self._memory
+        memory = self.memory
         held = None if memory is None else memory.get(name)
         if held is None:
             held = self._from_disk(name, low, high, into)
             if held is None:
                 return None
             if memory is not None and held.data is not None and low == 0 and len(held.data) == held.found.size_bytes:
-                memory.put(name, held, self._disk.draw())
+                memory.put(name, held, self.disk.draw())
         elif held.data is not None:
             held = _slice_hit(held, held.data, (low, high), into)
         return held if held.found.kept_s >= since_s else None
 
     def _from_disk(self, name: bytes, low: int, high: int, into: memoryview | None) -> files.Hit | None:
         try:
-            hit = files.read_entry(self._disk.folder(), name, low, high, into)
+            hit = files.read_entry(self.disk.folder(), name, low, high, into)
         except Damaged:
             self.counts.damaged += 1
             path = files.path_of(name)
-            _LOG.warning("an entry of the cache was damaged and is removed: %s/%s", self._disk.root, path)
+            _LOG.warning("an entry of the cache was damaged and is removed: %s/%s", self.disk.root, path)
             self._discard(path)
         except OSError:  # mostly: no such entry
             pass
         else:
             if hit.waited_s:
-                self._disk.note_wait(hit.waited_s)
+                self.disk.note_wait(hit.waited_s)
             return hit
         return None
 
     def look(self, name: bytes) -> Footer | None:
-        """Return an entry's footer; None if the entry is missing or damaged.
-
-        Args:
-            name: The entry's name.
-
-        """
+        """Return an entry's footer; None if the entry is missing or damaged."""
         try:
-            return files.footer_of(self._disk.folder(), files.path_of(name), name)[1]
+            return files.footer_of(self.disk.folder(), files.path_of(name), name)[1]
         except (OSError, Damaged):
             return None
 
     def note(self, *, hit: bool, size_bytes: int = 0) -> None:
-        """Count a read as a hit or a miss.
-
-        Args:
-            hit: Whether the read was a hit.
-            size_bytes: Its bytes.
-
-        """
+        """Count a read as a hit of ``size_bytes``, or as a miss."""
         counts = self.counts
         if hit:
             counts.hits += 1
@@ -166,35 +120,25 @@ class Cache:
             reads, hits, self._noted, self._noted_hits = self._noted, self._noted_hits, 0, 0
             if monotonic() >= self._resume_s:
                 try:
-                    ledger = self._disk.ledger()
+                    ledger = self.disk.ledger()
                     ledger.share = share_after(ledger.share, min(hits, reads), reads)
                 except OSError as error:
                     self._pause(error)
 
     def store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool = False) -> bool:
-        """Write an entry, unless the cache refuses it.
+        """Write an entry, unless the cache refuses it; return whether it was stored.
 
         An existing entry that is not smaller stays, unless ``replace``. After the disk is full or fails, nothing is
         written for 30 s.
-
-        Args:
-            name: The entry's name.
-            data: Its bytes.
-            what: The object and the offset that it belongs to.
-            replace: Replace an existing entry of any size.
-
-        Returns:
-            Whether the entry was stored.
-
         """
         counts = self.counts
         if monotonic() < self._resume_s:
             counts.refused += 1
             return False
-        if self._memory is not None:
-            self._memory.drop(name)
+        if self.memory is not None:
+            self.memory.drop(name)
         try:
-            kept = self._disk.store(name, data, what, replace=replace)
+            kept = self.disk.store(name, data, what, replace=replace)
         except OSError as error:
             self._pause(error)
             kept = False
@@ -208,116 +152,22 @@ class Cache:
         if monotonic() < self._resume_s:
             return 0
         try:
-            return self._disk.room_bytes()
+            return self.disk.room_bytes()
         except OSError as error:
             self._pause(error)
             return 0
 
     def _discard(self, path: str) -> int:
         try:
-            return self._disk.discard(path)
+            return self.disk.discard(path)
         except OSError as error:
             self._pause(error)
             return 0
 
-    def entries(self) -> Iterator[CacheEntry]:
-        """Yield the entries without damaged ones, in no order; ``ConfigError`` if the path cannot be a directory."""
-        self._disk.check_place()
-        for folder, path, name in self._paths():
-            try:
-                text, found, disk = files.footer_of(folder, path, name)
-            except (OSError, Damaged):
-                continue
-            what = about(text, found)
-            yield CacheEntry(*what[:3], found.size_bytes, what.object_bytes, charge(disk), disk.st_mtime, found.kept_s)
-
-    def _paths(self) -> Iterator[tuple[Folder, str, bytes]]:
-        with suppress(FileNotFoundError):  # no directory yet
-            folder = self._disk.folder()
-            for path, name in files.paths(folder):
-                yield folder, path, name
-
-    def usage(self) -> Usage:
-        """Return the fill level; ``ConfigError`` if the path cannot be a directory, ``OSError`` if it is unusable."""
-        self._disk.check_place()
-        used, entries, share = 0, 0, 0.0
-        if os.path.isdir(self._disk.root):
-            ledger = self._disk.current()
-            with ledger.locked():
-                ledger.sweep()
-                used, entries, share = ledger.used, ledger.entries, ledger.share
-        return Usage(self._disk.root, self.options.size_bytes, used, entries, share)
-
-    def verify(self, tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Verified:
-        """Verify the checksums of all entries, and remove damaged ones.
-
-        Args:
-            tell: Called with 1 and the bytes of each entry, to show progress; default: nothing.
-
-        Returns:
-            Number of entries, of their bytes, and of damaged ones.
-
-        Raises:
-            ConfigError: The path cannot be a directory.
-            OSError: The directory is unusable.
-
-        """
-        self._disk.check_place()
-        entries = size_bytes = damaged = 0
-        for folder, path, name in self._paths():
-            read = 0
-            try:
-                read = len(files.read_all(folder, path, name))
-            except Damaged:
-                self._disk.discard(path)
-                damaged += 1
-            except FileNotFoundError:  # evicted meanwhile
-                continue
-            entries, size_bytes = entries + 1, size_bytes + read
-            tell(1, read)
-        if os.path.isdir(self._disk.root):
-            self._disk.count()
-        return Verified(entries, size_bytes, damaged)
-
-    def clear(self, prefix: str = "", tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Cleared:
-        """Remove the entries of objects whose URLs begin with ``prefix``; other processes may use the cache meanwhile.
-
-        Args:
-            prefix: Beginning of URLs. An empty prefix (default) removes all entries, damaged ones too, and the
-                directory if no other process writes.
-            tell: Called with 1 and the disk space of each entry, to show progress; default: nothing.
-
-        Returns:
-            Number of removed entries, and the disk space that they took.
-
-        Raises:
-            ConfigError: The path cannot be a directory.
-            OSError: An entry may not be removed.
-
-        """
-        if not isinstance(prefix, str):
-            raise ConfigError(f"prefix is what URLs begin with, such as 's3://bucket/train/', not {prefix!r}")
-        self._disk.check_place()
-        if self._memory is not None:
-            self._memory.drop()
-        removed = size_bytes = 0
-        for folder, path, name in self._paths():
-            if not prefix or _belongs(folder, path, name, prefix):
-                took = self._disk.discard(path)
-                removed, size_bytes = removed + bool(took), size_bytes + took
-                tell(1, took)
-        if not prefix and os.path.isdir(self._disk.root):
-            self._disk.dismantle()
-        return Cleared(removed, size_bytes)
-
     def _pause(self, error: OSError) -> None:
         self._resume_s = monotonic() + _PAUSE_S
         why = error.strerror or type(error).__name__
-        _LOG.warning("the cache in %s takes nothing in for %d s: %s", self._disk.root, _PAUSE_S, why)
-
-    def close(self) -> None:
-        """Tell other processes that this one has stopped writing; the next use reopens the directory."""
-        self._disk.close()
+        _LOG.warning("the cache in %s takes nothing in for %d s: %s", self.disk.root, _PAUSE_S, why)
 
 
 def _slice_hit(held: files.Hit, data: bytes, where: tuple[int, int], into: memoryview | None) -> files.Hit:
@@ -333,36 +183,6 @@ def _slice_hit(held: files.Hit, data: bytes, where: tuple[int, int], into: memor
         into[:] = memoryview(data)[low:high]
         return held._replace(data=None)
     return held._replace(data=data[low:high])
-
-
-def _belongs(folder: Folder, path: str, name: bytes, prefix: str) -> bool:
-    try:
-        return about(*files.footer_of(folder, path, name)[:2]).url.startswith(prefix)
-    except (OSError, Damaged):
-        return False
-
-
-_caches: dict[CacheOptions, Cache] = {}
-
-
-def cache_of(options: CacheOptions) -> Cache:
-    """Return the cache for ``options``, one per process for equal options. Nothing is read or created yet."""
-    cache = _caches.get(options)
-    return cache if cache is not None else _caches.setdefault(options, Cache(options))
-
-
-def _forget() -> None:
-    for each in _caches.values():
-        each.forget()
-
-
-@atexit.register
-def _leave() -> None:
-    for each in _caches.values():
-        each.close()
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 _TAKEN = 1 / 16  # share of entries that a full memory admits
@@ -410,6 +230,161 @@ class Memory:
             for each in [name] if name is not None else list(self._held):
                 hit = self._held.pop(each, None)
                 self._held_bytes -= 0 if hit is None else hit.found.size_bytes
+
+
+_tiers: dict[CacheOptions, CacheTiers] = {}
+
+
+def tiers_of(options: CacheOptions) -> CacheTiers:
+    """Return the tiers for ``options``, one per process for equal options. Nothing is read or created yet."""
+    tiers = _tiers.get(options)
+    return tiers if tiers is not None else _tiers.setdefault(options, CacheTiers(options))
+
+
+def _forget_tiers() -> None:
+    for each in _tiers.values():
+        each.forget()
+
+
+@atexit.register
+def _close_disks() -> None:
+    for each in _tiers.values():
+        each.disk.close()
+
+
+os.register_at_fork(after_in_child=_forget_tiers)
+
+
+class Cache:
+    """A cache to inspect, verify and clear, while programs use it.
+
+    Args:
+        options: The directory and its limits. Nothing is touched before the first use.
+
+    Attributes:
+        path: Directory of all the cache's files.
+
+    Raises:
+        ConfigError: No directory is known.
+
+    Example:
+        >>> ps.warm("s3://bucket/train/3/", store=ps.S3Options(cache=ps.CacheOptions(path="cache"))).fetched
+        60
+        >>> cache = ps.open_cache("cache")
+        >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
+        (0, 60)
+
+    """
+
+    def __init__(self, options: CacheOptions) -> None:
+        if not isinstance(options, CacheOptions):
+            raise ConfigError(
+                f"a cache is made from CacheOptions, not {options!r}; penstock.open_cache takes a directory"
+            )
+        self._tiers = tiers_of(options)
+        self._disk = self._tiers.disk
+        self.path = self._disk.root
+
+    def entries(self) -> Iterator[CacheEntry]:
+        """Yield the entries without damaged ones, in no order; ``ConfigError`` if the path cannot be a directory."""
+        self._disk.check_place()
+        for folder, path, name in self._paths():
+            try:
+                text, found, disk = files.footer_of(folder, path, name)
+            except (OSError, Damaged):
+                continue
+            what = about(text, found)
+            yield CacheEntry(*what[:3], found.size_bytes, what.object_bytes, charge(disk), disk.st_mtime, found.kept_s)
+
+    def _paths(self) -> Iterator[tuple[Folder, str, bytes]]:
+        with suppress(FileNotFoundError):  # no directory yet
+            folder = self._disk.folder()
+            for path, name in files.paths(folder):
+                yield folder, path, name
+
+    def usage(self) -> Usage:
+        """Return the fill level; ``ConfigError`` if the path cannot be a directory, ``OSError`` if it is unusable."""
+        self._disk.check_place()
+        used, entries, share = 0, 0, 0.0
+        if os.path.isdir(self.path):
+            ledger = self._disk.current()
+            with ledger.locked():
+                ledger.sweep()
+                used, entries, share = ledger.used, ledger.entries, ledger.share
+        return Usage(self.path, self._tiers.options.size_bytes, used, entries, share)
+
+    def verify(self, tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Verified:
+        """Verify the checksums of all entries, and remove damaged ones.
+
+        Args:
+            tell: Called with 1 and the bytes of each entry, to show progress; default: nothing.
+
+        Returns:
+            Number of entries, of their bytes, and of damaged ones.
+
+        Raises:
+            ConfigError: The path cannot be a directory.
+            OSError: The directory is unusable.
+
+        """
+        self._disk.check_place()
+        entries = size_bytes = damaged = 0
+        for folder, path, name in self._paths():
+            read = 0
+            try:
+                read = len(files.read_all(folder, path, name))
+            except Damaged:
+                self._disk.discard(path)
+                damaged += 1
+            except FileNotFoundError:  # evicted meanwhile
+                continue
+            entries, size_bytes = entries + 1, size_bytes + read
+            tell(1, read)
+        if os.path.isdir(self.path):
+            self._disk.count()
+        return Verified(entries, size_bytes, damaged)
+
+    def clear(self, prefix: str = "", tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Cleared:
+        """Remove the entries of objects whose URLs begin with ``prefix``; other processes may use the cache meanwhile.
+
+        Args:
+            prefix: Beginning of URLs. An empty prefix (default) removes all entries, damaged ones too, and the
+                directory if no other process writes.
+            tell: Called with 1 and the disk space of each entry, to show progress; default: nothing.
+
+        Returns:
+            Number of removed entries, and the disk space that they took.
+
+        Raises:
+            ConfigError: The path cannot be a directory.
+            OSError: An entry may not be removed.
+
+        """
+        if not isinstance(prefix, str):
+            raise ConfigError(f"prefix is what URLs begin with, such as 's3://bucket/train/', not {prefix!r}")
+        self._disk.check_place()
+        if self._tiers.memory is not None:
+            self._tiers.memory.drop()
+        removed = size_bytes = 0
+        for folder, path, name in self._paths():
+            if not prefix or _belongs(folder, path, name, prefix):
+                took = self._disk.discard(path)
+                removed, size_bytes = removed + bool(took), size_bytes + took
+                tell(1, took)
+        if not prefix and os.path.isdir(self.path):
+            self._disk.dismantle()
+        return Cleared(removed, size_bytes)
+
+    def close(self) -> None:
+        """Tell other processes that this one has stopped writing; the next use reopens the directory."""
+        self._disk.close()
+
+
+def _belongs(folder: Folder, path: str, name: bytes, prefix: str) -> bool:
+    try:
+        return about(*files.footer_of(folder, path, name)[:2]).url.startswith(prefix)
+    except (OSError, Damaged):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,4 +483,4 @@ def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Ca
     if isinstance(cache, str) and not cache:
         raise ConfigError("an empty text names no cache: leave it out for the default directory")
     given = CacheOptions(path=os.fspath(cache)) if isinstance(cache, str | os.PathLike) else cache
-    return cache_of(cache_options(CacheOptions() if given is None else given) or CacheOptions())
+    return Cache(cache_options(CacheOptions() if given is None else given) or CacheOptions())
