@@ -27,8 +27,8 @@ ROOMS = set().union(*FLOORS)
 # share a tuple may import one another.
 PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     "engine": (
-        *("endpoint", "buffer", "budget", "waiting", "modes", "contracts", "support", "blocks", "node"),
-        *("transport", "cache", "listing", "operations", "read", ("fetch", "write")),
+        *("endpoint", "buffer", "budget", "waiting", "contracts", "support", "blocks", "node"),
+        *("transport", "cache", "listing", "operations", "read", "fetch", "write"),
     ),
     "jobs": (
         *("steps", "plan", "selection", "outcome", "guard", "mirror", "pool", "find", "parts", "warm"),
@@ -54,7 +54,7 @@ GROUND = set(FLOORS[0])
 # Parts of the engine that do not know one another: what sends, what decides, what keeps.
 ENGINES = ({"transport"}, {"operations", "read", "fetch", "write"}, {"cache"})
 ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing"}  # testing tests the engines, so it may name them
-FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "modes", "support", "blocks", "node"}
+FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "support", "blocks", "node"}
 FOR_STORES |= {"listing"}
 STORES_FOR_ALL = {"urls", "store"}  # of stores/, what rooms above source may see: no store by name
 STORES_FOR_ALL |= {"profiles.effective", "profiles.sinks", "profiles.files", "profiles.multistorage", "http.network"}

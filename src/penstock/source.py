@@ -15,7 +15,6 @@ from weakref import WeakSet, ref
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache.layer import add_cache
-from penstock.engine.cache.tiers import Cache
 from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
 from penstock.engine.fetch.batch import Batch, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     Layer = Callable[[Fetching], Fetching]
 
-__all__ = ["Batch", "Cache", "Reader", "Source", "VerbOperation", "Writer", "object_at", "open_source"]
+__all__ = ["Batch", "Reader", "Source", "VerbOperation", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from penstock.engine.operations.operation import VerbOperation, head_with_sums
 from penstock.engine.operations.policy import again, bug
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Inbox
-from penstock.engine.write.publish import single
 from penstock.errors import Bug, Cancelled, NotFound, PenstockError
 from penstock.events import Scope, listening
 
@@ -218,7 +217,7 @@ class Batch:
         Raises ``Unusable`` for more bytes or metadata than the store takes in one request.
         """
         fetcher = self._fetcher()
-        body = single(fetcher, key, data, attributes)
+        body = fetcher.body_of_put(key, data, attributes)
         if batches := self._together(fetcher, attributes):
             put = JoinedPut(key, body, attributes)
             batches.add(put)

@@ -11,8 +11,8 @@ from operator import attrgetter, methodcaller
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
-from penstock.engine.buffer import Buffer
-from penstock.engine.contracts.driver import Limits
+from penstock.engine.buffer import Buffer, flat
+from penstock.engine.contracts.driver import Limits, Payload
 from penstock.engine.contracts.exchange import Gated, Watchable
 from penstock.engine.node.member import member
 from penstock.engine.node.rate import Turns
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.budget import Budget
     from penstock.engine.contracts.credentials import Identity
-    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.driver import Attributes, Digest, Driver
     from penstock.engine.contracts.exchange import Exchange, Operation, Transport
     from penstock.engine.contracts.fetching import Owner, ReadOperation
     from penstock.events import Timings
@@ -109,6 +109,27 @@ class Fetcher:
 
     def usable(self) -> bool:
         return self._transport.usable()
+
+    def check_metadata(self, key: str, attributes: Attributes) -> None:
+        """Raise ``Unusable``, before anything is sent, if there is more user metadata than the store takes."""
+        size, most = sum(len(f"{name}{value}".encode()) for name, value in attributes.metadata.items()), self.limits
+        if size > most.metadata_bytes:
+            message = f"metadata of {size} bytes, names and values together: this store takes {most.metadata_bytes}"
+            raise Unusable(message, url=self.driver.url(key))
+
+    def payload(self, data: bytes | bytearray | memoryview) -> Payload:
+        """Return the body of a PUT, with its digest if the store checks one."""
+        abilities = self.driver.abilities
+        return digest_payload(flat(data), abilities.put_digest or abilities.digest)
+
+    def body_of_put(self, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:
+        """Return the body of one PUT; ``Unusable`` if the store does not take that much in one request."""
+        self.check_metadata(key, attributes)
+        body, most = self.payload(data), self.limits.put_bytes
+        if len(body.data) > most:
+            message = f"{len(body.data)} bytes in one request: this store takes {most}, write more with open(url, 'wb')"
+            raise Unusable(message, url=self.driver.url(key))
+        return body
 
     def run(self, make: partial[Exchange[T]], limit_s: float = inf) -> T:
         """Carry out one verb, within ``limit_s``, and return its result; Ctrl-C cancels it for good."""
@@ -335,6 +356,15 @@ class Fetcher:
             message = f"the object has {found.size} bytes and was listed with {span.stop}"
             raise Changed(message, url=self.driver.url(span.key))
         return span._replace(etag=found.etag, checksum=found.checksum)
+
+
+def digest_payload(data: bytes | bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
+    """Return a body with its digest, which ``begin`` creates, or without one."""
+    if begin is None:
+        return Payload(data)
+    digest = begin()
+    digest.update(data)
+    return Payload(data, digest.hexdigest())
 
 
 _complete: Callable[[object], bool] = attrgetter("complete")

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.engine.budget import Budget
 from penstock.engine.contracts.driver import Multipart, Payload, UploadPart
+from penstock.engine.fetch.fetcher import digest_payload
 from penstock.engine.node.member import processors
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox, Wakeup, serve
 from penstock.engine.write.publish import (
     Publication,
-    digest_payload,
     needs_staging,
     publish_staged,
     staging_key,

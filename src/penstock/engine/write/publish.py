@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 from uuid import uuid4
 
-from penstock.engine.buffer import flat
-from penstock.engine.contracts.driver import STAGED, Delete, Move, Payload, Put
+from penstock.engine.contracts.driver import STAGED, Delete, Move, Put
+from penstock.engine.fetch.fetcher import digest_payload
 from penstock.engine.read.reader import read_many
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Inbox
@@ -32,45 +32,17 @@ from penstock.events import Committed, emit, listening, operation
 from penstock.values import MARK, Span, marked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from penstock.engine.contracts.driver import Attributes, ConditionForm, Digest
+    from penstock.engine.contracts.driver import Attributes, ConditionForm
     from penstock.engine.contracts.exchange import Exchange
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.values import ObjectMeta
 
 
-def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
-    """Raise ``Unusable``, before anything is sent, if there is more user metadata than the store takes."""
-    if not attributes.metadata:
-        return
-    size, most = sum(len(f"{name}{value}".encode()) for name, value in attributes.metadata.items()), fetcher.limits
-    if size > most.metadata_bytes:
-        message = f"metadata of {size} bytes, names and values together: this store takes {most.metadata_bytes}"
-        raise Unusable(message, url=fetcher.driver.url(key))
-
-
-def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
-    """Return the body of a PUT, with its digest if the store checks one."""
-    abilities = fetcher.driver.abilities
-    return digest_payload(flat(data), abilities.put_digest or abilities.digest)
-
-
-def digest_payload(data: bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
-    return Payload(data, _digest_of(data, begin))
-
-
-def _digest_of(data: bytes | bytearray | memoryview, begin: Callable[[], Digest] | None) -> str:
-    if begin is None:
-        return ""
-    digest = begin()
-    digest.update(data)
-    return digest.hexdigest()
-
-
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
     """Write one small object in one request; return its ETag."""
-    body = single(fetcher, key, data, attributes)
+    body = fetcher.body_of_put(key, data, attributes)
     with operation("put", fetcher.driver.url, key):
         etag = fetcher.run(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
     if listening():
@@ -78,19 +50,9 @@ def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attrib
     return etag
 
 
-def single(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:
-    """Return the body of one PUT. Raises ``Unusable`` if the store does not take that much in one request."""
-    check_metadata(fetcher, key, attributes)
-    body, most = payload(fetcher, data), fetcher.limits.put_bytes
-    if len(body.data) > most:
-        message = f"{len(body.data)} bytes in one request: this store takes {most}, write more with open(url, 'wb')"
-        raise Unusable(message, url=fetcher.driver.url(key))
-    return body
-
-
 def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> ObjectMeta:
     """Write one object in a single PUT of any size; return its metadata. Raises as ``Publication.send``."""
-    body = single(fetcher, key, data, attributes)
+    body = fetcher.body_of_put(key, data, attributes)
     attributes = replace(attributes, metadata=marked(attributes.metadata))
     pieces = ((len(body.data), body.digest),)
     verb = require(fetcher.driver, Put, key).put
@@ -147,7 +109,7 @@ class Publication:
         start = 0
         for size, digest in self.pieces:
             span = Span(self.key, start, start + size, found.etag)
-            there = _digest_of(self._read(span), self.fetcher.driver.abilities.digest) if digest else ""
+            there = digest_payload(self._read(span), self.fetcher.driver.abilities.digest).digest if digest else ""
             # One of the digests may be longer than the other.
             if not there or not (digest.startswith(there) or there.startswith(digest)):
                 return False

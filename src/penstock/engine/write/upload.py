@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from penstock.engine.blocks import compute_seek
 from penstock.engine.buffer import flat
 from penstock.engine.contracts.driver import Multipart, PartCopy, Put
+from penstock.engine.fetch.fetcher import digest_payload
 from penstock.engine.operations.policy import again
 from penstock.engine.support import require
 from penstock.engine.waiting import Turn, may_wait
 from penstock.engine.write.parts import PartBuffer, Parts, cut, digested_ahead
-from penstock.engine.write.publish import Publication, check_metadata, digest_payload, payload
+from penstock.engine.write.publish import Publication
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, emit, listening, operation
 from penstock.values import MARK, marked
@@ -80,7 +81,7 @@ class Writer(io.BufferedIOBase):
         """Begin an object; nothing is sent before a part is full. Raises ``Unsupported`` if the store takes none."""
         require(fetcher.driver, Put, key)
         super().__init__()
-        check_metadata(fetcher, key, attributes)
+        fetcher.check_metadata(key, attributes)
         self._fetcher = fetcher
         self._key = key
         self._options = options
@@ -343,7 +344,7 @@ class Writer(io.BufferedIOBase):
         if not parts.upload:
             body = self._part.payload()
             if driver.abilities.put_digest is not None:
-                body = payload(self._fetcher, body.data)
+                body = self._fetcher.payload(body.data)
             publication = Publication(self._fetcher, key, ((self._part.size, body.digest),), attributes)
             self._check_wanted()
             return publication.send(partial(require(driver, Put, key).put, key, body, attributes))
