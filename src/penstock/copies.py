@@ -171,7 +171,6 @@ def check_same_version(source: Source, before: ObjectMeta, now: ObjectMeta) -> N
 
 
 def one_object(source: Source, key: str, target: Source, to: str) -> Unusable:
-    """Return the error for two names that may refer to one object."""
     message = f"{target.url(to)} is this object under another name, or cannot be told from it: not deleted"
     return Unusable(f"{message}; if they are two, delete it with penstock rm", url=source.url(key))
 
@@ -182,7 +181,6 @@ def _apart_s(one: ObjectMeta, other: ObjectMeta) -> float:
 
 
 def _find_local_path(source: Source, key: str) -> str:
-    """Return the path of a file on this machine; empty for any other object."""
     scheme, *_, path = source.address(key)
     return f"/{path}" if scheme == "file" else ""
 

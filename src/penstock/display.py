@@ -78,7 +78,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def size(value: float) -> str:
-    """Return bytes as readable text."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < _KIB:
             return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
@@ -78,7 +79,6 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Mean of all numbers; 0.0 if there are none."""
         count = self.count
         return self.total / count if count else 0.0
 
@@ -106,7 +106,6 @@ class Histogram:
         return self._of(mine + its for mine, its in zip(self.words, other.words, strict=True))
 
     def __sub__(self, other: Histogram) -> Self:
-        """Return the counts added since ``other``, an earlier copy."""
         return self._of(max(0, mine - its) for mine, its in zip(self.words, other.words, strict=True))
 
     def __eq__(self, other: object) -> bool:
@@ -130,10 +129,6 @@ class Histogram:
         return float((bounds[at - 1] * bounds[at]) ** 0.5)
 
 
-_known: dict[float, tuple[float, ...]] = {}
-
-
+@cache
 def _compute_bounds(least: float) -> tuple[float, ...]:
-    if least not in _known:
-        _known[least] = tuple(least * ratio for ratio in _RATIOS)
-    return _known[least]
+    return tuple(least * ratio for ratio in _RATIOS)

@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, MissingExtra, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
 
     from IPython.display import DisplayHandle
     from rich.progress import ProgressColumn
@@ -30,8 +31,9 @@ _REDRAW_S = 0.1
 _OFF = ("0", "false", "no", "off")
 
 
-@contextmanager
-def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None = None) -> Generator[Count]:
+def bar(
+    title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None = None
+) -> AbstractContextManager[Count]:
     """Show objects and bytes while the block runs; yield a counter that any thread may call.
 
     The line appears after half a second. By default (None) it is shown below the cell of a notebook, or if standard
@@ -40,15 +42,12 @@ def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool 
     either case. A process shows one line at a time: a nested or concurrent loop shows none. A total that is not known
     is None.
     """
-    with _line(title, objects, size_bytes, shown=shown, moves=True) as count:
-        yield count
+    return _line(title, objects, size_bytes, shown=shown, moves=True)
 
 
-@contextmanager
-def tally(title: str, *, shown: bool | None = None) -> Generator[Count]:
+def tally(title: str, *, shown: bool | None = None) -> AbstractContextManager[Count]:
     """Show the number of objects as ``bar`` does, without bytes."""
-    with _line(title, None, None, shown=shown, moves=False) as count:
-        yield count
+    return _line(title, None, None, shown=shown, moves=False)
 
 
 def totals(count: Count) -> Callable[[int], None]:
@@ -201,25 +200,17 @@ class _Terminal:
 
 
 def _columns(objects: int | None, size_bytes: int | None, *, moves: bool) -> list[ProgressColumn]:
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich import progress as rich
 
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+    columns: list[ProgressColumn] = [rich.TextColumn("{task.description}", markup=False)]
     of = "" if objects is None else f"/{objects:,}"
     if not moves or objects != 1:
-        columns.append(TextColumn("{task.fields[objects]:,}" + of))
+        columns.append(rich.TextColumn("{task.fields[objects]:,}" + of))
     if not moves:
-        return [*columns, SpinnerColumn(), TimeElapsedColumn()]
-    columns.append(SpinnerColumn() if size_bytes is None else BarColumn())
-    columns += [DownloadColumn(binary_units=True), TransferSpeedColumn()]
-    return columns if size_bytes is None else [*columns, TimeRemainingColumn()]
+        return [*columns, rich.SpinnerColumn(), rich.TimeElapsedColumn()]
+    columns.append(rich.SpinnerColumn() if size_bytes is None else rich.BarColumn())
+    columns += [rich.DownloadColumn(binary_units=True), rich.TransferSpeedColumn()]
+    return columns if size_bytes is None else [*columns, rich.TimeRemainingColumn()]
 
 
 class _Notebook:

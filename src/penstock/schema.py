@@ -61,7 +61,6 @@ def read_json(
 
 
 def check_json(value: object, schema: object, what: str, url: str = "", error: type[PenstockError] = Damaged) -> None:
-    """Compare a value of a document that was read with a schema; see ``read_json``."""
     try:
         _check_value(value, schema, "")
     except _MismatchError as mismatch:
@@ -154,7 +153,6 @@ def _is_text(value: str) -> bool:
 
 
 def _describe_schema(schema: Any) -> str:  # noqa: ANN401  see the module
-    """Return a schema in words."""
     if isinstance(schema, tuple):
         return " or ".join(map(_describe_schema, schema))
     if isinstance(schema, re.Pattern):

@@ -124,7 +124,6 @@ class _Engines:
             return self._join(key, engine, user) if engine is not None and engine.usable() else None
 
     def open(self, key: _EngineKey, user: object, make: Callable[[], Fetcher]) -> Fetcher:
-        """Return the store's engine as ``find`` does, or create it with ``make``."""
         with self._turn:
             return self.find(key, user) or self._join(key, make(), user)
 
@@ -210,10 +209,9 @@ class Source:
     def through(self, layer: Layer) -> Source:
         """Return a source of the same store whose reads pass through ``layer(fetching)``, for example a cache.
 
-        ``layer`` is called once per engine, so once per process (again after a fork). It receives the ``Fetching`` of
-        the store, and returns the one that reads use (``engine.contracts.fetching``). Reads are ``read``,
-        ``read_many``, ``read_into``, ``scatter``, ``lookahead`` and ``open_read``; all other methods use the store
-        directly. Pickling a source pickles its layer, so the layer must be picklable, for example a class.
+        ``layer`` is called once per engine, so once per process (again after a fork), with the ``Fetching`` of the
+        store, and returns the one that reads use (``engine.contracts.fetching``). All methods that do not read use the
+        store directly. Pickling a source pickles its layer, which may be a class.
         """
         if not callable(layer):
             raise Unusable(f"layer must be a callable that takes and returns a Fetching, got {layer!r}")
@@ -223,7 +221,6 @@ class Source:
         return self.root + key
 
     def shares(self, other: Source) -> bool:
-        """Return whether reads of both go through one engine, with equal options."""
         return self._store == other._store and self._layer is other._layer
 
     def address(self, key: str) -> tuple[Hashable, ...]:
@@ -259,7 +256,6 @@ class Source:
 
     @property
     def sums(self) -> bool:
-        """Whether the store reports checksums of whole objects: no request."""
         return self._fetcher().driver.abilities.sums
 
     def require(self, verb: Callable[..., T], key: str = "") -> T:
@@ -283,9 +279,9 @@ class Source:
             return [looking.result() for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
-        """Return objects' metadata as ``stat_many`` does, with None for each missing object."""
         with operation("stat", self.url, ""):
-            return _stat_existing(self._fetcher(), keys)
+            fetcher = self._fetcher()
+            return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
     def fetching(self) -> Fetching:
         """Return the ``Fetching`` that reads in this process use: the engine, or the cache and layer on top of it.
@@ -305,8 +301,7 @@ class Source:
     def waits(self, spans: Iterable[Span] = ()) -> bool:
         """Return whether starting reads of these spans, or any verb, may have to wait first; no request.
 
-        Reasons to wait: the engine is not open, credentials must be renewed, a version must be checked. A layer may
-        always wait.
+        The engine may have to be opened, credentials to be renewed, a version to be checked. A layer may always wait.
         """
         opened = (engine := self._engine) is not None and engine[0] == os.getpid() and engine[1].usable()
         return not opened or bool(self._layer or self.options.cache) or self._fetcher().waits(spans)
@@ -346,14 +341,13 @@ class Source:
         return [data for data, _ in self.read_versions(spans)]
 
     def read_version(self, span: Span) -> tuple[bytes, str]:
-        """Return one span's bytes, as ``read`` does, and the version that they are of; empty if the store names none.
+        """Return one span's bytes, as ``read`` does, and their version; empty if the store names none.
 
         For an index or a header: what it locates is read in the same version.
         """
         return self.read_versions((span,))[0]
 
     def read_versions(self, spans: Iterable[Span]) -> list[tuple[bytes, str]]:
-        """Return the bytes of spans, as ``read_many`` does, each with its version."""
         spans = [*spans]
         with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
             reads = complete_reads(self.fetching(), spans)
@@ -430,7 +424,6 @@ class Source:
         return Writer(self._fetcher(), key, self.options.write, attributes)
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
-        """Yield unfinished uploads to keys that begin with ``prefix``: one request per page."""
         return follow_items("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
 
     def abort(self, upload: Upload) -> None:
@@ -522,7 +515,6 @@ class Source:
 
 
 def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
-    """Return the source of a URL, and the key or prefix in it. No request."""
     location = parse(url)
     return Source(location, store), location.key
 
@@ -551,10 +543,6 @@ def _is_store_changed(store: _EngineKey, options: StoreOptions, settings: Hashab
     return (store.options, store.settings, store.identity) != (options, settings, identity)
 
 
-def _stat_existing(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:
-    return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
-
-
 def _stat_where_possible(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:
     """Return objects' metadata for a cache, None after any error: the read reports it, and other reads continue."""
     looks = each_key(fetcher, keys, fetcher.driver.head)
@@ -562,7 +550,6 @@ def _stat_where_possible(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMe
 
 
 def _build(kind: Store, store: _EngineKey, environ: Mapping[str, str]) -> Fetcher:
-    """Open a driver, bound to the credentials that ``environ`` names, and the transport it needs."""
     opening = Opening(store.scheme, store.bucket, store.options, store.settings, environ)
     driver, transport = kind.begin(opening)
     fetcher = Fetcher(driver, transport, store.options.retry, store.options.read, kind.limits)

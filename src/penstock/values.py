@@ -57,7 +57,6 @@ def check_keywords(given: Mapping[str, object], kind: type, function: str) -> No
 
 
 def marked(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Return user metadata with a mark that is unique to one write."""
     return {**metadata, MARK: uuid4().hex}
 
 
@@ -66,8 +65,7 @@ class Running(Protocol):
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
 
-    def matches(self) -> bool:
-        """Return whether the bytes so far match the store's checksum."""
+    def matches(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,6 @@ class Checksum:
     start: Callable[[str], Running | None] = field(repr=False)
 
     def begin(self) -> Running | None:
-        """Start a comparison; return None if there is nothing to compare with."""
         return self.start(self.stored)
 
     def holds(self, data: bytes | memoryview) -> bool:

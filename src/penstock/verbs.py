@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from glob import escape
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.copies import copy_object
 from penstock.engine.contracts.driver import Delete
@@ -309,14 +309,6 @@ class Mode:
     newline: str | None = None
 
 
-class _Abortable(Protocol):
-    def abort(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
 def read_mode(text: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> Mode:
     """Return a parsed mode: ``r``, ``w`` or ``x``, and ``b`` for bytes or ``t`` (or nothing) for text, in any order.
 
@@ -363,11 +355,9 @@ class TextWriter(TextReader):
             del vars(file)["seekable"]
 
     def abort(self) -> None:
-        """Discard the object; safe to call at any time."""
         self._writer().abort()
 
     def close(self) -> None:
-        """Publish the object with all written text. Raise as ``Writer.close`` does."""
         if self.closed:
             self.buffer.close()  # raises, once, the reason why nothing was published
         else:
@@ -377,7 +367,6 @@ class TextWriter(TextReader):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish the object, unless the ``with`` block raised. Raise as ``close`` does."""
         if kind is None and not self.closed:
             self._finish()
         self._writer().__exit__(kind, error, trace)
@@ -386,14 +375,13 @@ class TextWriter(TextReader):
         """Publish nothing, although ``io`` would close the file: the writer is dropped too, and cleans up itself."""
 
     def _finish(self) -> None:
-        """Flush buffered text to the writer; abort the writer if that fails."""
         try:
             self.flush()
         except BaseException:
             self.abort()
             raise
 
-    def _writer(self) -> _Abortable:
+    def _writer(self) -> Writer:
         return self.buffer  # type: ignore[return-value]  # which this was made with
 
 

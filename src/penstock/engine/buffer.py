@@ -70,14 +70,10 @@ def readable(buffer: bytes | bytearray | memoryview) -> tuple[int, object]:
 class Buffer:
     """A region of memory with exactly one writer until its transfer ends.
 
-    ``allocate`` makes a fresh ``bytes`` object whose contents are undefined until filled. That is what C extensions do
+    ``allocate`` makes a fresh ``bytes`` object whose contents are undefined until filled, as C extensions do
     (``PyBytes_FromStringAndSize(NULL, n)``): no zeroing pass, and the result is immutable for everyone but the
-    transport, so ``io.BytesIO`` and pickling share it without a copy. No other code may see ``owner`` before then.
-
-    Attributes:
-        owner: The object that owns the memory: the ``bytes`` to be handed out, or the caller's buffer; None once it is
-            ``spent``.
-
+    transport, so ``io.BytesIO`` and pickling share it without a copy. No other code may see ``owner`` before then; it
+    is None once the memory is ``spent``.
     """
 
     __slots__ = ("_pin", "address", "owner", "size")
@@ -124,7 +120,6 @@ class Buffer:
         return cls(buffer, ctypes.addressof(pin), view.nbytes, pin)
 
     def slice(self, start: int, stop: int) -> Buffer:
-        """Return the part ``[start, stop)``; its owner is that of the whole."""
         if not 0 <= start <= stop <= self.size:
             message = f"slice [{start}, {stop}) of a buffer of {self.size} bytes"
             raise ValueError(message)
@@ -202,8 +197,8 @@ def reuse_freed() -> None:
     """Have the memory of freed blocks used again from the first one on, by this whole process.
 
     At first, glibc gives each block of 128 KiB or more its own pages, and unmaps them when the block is freed. After
-    the first such free, blocks up to the freed size share a heap, whose pages are used again. A whole window of blocks
-    is allocated before any of them is freed, so its pages would be made twice. Therefore one block is freed here; its
-    pages are never touched.
+    the first such free, blocks up to the freed size share a heap, whose pages are used again. A window of blocks is
+    allocated before any is freed: its pages would be made twice. So one block, whose pages are never touched, is freed
+    here.
     """
     Buffer.allocate(_REUSED_BYTES)

@@ -21,11 +21,8 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 def normal(text: str, named: str) -> str:
     """Return an endpoint as ``scheme://host[:port][/path]``: no trailing slash, no default port, the host lower case.
 
-    Raises:
-        ConfigError: ``text`` is not an absolute http or https URL, or has a query, fragment or user information, or a
-            path that would have to be escaped; the message blames ``named`` (where the value came from) and does not
-            quote possible secrets.
-
+    ConfigError for another URL, with a query, fragment, user information or a path that would have to be escaped; it
+    blames ``named`` (where the value came from) and does not quote possible secrets.
     """
     if fault := _fault(text):
         message = f"{named} {fault}; an endpoint looks like https://host, http://host:9000 or https://host/path"
@@ -42,11 +39,7 @@ def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: st
 
     Path style replaces virtual addressing where that cannot work: the endpoint is an IP address; the bucket's name is
     not a host name (capitals, ``_``, over-long labels); or it has dots under TLS, where a wildcard certificate covers
-    one label only.
-
-    Raises:
-        ConfigError: The endpoint's path ends in the bucket, which would be there twice.
-
+    one label only. ConfigError if the endpoint's path ends in the bucket, which would be there twice.
     """
     if endpoint is not None and endpoint.endswith(f"/{bucket}") and urlsplit(endpoint).path:
         message = f"the endpoint ends in the bucket, {bucket!r}: leave it away there, it is in the URL, s3://bucket/key"
@@ -61,7 +54,6 @@ def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: st
 
 
 def is_here(url: str) -> bool:
-    """Return whether an endpoint is on this machine."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True

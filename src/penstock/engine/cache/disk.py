@@ -104,7 +104,6 @@ class Disk:
         return max(0, self._room - self.ledger().used)
 
     def store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool) -> bool:
-        """Write an entry unless it is refused; return whether it is there."""
         try:
             return self._store(name, data, what, replace=replace)
         except FileNotFoundError:  # the directory was removed
@@ -210,7 +209,6 @@ class Disk:
             ledger.add(-size_bytes, -1)
 
     def discard(self, path: str) -> int:
-        """Remove an entry; return the disk space that it took, in bytes, or 0 if it does not exist."""
         ledger = self.current()
         with ledger.locked():
             try:
@@ -252,7 +250,6 @@ class Disk:
             self.reopen()
 
     def reopen(self) -> None:
-        """Close the ledger, so that the next use reopens the directory."""
         ledger, self._shared, self._folder = self._shared, None, None
         if ledger is not None:
             ledger.close()

@@ -23,15 +23,7 @@ FOOTER_BYTES = _END.size + _CHECK.size  # of the footer's fixed-size end
 
 
 class About(NamedTuple):
-    """The object and the offset that an entry belongs to.
-
-    Attributes:
-        url: The object's public URL.
-        etag: Its version; empty if unknown.
-        start: Offset of the entry in the object; a negative offset counts from the object's end.
-        object_bytes: The object's size; -1 if unknown.
-
-    """
+    """The object and the offset that an entry belongs to; a negative ``start`` counts from the object's end."""
 
     url: str
     etag: str
@@ -75,7 +67,6 @@ def begins(end: bytes, file_bytes: int) -> int:
 
 
 def parse(text: bytes) -> Footer | None:
-    """Parse a whole footer; None if it is damaged."""
     body, check = text[: -_CHECK.size], text[-_CHECK.size :]
     if len(text) < FOOTER_BYTES or _CHECK.unpack(check)[0] != xxh3_64_intdigest(body):
         return None
@@ -133,7 +124,6 @@ class Namer:
 
 
 def parts(start: int, stop: int, block_bytes: int) -> Iterator[CachedPart]:
-    """Yield the parts of ``[start, stop)`` of an object, cut at multiples of ``block_bytes``."""
     while start < stop:
         end = min(stop, (start // block_bytes + 1) * block_bytes)
         yield CachedPart("r", start, end) if start % block_bytes else CachedPart("b", start, None)

@@ -31,14 +31,10 @@ _PROVEN = 0o100
 
 
 class Hit(NamedTuple):
-    """The result of reading an entry.
+    """The result of reading an entry: its data, None if in the caller's memory or not complete (``filled``).
 
-    Attributes:
-        data: The bytes; None if they are in the caller's memory, or if the entry lacks some of them.
-        filled: Whether the entry had all the bytes.
-        waited_s: Seconds since the entry's previous use, if more than 30; else 0.
-        text: The whole footer: see ``entry.about``.
-
+    ``waited_s``: seconds since its previous use, if more than 30; else 0. ``text``: its whole footer, see
+    ``entry.about``.
     """
 
     data: bytes | None
@@ -81,7 +77,6 @@ def read_entry(folder: Folder, name: bytes, low: int, high: int, into: memoryvie
 
 
 def read_all(folder: Folder, path: str, name: bytes) -> bytes:
-    """Return all bytes of an entry; raises as ``read_entry`` does."""
     descriptor = os.open(path, _READ, dir_fd=folder.descriptor)
     try:
         text, found, _ = _footer(descriptor, name)

@@ -40,8 +40,8 @@ def add_cache(
 ) -> Fetching:
     """Return a cache layer before ``fetching``; ``address`` is that of the key "" (``Source.address``).
 
-    Returns ``fetching`` itself without options, and for a store in this process's memory, because other processes have
-    different stores of the same name.
+    It is ``fetching`` itself without options, and for a store in this process's memory: other processes have different
+    ones of the same name.
     """
     *store, base = address
     if options is None or store[0] == "memory":
@@ -248,7 +248,6 @@ class CacheLayer:
         return read
 
     def _join(self, span: Span, read: FetchedRead) -> bool:
-        """Let ``read`` wait for a flight of the same span; return whether there is one."""
         flight = self._flights.get(span)
         if flight is None:
             return False
@@ -286,7 +285,6 @@ def _pin_span(span: Span, meta: ObjectMeta) -> Span:
 
 
 def _runs(missing: Iterable[tuple[int, int, CachedPart]]) -> list[tuple[int, int, list[CachedPart]]]:
-    """Join adjacent parts into runs of one request each."""
     runs: list[tuple[int, int, list[CachedPart]]] = []
     for low, high, part in missing:
         if runs and runs[-1][1] == low:
@@ -383,7 +381,6 @@ class CachedObjects:
         return hit if hit is not None and hit.filled and hit.found.kept_s <= now_s else None
 
     def size(self, key: str, etag: str) -> int:
-        """Return an object's size, if the entry of its beginning records it; -1 if not."""
         found = self._cache.look(self._name(key, etag, ALL))
         return UNKNOWN_SIZE if found is None else found.object_bytes
 
@@ -480,15 +477,11 @@ class Missing(NamedTuple):
 
 
 class Flight:
-    """A read of the store, shared by all reads that want the same span at once.
+    """A read of the store, shared by all reads that want the same span at once; ``leader`` sends it.
 
     Threads that join or leave a flight share no lock with the transport's thread, which ends it: whichever thread
-    removes a read from ``members`` notifies that read.
-
-    Attributes:
-        leader: The read that sends it.
-        joinable: Whether others may wait for it: its bytes go into separate memory, not into a caller's buffer.
-
+    removes a read from ``members`` notifies that read. Only a ``joinable`` one may be joined: its bytes go into
+    separate memory, not into a caller's buffer.
     """
 
     __slots__ = ("_ended", "joinable", "leader", "members", "read", "request")
@@ -519,18 +512,8 @@ class FetchedRead:
     """A read of which the store delivers all or a part; the cache keeps the bytes when they are taken."""
 
     __slots__ = (
-        "_changed",
-        "_ended",
-        "_etag",
-        "_keep",
-        "_owner",
-        "_start",
-        "_target",
-        "_waits",
-        "called_off",
-        "complete",
-        "flights",
-        "span",
+        *("_changed", "_ended", "_etag", "_keep", "_owner", "_start", "_target", "_waits", "called_off", "complete"),
+        *("flights", "span"),
     )
 
     def __init__(
@@ -565,7 +548,6 @@ class FetchedRead:
         flight.members[self] = None
 
     def landed(self) -> None:
-        """Count one more flight as ended; the last one completes the read."""
         if next(self._ended) == self._waits:
             self.complete = True
             self._owner.finished(cast("ReadOperation", self))
@@ -601,7 +583,6 @@ class FetchedRead:
             each.read.look()
 
     def check(self) -> None:
-        """Raise the error, if any; otherwise let the cache keep the bytes."""
         if self.called_off is not None:
             raise self.called_off
         for each in self.flights:

@@ -281,7 +281,6 @@ class Ledger:
         return owed
 
     def leave(self) -> None:
-        """Tell other processes that this one has stopped writing, and release its reservation."""
         with suppress(OSError), self.locked():
             if self._writer >= 0:
                 self.add(-self._owed - _PAGE)
@@ -339,7 +338,6 @@ class _LedgerFile:
         return found is not None and found.st_nlink > 0
 
     def size(self) -> int:
-        """Return the file's size; ``FileNotFoundError`` if it was closed or removed."""
         found = self._stat()
         if found is None or not found.st_nlink:
             raise FileNotFoundError("the cache's state was removed, or closed")

@@ -100,14 +100,12 @@ class CacheTiers:
         return None
 
     def look(self, name: bytes) -> Footer | None:
-        """Return an entry's footer; None if the entry is missing or damaged."""
         try:
             return files.footer_of(self.disk.folder(), files.path_of(name), name)[1]
         except (OSError, Damaged):
             return None
 
     def note(self, *, hit: bool, size_bytes: int = 0) -> None:
-        """Count a read as a hit of ``size_bytes``, or as a miss."""
         counts = self.counts
         if hit:
             counts.hits += 1
@@ -171,7 +169,6 @@ class CacheTiers:
 
 
 def _slice_hit(held: files.Hit, data: bytes, where: tuple[int, int], into: memoryview | None) -> files.Hit:
-    """Return a part of an entry that is held in memory as a whole."""
     (low, high), found = where, held.found
     if high == files.WHOLE:
         high = found.size_bytes if found.whole else found.size_bytes + 1
@@ -195,14 +192,12 @@ class Memory:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """Begin empty."""
         self._most_bytes = most_bytes
         self._turn = Turn()
         self._held: OrderedDict[bytes, Hit] = OrderedDict()
         self._held_bytes = 0
 
     def get(self, name: bytes) -> Hit | None:
-        """Return an entry; None if it is not held."""
         hit = self._held.get(name)
         if hit is not None:
             with self._turn:
@@ -225,7 +220,6 @@ class Memory:
             self._held_bytes += size
 
     def drop(self, name: bytes | None = None) -> None:
-        """Drop one entry, or all if no name is given."""
         with self._turn:
             for each in [name] if name is not None else list(self._held):
                 hit = self._held.pop(each, None)

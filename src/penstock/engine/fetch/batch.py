@@ -64,7 +64,6 @@ class JoinedPuts(Inbox):
     __slots__ = ("_driver", "_inbox", "_running", "_waiting", "fetcher")
 
     def __init__(self, fetcher: Fetcher, driver: PutMany, inbox: Inbox) -> None:
-        """Start empty; ``inbox`` is notified of each put that ends."""
         super().__init__()
         self.fetcher, self._driver, self._inbox = fetcher, driver, inbox
         self._waiting: deque[JoinedPut] = deque()
@@ -77,11 +76,8 @@ class JoinedPuts(Inbox):
         """Send the waiting puts as far as the transport has room; the rest follows automatically."""
         while self._waiting and len(self._running) < self.fetcher.concurrency():
             if batch := self._batch():
-                self._send(batch)
-
-    def _send(self, batch: list[JoinedPut]) -> None:
-        puts = [(put.key, put.body, put.attributes) for put in batch]
-        self._start(partial(self._driver.put_many, batch[0].key, puts), batch)
+                puts = [(put.key, put.body, put.attributes) for put in batch]
+                self._start(partial(self._driver.put_many, batch[0].key, puts), batch)
 
     def _start(self, make: partial[Exchange[Any]], batch: list[JoinedPut]) -> VerbOperation[Any]:
         operation = self.fetcher.operation(make, self)
@@ -186,7 +182,6 @@ class Batch:
     def __init__(
         self, fetcher: Callable[[], Fetcher], fetching: Callable[[], Fetching], inbox: Inbox, scope: Scope | None = None
     ) -> None:
-        """Prepare nothing yet. ``fetcher`` returns the engine of this process, ``fetching`` its source of reads."""
         self._fetcher = fetcher
         self._fetching = fetching
         self._inbox = inbox

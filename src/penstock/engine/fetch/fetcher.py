@@ -104,7 +104,6 @@ class Fetcher:
         return budget if self._node is None else member.hold(budget, self._node)
 
     def close(self) -> None:
-        """End everything in flight with ``Cancelled``, soon, and close the connections; the engine is then unusable."""
         self._transport.close()
 
     def usable(self) -> bool:
@@ -118,7 +117,6 @@ class Fetcher:
             raise Unusable(message, url=self.driver.url(key))
 
     def payload(self, data: bytes | bytearray | memoryview) -> Payload:
-        """Return the body of a PUT, with its digest if the store checks one."""
         abilities = self.driver.abilities
         return digest_payload(flat(data), abilities.put_digest or abilities.digest)
 
@@ -147,7 +145,6 @@ class Fetcher:
             raise
 
     def operation(self, make: partial[Exchange[T]], inbox: Inbox) -> VerbOperation[T]:
-        """Return an operation to send; ``make`` is the driver's verb with its arguments."""
         return VerbOperation(self._policy, make, inbox)
 
     def send(self, operations: Sequence[VerbOperation[T]]) -> None:
@@ -185,8 +182,8 @@ class Fetcher:
     def waits(self, spans: Iterable[Span]) -> bool:
         """Return whether starting reads of these spans, or any verb, may first wait for something. Sends no request.
 
-        The start may wait for credentials that are due, for a look whether the store supports ``Range``, or for a HEAD
-        that finds the version of a span that takes several requests.
+        Perhaps credentials are due, or a look whether the store supports ``Range``, or a HEAD for the version of a long
+        span.
         """
         identity: Identity[Any] | None = getattr(self.driver, "identity", None)  # of drivers that sign
         if identity is not None and identity.due():
@@ -227,8 +224,8 @@ class Fetcher:
     def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
         """Cancel reads and wait until none of them writes into its buffer any more, nor ever will.
 
-        Reads that an interrupt kept from being sent never complete, so only those that have begun are waited for. On
-        the transport's thread, where the garbage collector may run this, nothing is waited for; the memory stays alive.
+        Reads that an interrupt kept from being sent never complete, so only those that have begun are waited for; on
+        the transport's thread, where the garbage collector may run this, none.
         """
         operations, inbox = _operations(reads), Inbox()
         for operation in operations:
@@ -304,7 +301,6 @@ class Fetcher:
         return read
 
     def _again(self, repeats: int, span: Span, buffer: Buffer) -> SpanRead:
-        """Read a span into its buffer once more, on the waiting thread."""
         self.driver.prepare()
         inbox = Inbox()
         read = self._split(span, buffer.size, buffer, inbox, repeats)
@@ -320,8 +316,7 @@ class Fetcher:
     def _learn_ranges(self, spans: Sequence[Span]) -> None:
         """Find out with a small request, once per store, if it supports ``Range``, before many bytes rely on it.
 
-        If it does not, each of the reads would return the whole object. Errors of this request are left for the reads
-        to raise.
+        If it does not, each read would return the whole object. Errors of this request are left for the reads to raise.
         """
         first = self._ranged(spans)
         if first is None:
@@ -359,7 +354,6 @@ class Fetcher:
 
 
 def digest_payload(data: bytes | bytearray | memoryview, begin: Callable[[], Digest] | None) -> Payload:
-    """Return a body with its digest, which ``begin`` creates, or without one."""
     if begin is None:
         return Payload(data)
     digest = begin()
@@ -386,14 +380,10 @@ _REFUSED: Final = 0.9
 
 
 class Pace:
-    """Request rates of one store, by prefix and kind. A ``Gate``, on the transport's thread.
+    """Request rates of one store, by prefix and kind. A ``Gate`` on the transport's thread, ``closed`` after refusals.
 
     A prefix is a key's first part, up to ``/``. Stores limit the rates of finer or coarser parts and do not say which.
     A rate is learned from the requests that they accept, so it fits the keys that are requested together.
-
-    Attributes:
-        closed: Whether operations have to ask; False while the store has refused none for long.
-
     """
 
     def __init__(self, store: str, url: Callable[[str], str], timings: Timings) -> None:
@@ -487,7 +477,6 @@ class Pace:
 
 
 def _classify_operation(operation: Operation) -> tuple[str, str]:
-    """Return the kind of request that an operation makes, and the first part of its key."""
     if isinstance(operation, SpanRead):
         kind, key = "read", operation.span.key
     elif isinstance(operation, VerbOperation):

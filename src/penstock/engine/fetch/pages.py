@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from penstock.engine.contracts.driver import List, Multipart
-from penstock.engine.listing.keyspace import NoStartError, order_pages
+from penstock.engine.listing.keyspace import NoStartError, encode_key, order_pages
 from penstock.engine.listing.listing import UploadListing, columns
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox
@@ -73,7 +73,7 @@ def _ahead(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Ge
             pass
         else:
             return
-    before = _octets(last)
+    before = encode_key(last)
     while not listing.over:
         page = next_page(fetcher(), listing, url)
         start = bisect_right(listing.keys, before)
@@ -100,10 +100,6 @@ class _Pagers:
     def __exit__(self, *raised: object) -> None:
         if self._made is not None and self._made[0] == os.getpid():
             self._made[2].__exit__(*raised)
-
-
-def _octets(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")
 
 
 def uploads(fetcher: Callable[[], Fetcher], prefix: str, url: Address) -> Generator[Upload]:
@@ -150,7 +146,6 @@ class Pager:
         return self._fetcher.driver.abilities.jumps
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> VerbOperation[Page]:
-        """Send one LIST request; return its operation, which identifies the page when it is taken."""
         verb = require(self._fetcher.driver, List, prefix).list
         make = partial(verb, prefix, token=token, start_after=start_after, delimiter=delimiter)
         if self._scope is None:
@@ -161,7 +156,6 @@ class Pager:
         return listing
 
     def take(self) -> list[tuple[VerbOperation[Page], Page]]:
-        """Wait for a page; return all that have come, each with its request, or raise the error of one."""
         taken = []
         for listing, outcome in self.outcomes():
             if isinstance(outcome, PenstockError):

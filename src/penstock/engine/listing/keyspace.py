@@ -127,7 +127,6 @@ class Keyspace:
         return "".join(reversed(characters))
 
     def _kind(self, place: int) -> str:
-        """Return the characters at a position of keys, in order."""
         if not self._kinds:
             self._kinds = _kinds(self._seen)
         at = place - self._skip
@@ -159,17 +158,21 @@ def _common(one: str, other: str) -> int:
 def _between(texts: Iterable[str], low: str, high: str | None) -> list[str]:
     """Return the texts that lie between two keys, each above the one before it, in UTF-8 byte order."""
     found: list[str] = []
-    last, stop = _octets(low), None if high is None else _octets(high)
+    last, stop = encode_key(low), None if high is None else encode_key(high)
     for text in texts:
-        octets = _octets(text)
+        octets = encode_key(text)
         if octets > last and (stop is None or octets < stop):
             found.append(text)
             last = octets
     return found
 
 
-def _octets(key: str) -> bytes:
+def encode_key(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
+
+
+def decode_key(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +196,7 @@ class KeySpan:
 
     def __post_init__(self) -> None:
         self.last = self.after
-        self._listing = Listing(_decode(self.prefix), _decode(self.after))
+        self._listing = Listing(decode_key(self.prefix), decode_key(self.after))
 
     def accept(self, page: Page) -> int:
         self._listing.take(page)
@@ -219,9 +222,9 @@ class KeySpan:
 
     def view(self, *, latest: bool = False) -> Seen:
         """Return what was seen so far, or on the latest page, and the end of the part, as strings."""
-        until = None if self.until is None else _decode(self.until)
+        until = None if self.until is None else decode_key(self.until)
         first, count = (self.recent[0], len(self.recent)) if latest and self.recent else (self.first, self.seen)
-        return Seen(_decode(first), _decode(self.last), count, until)
+        return Seen(decode_key(first), decode_key(self.last), count, until)
 
     @property
     def astray(self) -> bool:
@@ -234,11 +237,7 @@ class KeySpan:
 
     def start_after(self) -> str:
         """Return the exclusive bound for the first page; empty once a token continues the listing."""
-        return "" if self.token else _decode(self.last)
-
-
-def _decode(key: bytes) -> str:
-    return key.decode("utf-8", "surrogateescape")
+        return "" if self.token else decode_key(self.last)
 
 
 # Pages listed one after another at first, so that a caller who wants a few keys pays for no others.
@@ -277,13 +276,9 @@ def order_pages(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
     """Yield the pages below ``prefix`` in order; each but the last has a token, which cannot continue a listing.
 
     At most as many pages are requested ahead as were yielded, and at most 64. ``pager`` returns the ``Pages`` of the
-    calling process; if that changes, the requests in flight are sent again.
-
-    Raises:
-        Damaged: The server repeats itself, or lists out of order or outside the prefix.
-        PenstockError: The error of a request, once the pages before it were yielded.
-        NoStartError: The server ignores where a part must begin, or omits keys there that it has shown before.
-
+    calling process; if that changes, the requests in flight are sent again. ``NoStartError`` if the server ignores
+    where a part must begin, or omits keys there that it has shown before. The error of a request comes after the pages
+    before it.
     """
     work = _Ordered(prefix)
     while (page := work.next(pager())) is not None:
@@ -296,7 +291,7 @@ class _Ordered:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._keyspace = Keyspace(prefix)
-        self._parts = deque([_ListedRange(prefix.encode("utf-8", "surrogateescape"))])
+        self._parts = deque([_ListedRange(encode_key(prefix))])
         self._flying: dict[Hashable, _ListedRange] = {}
         self._pages: Pages | None = None
         self._ready = 0  # pages that were taken and not yielded yet
@@ -336,7 +331,7 @@ class _Ordered:
 
     def _compare(self, page: Page) -> None:
         if self._awaited and page.entries:
-            if page.entries[0].key.encode("utf-8", "surrogateescape") > self._awaited:
+            if encode_key(page.entries[0].key) > self._awaited:
                 raise NoStartError
             self._awaited = b""
 
@@ -367,7 +362,7 @@ class _Ordered:
         if count < len(page.entries):
             page = replace(page, entries=page.entries[:count])
         if count or not part.after:
-            more = page.token or ("" if part is self._parts[-1] else part.last.decode("utf-8", "surrogateescape"))
+            more = page.token or ("" if part is self._parts[-1] else decode_key(part.last))
             part.pages.append(replace(page, token=more))
             self._ready += 1
 
@@ -405,7 +400,7 @@ class _Ordered:
             left, near = min((self._keyspace.left(seen), seen) for seen in self._views(part))
             if left > _WORTH * self._page_keys or part.until is None:
                 bounds = self._keyspace.bounds(near, most, _AIM * self._page_keys)
-                for later in reversed(part.divide([each.encode("utf-8", "surrogateescape") for each in bounds])):
+                for later in reversed(part.divide([encode_key(each) for each in bounds])):
                     self._parts.insert(at + 1, later)
                 return
 

@@ -168,7 +168,6 @@ class Leftovers:
         self._folder = self._of_folder = ""
 
     def wanted(self, name: str) -> bool:
-        """Return whether a name below the base of the listing is to be read; count it otherwise."""
         found = self.mark(name)
         if found:
             self._found[found] += 1

@@ -35,13 +35,10 @@ _numbers = count(1)
 
 
 class Description(NamedTuple):
-    """State of a loop as it described itself last.
+    """State of a loop as it described itself last, at ``written`` (seconds since 1970).
 
-    Attributes:
-        number: Number of the loop in its process, from 1.
-        written: When the description was written, as seconds since 1970.
-        values: Values of the loop; empty where it has not been asked, or has made no step since then.
-
+    ``number`` counts the loops of its process from 1. ``values`` is empty where it has not been asked, or has made no
+    step since.
     """
 
     process: int

@@ -115,7 +115,6 @@ class NodeMember:
         self._begin()
 
     def forget(self) -> None:
-        """Reset all state in a forked child, which has its own stores and place."""
         if self._shared is not None:
             self._shared.close()
         self._begin()
@@ -135,7 +134,6 @@ class NodeMember:
         self.status = NodeStatus()
 
     def enter(self, pace: Paced, options: NodeOptions) -> None:
-        """Let a store take part until it is garbage-collected."""
         if options.share:
             self._paces[next(self._keys)] = ref(pace), options
 
@@ -450,7 +448,6 @@ class Shared:
             os.pwrite(self._descriptor, group.pack(), rate_at(place))
 
     def _try(self, at: int) -> bool:
-        """Lock one byte without waiting; return whether this process holds the lock."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
         except (BlockingIOError, PermissionError):

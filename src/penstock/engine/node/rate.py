@@ -38,17 +38,10 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The request rate that a store accepts for one prefix, and the counts since the last decision.
+    """The request rate that a store accepts for one prefix, and the counts since ``opened``, in seconds of one clock.
 
-    Times are seconds of one clock.
-
-    Attributes:
-        base: The rate after the last decrease, in requests per second; 0 before a bound was found.
-        since: When the last decrease happened.
-        opened: When counting began; 0 for an empty value.
-        touched: When a request was last refused.
-        tries: Decreases since the last window without a refusal.
-
+    ``base``: requests per second after the last decrease, at ``since``; 0 before a bound was found. ``touched``: when a
+    request was last refused. ``tries``: decreases since the last window without a refusal.
     """
 
     base: float = 0.0

@@ -9,20 +9,6 @@ from typing import Final
 
 from penstock.engine.node.rate import NONE, Rate
 
-__all__ = [
-    "HEADER",
-    "MEMBERS",
-    "RATES",
-    "SIZE",
-    "GroupCounts",
-    "NodeTable",
-    "ProcessRow",
-    "RequestGroup",
-    "member_at",
-    "merge_counts",
-    "rate_at",
-]
-
 MEMBERS: Final = 256
 RATES: Final = 64
 GROUPS: Final = 8  # demands of one row
@@ -39,17 +25,10 @@ SIZE: Final = _RATE_AT + RATES * _RATE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """The demand of one process.
+    """The demand of one process, ``seen_at`` a time of the machine's monotonic clock; ``inf`` is as much as possible.
 
-    Attributes:
-        nonce: Identity of the process, independent of its process id; 0 if the row is free.
-        seen_at: When it was written, in seconds of the machine's monotonic clock.
-        connections: Requests that it wants in flight; ``inf`` for as many as possible.
-        most_connections: Most requests in flight on the node, by this process's options.
-        size_bytes: Memory that it wants for reading ahead.
-        most_bytes: Most memory for reading ahead on the node, by this process's options.
-        rates: Requests per second that it wants to send, by group; ``inf`` for as many as possible.
-
+    ``nonce`` identifies the process independent of its id; 0 if the row is free. ``most_…`` are the node's bounds by
+    this process's options; bytes are for reading ahead, ``rates`` are requests per second by group.
     """
 
     nonce: int = 0

@@ -35,19 +35,8 @@ class VerbOperation(Generic[T]):
     """An operation in progress that is not a read."""
 
     __slots__ = (
-        "__weakref__",
-        "_attempts",
-        "_began",
-        "_exchange",
-        "_make",
-        "_policy",
-        "_trace",
-        "_unread",
-        "_value",
-        "called_off",
-        "complete",
-        "error",
-        "inbox",
+        *("__weakref__", "_attempts", "_began", "_exchange", "_make", "_policy", "_trace", "_unread", "_value"),
+        *("called_off", "complete", "error", "inbox"),
     )
 
     def __init__(self, policy: RetryPolicy, make: partial[Exchange[T]], inbox: Inbox) -> None:
@@ -80,7 +69,6 @@ class VerbOperation(Generic[T]):
         return str(getattr(first, "prefix", first))
 
     def wait(self, limit_s: float = inf) -> None:
-        """Block until it is complete or ``limit_s`` seconds are over; Ctrl-C interrupts it within a second."""
         self.inbox.wait_any((self,), limit_s)
 
     def look(self) -> None:
@@ -98,7 +86,6 @@ class VerbOperation(Generic[T]):
         return cast("T", self._value)
 
     def request(self) -> Request | Work:
-        """Create the exchange of the next attempt; return its request."""
         self._attempts += 1
         if self._attempts == 1:
             self._began = monotonic()
@@ -108,7 +95,6 @@ class VerbOperation(Generic[T]):
         return self._exchange.request
 
     def done(self, response: Response) -> float | None:
-        """Take the response; return the delay before another attempt, or None at the end."""
         if self._trace is not None:
             self._trace.answer(response)
         try:

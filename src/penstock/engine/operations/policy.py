@@ -90,14 +90,7 @@ _MOST_MOVES = 64  # drivers bound their redirects themselves
 
 @dataclass(slots=True)
 class Hedges:
-    """Second requests of one store.
-
-    Attributes:
-        open: Second requests in flight, by the late read, which has not ended.
-        made: Number of second requests sent so far.
-        throttled_at: When the store last refused a request for its rate; ``-inf``: never.
-
-    """
+    """Second requests of one store: those ``open``, by the late read, and how many were ``made``."""
 
     open: dict[Any, Any] = field(default_factory=dict)
     made: int = 0
@@ -107,12 +100,9 @@ class Hedges:
 class RetryPolicy:
     """State that all operations on one store share for retries: the retry budget and the store's behaviour so far.
 
-    Attributes:
-        unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
-        tells: Whether reads are reported to listeners (``RangeRead``); a second request does not count as a second
-            read.
-        pace: Factor of jitter and ``Retry-After``; only ``penstock.testing.clock`` sets it.
-
+    ``unranged`` takes over a read that the store has answered with the whole object, on the transport's thread.
+    ``tells``: whether reads are reported to listeners (``RangeRead``); a second request is no second read. ``pace``:
+    factor of jitter and ``Retry-After``; only ``penstock.testing.clock`` sets it.
     """
 
     pace: ClassVar[float] = 1.0
@@ -226,9 +216,7 @@ class RetryPolicy:
 
     def succeeded(self) -> None:
         self._answered = True
-        tokens = self.tokens
-        if tokens.left < tokens.limit:
-            tokens.refund()
+        self.tokens.refund()
 
     def blame(self, error: PenstockError, key: str, attempts: int, began: float) -> PenstockError:
         """Add the operation's details to an error, and cut the error's references back to the operation."""
@@ -306,8 +294,8 @@ class Scratch:
     def take(self, most: int = 0) -> Buffer | None:
         """Return a buffer for an object; None if it would exceed ``most_bytes`` of the constructor.
 
-        With ``most``, an object of at most that many bytes fits, unless it is larger than all objects with the same
-        bound, and those were many. Without it, the object fits if it is like nearly all objects so far.
+        With ``most``, an object of at most that many bytes fits, unless it is larger than many before with the same
+        bound. Without it, the object fits if it is like nearly all objects so far.
         """
         size = self._room(most) if most else self.sizes.bound
         if not size or self._held_bytes + size > self._most_bytes:
@@ -324,7 +312,6 @@ class Scratch:
         return Buffer.allocate(size)
 
     def learn(self, size: int, most: int = 0) -> None:
-        """Count an object of ``size`` bytes, for which at most ``most`` were expected."""
         self.sizes.add(size)
         if most:
             count, largest = self._largest.get(_power(most), (0, 0))
@@ -336,7 +323,6 @@ class Scratch:
         return largest if count >= _OBJECTS else _power(most)
 
     def give(self, buffer: Buffer) -> None:
-        """Take back a buffer, whether spent or not."""
         self._held_bytes -= buffer.size
         if buffer.spent:
             return
@@ -359,12 +345,7 @@ _EVERY, _FORGET = 64, 1024
 
 
 class Sizes:
-    """Counts of objects by powers of two.
-
-    Attributes:
-        bound: Bytes that nearly all objects fit into; 0 while none was seen, and if they are too large.
-
-    """
+    """Counts of objects by powers of two; nearly all fit into ``bound``, 0 while it is unknown or too large."""
 
     __slots__ = ("_counts", "_total", "bound")
 

@@ -57,7 +57,6 @@ class Allowance:
     _earned: int = 0
 
     def earn(self, requests: int) -> None:
-        """Record that ``requests`` first requests have ended so far, in total."""
         self.left = min(_MOST, self.left + SHARE * max(0, requests - self._earned))
         self._earned = max(requests, self._earned)
 
@@ -204,7 +203,6 @@ class _Hedge:
         """Do nothing: ``done`` looks whether the twin is complete."""
 
     def request(self) -> Request | Work:
-        """Return the request of the twin. Raises ``Cancelled`` if the first request has already ended."""
         if self._read.complete or self.twin is None:
             raise Cancelled("the first request was answered")
         if not self.twin.attempts:

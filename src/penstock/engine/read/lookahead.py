@@ -75,7 +75,6 @@ class Lookahead:
             raise
 
     def begin(self) -> None:
-        """Send the first requests now, instead of with the first ``next``."""
         if not self._reads and not self._drained:
             self._resize()
             self._refill()

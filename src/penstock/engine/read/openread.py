@@ -12,7 +12,7 @@ from penstock.engine.contracts.exchange import Request
 from penstock.engine.operations.policy import bug
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.support import supports
-from penstock.errors import Cancelled, Changed, PenstockError, Transient, Truncated
+from penstock.errors import Changed, PenstockError, Transient, Truncated
 from penstock.events import RangeRead, emit
 from penstock.values import ObjectMeta, Span
 
@@ -53,9 +53,6 @@ class _UnsizedRead(SpanRead):
         if self._bounded:
             return super().request()
         self._begin_attempt()
-        if self.called_off:
-            self._exchange = None
-            raise Cancelled("cancelled")
         exchange = self._exchange = self._ask()
         return self._traced(exchange.request)
 
@@ -74,10 +71,6 @@ class _UnsizedRead(SpanRead):
             self._release()
         self.version = self.span.etag or response.version
         return self._take(got, response)
-
-    def _ended(self) -> None:
-        if self._trace is not None:
-            self._trace.end(None)
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
         if self._bounded:
@@ -134,7 +127,7 @@ class OpenRead(_UnsizedRead):
             self.policy.scratch.give(scratch)
 
     def _take(self, got: bytes | Beginning, response: Response) -> float | None:
-        self._ended()
+        self._end_trace()
         self._count(response, len(got.data) if isinstance(got, Beginning) else len(got))
         if isinstance(got, Beginning):
             self._note(response)
@@ -177,8 +170,7 @@ class OpenRead(_UnsizedRead):
         if error.code == RANGE_IGNORED and self._bounded:
             # Request the whole object again.
             self.span, self.target, self._reached = self._wanted, None, 0
-            if self._trace is not None:
-                self._trace.end(error)
+            self._end_trace(error)
             return 0.0
         return super()._failed(error)
 
@@ -235,7 +227,7 @@ class SuffixRead(_UnsizedRead):
 
     def _looked(self, meta: ObjectMeta | None) -> float | None:
         """Look the object up, or continue with the range that its size determines; an empty object has no range."""
-        self._ended()
+        self._end_trace()
         self.target = None
         if meta is None:
             self._looks = True
@@ -255,7 +247,7 @@ class SuffixRead(_UnsizedRead):
         target, length = cast("Buffer", self.target), size - begins
         self._begins, self.target = begins, None
         if received == length:
-            self._ended()
+            self._end_trace()
             self.version = self.version or etag
             self.value = target.take() if length == target.size else target.cut(length)
             self.end(None)

@@ -49,7 +49,6 @@ class Reader(BlockReader):
     """
 
     def __init__(self, fetching: Callable[[], Fetching], meta: ObjectMeta, url: str, block_bytes: int = 0) -> None:
-        """Read the object that ``meta`` describes; ``fetching`` returns the ``Fetching`` of the calling process."""
         super().__init__(meta.size, block_bytes or _BLOCK_BYTES)
         self._fetching = fetching
         self._url = url
@@ -197,14 +196,12 @@ _taken: Callable[[ReadOperation], bytes] = methodcaller("take")  # for ``map``, 
 
 
 def start_reads(fetching: Fetching, spans: Iterable[Span], owner: Owner) -> list[ReadOperation]:
-    """Send reads, each into separate memory; each notifies ``owner`` when it is complete."""
     reads = fetching.prepare_reads(zip(spans, repeat(None)), owner)
     fetching.send_reads(reads)
     return reads
 
 
 def read_many(fetching: Fetching, spans: Iterable[Span]) -> list[bytes]:
-    """Read all spans at once and return their bytes in order; raise the first error, in order."""
     return [*map(_taken, complete_reads(fetching, spans))]
 
 

@@ -42,35 +42,15 @@ class _Both(NamedTuple):
 class SpanRead:
     """A read of one span into memory. Bytes that arrived count even if their body broke off.
 
-    Attributes:
-        front: Whether it begins where its object does and may be as long: it is requested even if ``Range`` is ignored.
-        checksum: Checksum of the whole object, if its bytes come in several responses; no single response is compared
-            then.
-        called_off: Whether its caller cancelled it: it begins no more writes. Set from any thread, before ``attempts``
-            is looked at.
-        attempts: How often it was requested, second requests included; increased before ``called_off`` is looked at.
-
+    ``front``: it begins where its object does and may be as long: it is requested even if ``Range`` is ignored.
+    ``checksum``: that of the whole object, if its bytes come in several responses; no single one is compared then.
+    ``called_off``: its caller cancelled it: it begins no more writes. Set from any thread, before ``attempts`` is
+    looked at; ``attempts`` (second requests included) is increased before ``called_off`` is looked at.
     """
 
     __slots__ = (
-        "_began",
-        "_exchange",
-        "_handed_over",
-        "_owner",
-        "_reached",
-        "_trace",
-        "attempts",
-        "called_off",
-        "checksum",
-        "complete",
-        "error",
-        "front",
-        "policy",
-        "retries",
-        "span",
-        "target",
-        "value",
-        "version",
+        *("_began", "_exchange", "_handed_over", "_owner", "_reached", "_trace", "attempts", "called_off"),
+        *("checksum", "complete", "error", "front", "policy", "retries", "span", "target", "value", "version"),
     )
 
     def __init__(self, policy: RetryPolicy, span: Span, owner: Owner, target: Buffer | None = None) -> None:
@@ -143,9 +123,17 @@ class SpanRead:
         return exchange.request if self._trace is None else self._traced(exchange.request)
 
     def _begin_attempt(self) -> None:
+        """As at the beginning of ``request``, where a function call costs too much."""
         self.attempts += 1
         if self.attempts == 1:
             self._began = monotonic()
+        if self.called_off:
+            self._exchange = None
+            raise Cancelled("cancelled")
+
+    def _end_trace(self, error: PenstockError | None = None) -> None:
+        if self._trace is not None:
+            self._trace.end(error)
 
     def _traced(self, request: Request | Work) -> Request | Work:
         if self._trace is not None:
@@ -153,7 +141,6 @@ class SpanRead:
         return request
 
     def done(self, response: Response) -> float | None:
-        """Verify the response; return the delay before the next request if bytes are missing, else None."""
         trace, exchange = self._trace, self._exchange
         if trace is not None:
             trace.answer(response)
@@ -206,7 +193,6 @@ class SpanRead:
             self._slow(elapsed_s, response.status, size_bytes)
 
     def cut(self, whole: bytes, version: str) -> None:
-        """Fill the read from the bytes of its whole object, and their version."""
         start, stop = self.span.start, self.span.stop or 0
         if stop > len(whole):
             self.end(Truncated(f"the object has {len(whole)} bytes, {stop} were asked for"))
@@ -231,7 +217,6 @@ class SpanRead:
         return twin.beside(self)
 
     def beside(self, first: SpanRead) -> Self:
-        """Join the operation of ``first``; return self."""
         trace = first._trace
         self._trace = trace.beside() if trace is not None else None
         return self
@@ -257,8 +242,7 @@ class SpanRead:
 
     def _superseded(self) -> None:
         self._handed_over = True
-        if self._trace is not None:
-            self._trace.end(Cancelled("a second request was answered first"))
+        self._end_trace(Cancelled("a second request was answered first"))
 
     def _unranged(self) -> PenstockError:
         """Return the error that leads to ``policy.unranged``: ``request`` raises it, and ``done`` handles it."""
@@ -282,8 +266,7 @@ class SpanRead:
         return self._failed(error)
 
     def _failed(self, error: PenstockError) -> float | None:
-        if self._trace is not None:
-            self._trace.end(error)
+        self._end_trace(error)
         if error.code == RANGE_IGNORED:
             self._exchange = None
             if self._reached:
@@ -336,8 +319,7 @@ class RangeProbe(SpanRead):
         """Return None: the response to another request would teach nothing."""
 
     def _failed(self, error: PenstockError) -> None:
-        if self._trace is not None:
-            self._trace.end(error)
+        self._end_trace(error)
         self.end(error)
 
 
@@ -348,9 +330,6 @@ class ChecksumRead(SpanRead):
 
     def request(self) -> Request | Work:
         self._begin_attempt()
-        if self.called_off:
-            self._exchange = None
-            raise Cancelled("cancelled")
         exchange = self._exchange = cast("Summed", self.policy.driver).head(self.span.key, sums=True)
         return self._traced(exchange.request)
 
@@ -363,8 +342,7 @@ class ChecksumRead(SpanRead):
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  see SpanRead.done
             return self._failed(bug(error))
-        if self._trace is not None:
-            self._trace.end(None)
+        self._end_trace()
         self.policy.timings.carried(self._exchange.request.url if self._exchange is not None else "", 0)
         # If the version differs, the parts themselves report that.
         self.checksum = found.checksum if found.etag == self.span.etag else None

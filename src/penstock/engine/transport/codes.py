@@ -73,8 +73,8 @@ _UNOPENED = (2, 5, 6, 7, 27, 35, 45, 58, 77)
 def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -> PenstockError:
     """Return the error for libcurl's ``code``, with libcurl's message ``words`` for this failure.
 
-    ``where`` names the settings of the store's host (option and variable), its endpoint first. ``strange`` means that
-    nothing has ever come from there, so that a connection that ends may mean a different protocol.
+    ``where`` names the settings of the store's host, its endpoint first. ``strange``: nothing has ever come from there,
+    so that a connection that ends may mean a different protocol.
     """
     endpoint = where.partition(", ")[0]
     if code in _UNOPENED and (advice := advise_on_open_files()):
@@ -117,7 +117,6 @@ def deliver(operation: Operation, response: Response) -> float | None:
 
 
 def advise_on_open_files() -> str:
-    """Return advice if this process cannot open another file, else an empty string."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

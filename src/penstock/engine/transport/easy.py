@@ -119,10 +119,7 @@ _Names = tuple[tuple[str, bytes], ...]
 
 @cache
 def _group_by_beginning(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], ...]:
-    """Return the texts to search header lines for, by their common beginning: few responses have checksums.
-
-    Each beginning comes with its names and the text that precedes the value of each.
-    """
+    """Return the beginnings to search header lines for, each with its names and the text before their values."""
     groups: dict[bytes, list[tuple[str, bytes]]] = {}
     for name in wants:
         family = name.rpartition("-")[0] or f"{name}:"
@@ -131,9 +128,9 @@ def _group_by_beginning(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], .
 
 
 def _pick_headers(lines: bytes, lower: bytes, wants: tuple[str, ...], headers: dict[str, str]) -> bool:
-    """Add the wanted headers of a whole response to ``headers``; return False if a value continues on a second line.
+    """Add the wanted headers of a response to ``headers``, the first of each name; False if one takes two lines.
 
-    ``lower`` is ``lines`` in lower case. Of several headers with one name, the first counts, as in libcurl.
+    ``lower`` is ``lines`` in lower case.
     """
     for beginning, names in _group_by_beginning(wants):
         # `in` would first try whether the text is a number, and drop the error.
@@ -227,39 +224,14 @@ def _open_public(refused: ctypes._Pointer[ctypes.c_int], _purpose: int, address:
 class Easy:
     """A reusable transfer, configured once per store and loaded with one request at a time.
 
-    Attributes:
-        collected: Stream of a body without a target, while it is in flight.
-        guarded: Whether it opens sockets to public addresses only.
-
+    ``collected`` is the stream of a body without a target, while it is in flight; ``guarded`` says whether sockets are
+    opened to public addresses only.
     """
 
     __slots__ = (
-        *(
-            "_elsewhere",
-            "_errors",
-            "_inward",
-            "_found",
-            "_found_at",
-            "_handles",
-            "_kept",
-            "_lines",
-            "_method",
-            "_received",
-            "_nodes",
-            "_options",
-        ),
-        *(
-            "_reused",
-            "_status",
-            "_status_at",
-            "_stream",
-            "_takes",
-            "collected",
-            "guarded",
-            "handle",
-            "pointer",
-            "request",
-        ),
+        *("_elsewhere", "_errors", "_inward", "_found", "_found_at", "_handles", "_kept", "_lines", "_method"),
+        *("_received", "_nodes", "_options", "_reused", "_status", "_status_at", "_stream", "_takes", "collected"),
+        *("guarded", "handle", "pointer", "request"),
     )
 
     def __init__(self, options: TransportOptions, pool: ConnectionPool | None = None) -> None:
@@ -420,10 +392,7 @@ class Easy:
             self._method = method
 
     def _guard(self, *, wanted: bool) -> None:
-        """Allow sockets to public addresses only, if ``wanted``, else to all.
-
-        A name may resolve to any address, and to a different one each time.
-        """
+        """Allow sockets to public addresses only, if ``wanted``: a name may resolve to another address each time."""
         self._inward.value = 0
         _set_option(self.handle, _OPENSOCKETFUNCTION, _open_public if wanted else None)
         _set_option(self.handle, _OPENSOCKETDATA, ctypes.byref(self._inward) if wanted else None)
@@ -454,7 +423,6 @@ class Easy:
         _set_option(self.handle, _FORBID_REUSE, _long(1))
 
     def excessive(self) -> bool:
-        """Return whether more of a collected response has arrived than allowed."""
         request = self.request
         if self.collected is None or request is None or self._arrived() <= TEXT_BYTES:
             return False
@@ -468,7 +436,6 @@ class Easy:
         return self._number(_SIZE_DOWNLOAD_T)
 
     def sent(self) -> bool:
-        """Return whether the whole request was sent, so that the server may carry it out."""
         request = self.request
         size = 0 if request is None or request.body is None else memoryview(request.body).nbytes
         return self._number(_PRETRANSFER_TIME_T) > 0 and self._number(_SIZE_UPLOAD_T) >= size
@@ -481,11 +448,7 @@ class Easy:
         """Close what ``load`` opened and return the response for libcurl's ``code``; the caller adds faults.
 
         If no request was loaded, or only partly, the response is empty. All headers are kept unless the exchange is
-        complete, because they may explain the failure.
-
-        Raises:
-            MemoryError: Memory ran short for the body; everything that was open is closed all the same.
-
+        complete, because they may explain the failure. MemoryError if memory ran short for the body.
         """
         request, self.request, self._kept = self.request, None, None
         if request is None:
@@ -579,29 +542,22 @@ class Easy:
             collected.free()
 
     def first_byte_s(self) -> float:
-        """Return the seconds from the request, on an open connection, to the first byte of its response."""
         return (self._number(_STARTTRANSFER_TIME_T) - self._number(_PRETRANSFER_TIME_T)) / 1e6
 
     def body_s(self) -> float:
-        """Return the seconds from the first byte of the response to its last."""
         return (self._number(_TOTAL_TIME_T) - self._number(_STARTTRANSFER_TIME_T)) / 1e6
 
     def _number(self, info: int) -> int:
-        """Return a fact of the transfer; times are in microseconds."""
         number = ctypes.c_longlong()
         getinfo(self.handle, info, ctypes.byref(number))
         return number.value
 
     def progress(self) -> tuple[float, float, int]:
-        """Return (seconds until sent, seconds until the first byte, body bytes received) of the request in flight.
-
-        Each time is 0.0 while its event has not happened yet.
-        """
+        """Return the seconds until sent and until the first byte, 0.0 before that, and the bytes of the body so far."""
         sent_us, answered_us = self._number(_PRETRANSFER_TIME_T), self._number(_STARTTRANSFER_TIME_T)
         return sent_us / 1e6, answered_us / 1e6, self._arrived()
 
     def address(self) -> str:
-        """Return the address that the transfer is, or was, connected to; empty if there was no connection."""
         found = ctypes.c_char_p()
         getinfo(self.handle, _PRIMARY_IP, ctypes.byref(found))
         return (found.value or b"").decode("ascii", "replace")

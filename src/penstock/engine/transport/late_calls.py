@@ -31,7 +31,6 @@ class Lookout:
     __slots__ = ("_addresses", "every_s", "next_at")
 
     def __init__(self) -> None:
-        """Make the first check due at once."""
         self.every_s, self.next_at = _SELDOM_S, 0.0
         self._addresses = Addresses()
 
@@ -116,8 +115,7 @@ class Addresses:
     def other(self, url: str, used: str) -> str:
         """Return an address of the URL's host that differs from ``used``, of the same family; empty if none is known.
 
-        A name that was not looked up lately is looked up in the background, for later operations. Behind a proxy the
-        result is empty, because the proxy resolves the name.
+        A name is looked up in the background, for later operations; behind a proxy never, because that resolves it.
         """
         parts = urlsplit(url)
         if parts.hostname is None or any(os.environ.get(each) for each in _PROXIES):

@@ -101,10 +101,7 @@ def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) 
 
 
 def _hot(owner: ctypes.CDLL, name: str, result: object, *, variadic: bool = False) -> ctypes._FuncPointer:
-    """Bind a function without argument types: checking them takes as long as a call.
-
-    Pass only C ints, bytes and ctypes values.
-    """
+    """Bind a function without argument types, whose check costs as much as a call: C ints, bytes and ctypes only."""
     function = _declare(owner, name, result)
     # Apple's arm64 passes the variable arguments of a variadic function differently from the fixed ones.
     function.argtypes = (_void, _int) if variadic and sys.platform == "darwin" else None  # type: ignore[assignment]

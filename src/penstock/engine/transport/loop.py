@@ -80,11 +80,9 @@ class Multi:
         multi_setopt(self._handle, _RESOLVE_THREADS_MAX, _long(_RESOLVE_THREADS))
 
     def keep(self, connections: int) -> None:
-        """Let each store keep at most ``connections`` connections from now on."""
         multi_setopt(self._handle, _MAXCONNECTS, _long(connections))
 
     def add(self, easy: Easy) -> None:
-        """Add a loaded transfer; the next ``perform`` starts it."""
         code = multi_add(self._handle, easy.handle)
         if code != OK:
             message = f"curl_multi_add_handle: {code}"
@@ -99,14 +97,14 @@ class Multi:
         return bool(multi_perform(self._handle, self._running) == OK)
 
     def poll(self, timeout_ms: int) -> bool:
-        """Wait until a transfer can advance, ``wakeup`` is called or the time is over; return False as ``perform``."""
+        """Wait until a transfer can advance, ``wakeup`` is called or the time is over; False as ``perform``."""
         return bool(multi_poll(self._handle, None, 0, timeout_ms, None) == OK)
 
     def wakeup(self) -> bool:
         return bool(multi_wakeup(self._handle) == OK)
 
     def finished(self) -> list[tuple[int, int]]:
-        """Return (pointer of the handle, libcurl's code) for each transfer that ended since the last call."""
+        """Return pointer and libcurl's code of each transfer that ended since the last call."""
         ended, messages = [], self._messages
         while at := multi_info(self._handle, self._left_at):
             # libcurl keeps each message within a handle: few addresses, whose views are made once.
@@ -295,7 +293,6 @@ class _Loop:
             self._take_share(now)
 
     def _make_room(self) -> None:
-        """Close idle connections if there are too many, and limit how many each store keeps."""
         self._multi.keep(self._connections.make_room(int(min(self.mailbox.most, self._share))))
 
     def _excessive(self) -> list[int]:
@@ -303,7 +300,6 @@ class _Loop:
         return [at for at, transfer in busy if transfer.easy.collected is not None and transfer.easy.excessive()]
 
     def _look_out(self, now: float) -> None:
-        """Check for slow operations if a check is due, and queue the additional operations that result."""
         if now >= self._lookout.next_at:
             for session, operation, fresh in self._lookout.look(self._busy.values(), self._connections.held(), now):
                 self._backlog.prefer(session, operation, fresh=fresh)
@@ -402,7 +398,6 @@ class _Loop:
             self._share, self._share_at = inf, inf
 
     def _call_off(self, chosen: Callable[[Session, Operation], bool], words: str) -> None:
-        """End the chosen operations with ``Cancelled``, in flight or waiting."""
         ended: list[tuple[Session, Operation, int]] = []
         for pointer, transfer in list(self._busy.items()):
             if chosen(transfer.session, transfer.operation):
@@ -454,7 +449,7 @@ _LEAST: Final = 4  # connections
 def room() -> int:
     """Return how many connections fit into the limit of open files: a third of the unused descriptors.
 
-    A connection may need a second or third descriptor while it looks up a name, and the user opens files, too.
+    A connection may need a second or third one while it looks up a name, and the user opens files, too.
     """
     most = getrlimit(RLIMIT_NOFILE)[0]
     try:
@@ -545,15 +540,11 @@ class Backlog:
         self.sessions[session] = None
 
     def prefer(self, session: Session, operation: Operation, *, fresh: str | bool) -> None:
-        """Let an operation wait before all others of its session, for a new connection.
-
-        ``fresh`` is True, or the address to connect to.
-        """
+        """Let an operation wait before all others of its session, for a new connection (to the address ``fresh``)."""
         session.ready.appendleft((operation, fresh))
         self.sessions[session] = None
 
     def delay(self, until: float, session: Session, operation: Operation, *, fresh: str | bool) -> None:
-        """Delay an operation until ``until``, then let it wait for its place; ``fresh`` asks for a new connection."""
         heapq.heappush(self._later, (until, next(self._order), session, operation, fresh))
 
     def again(self, session: Session, operation: Operation, response: Response, delay_s: float) -> None:
@@ -577,7 +568,6 @@ class Backlog:
             self.sessions[session] = None
 
     def next_at(self) -> float | None:
-        """Return when the next delay is over; None if no operation is delayed."""
         return self._later[0][0] if self._later else None
 
     def call_off(

@@ -35,10 +35,7 @@ _draw = random.Random().random  # noqa: S311  for sampling; a separate generator
 class Mailbox:
     """Operations on their way from any thread to the I/O thread, and whether that thread still takes them.
 
-    Attributes:
-        told: What sessions have asked for, in order.
-        most: Most requests in flight, over all sessions.
-
+    ``dead`` says why the thread takes no more; ``most`` is the most requests in flight, over all sessions.
     """
 
     def __init__(self, wake: Callable[[], None], discarded: deque[Handles], most: int) -> None:
@@ -49,7 +46,6 @@ class Mailbox:
         self._wake = wake
 
     def tell(self, session: Session, operations: Iterable[Operation], what: What) -> None:
-        """Pass operations to the thread, and wake it only if it sleeps."""
         self.told.append((session, list(operations), what))
         if self.dead is not None:
             self.refuse()
@@ -66,7 +62,6 @@ class Mailbox:
             self._wake()
 
     def refuse(self) -> None:
-        """End all operations with ``dead``."""
         while self.told:
             try:
                 _, operations, what = self.told.popleft()
@@ -81,13 +76,8 @@ class Mailbox:
 class Session:
     """Transport of one store: its options, its handles, and its limit of requests in flight.
 
-    Attributes:
-        gate: Holds operations back if the store refuses them for their rate.
-        sampling: Choice of the responses that are measured.
-        ready: Operations that wait for their place; each with whether it needs a new connection, or with the address to
-            connect to.
-        where: Names of the settings of the store's host: option and variable.
-
+    ``ready`` are operations that wait for their place, each with whether it needs a new connection, or with the address
+    to connect to. ``where`` names the settings of the store's host: option and variable.
     """
 
     __slots__ = (
@@ -139,7 +129,6 @@ class Session:
         self._mailbox.tell(self, operations, "cancel" if sent else "withdraw")
 
     def close(self) -> None:
-        """End all operations with ``Cancelled``, soon, and close the connections; later operations are refused."""
         self.closed = True
         self._mailbox.tell(self, (), "close")
 
@@ -147,7 +136,6 @@ class Session:
         self.handles.watch = watch
 
     def usable(self) -> bool:
-        """Return whether operations are accepted: False once it was closed or the I/O thread broke."""
         return not (self.closed or self._mailbox.broke())
 
     def concurrency(self) -> int:
@@ -165,10 +153,8 @@ class Session:
 class Transfer:
     """A handle with the operation that it carries, if any, and the session of that operation.
 
-    Attributes:
-        began: When it got the operation, or shortly before: a time of ``monotonic``.
-        ended_before: How many requests of its session had ended then.
-
+    ``began``: when it got the operation, or shortly before, as a time of ``monotonic``. ``ended_before``: how many
+    requests of its session had ended then.
     """
 
     __slots__ = ("began", "easy", "ended_before", "operation", "session")
@@ -205,7 +191,6 @@ class Transfer:
         return response
 
     def free(self) -> Session:
-        """Give the transfer back to its session; return the session."""
         session = self.session
         # Avoid a reference cycle: the session holds its free transfers.
         del self.session
@@ -216,11 +201,7 @@ class Transfer:
 class Handles:
     """Handles of a session, and their connections. Creating them takes time, so they are kept for the next operations.
 
-    Attributes:
-        idle_s: Seconds for which connections are kept without an operation.
-        used_s: When operations ended last.
-        watch: Object that is asked about slow operations, or None.
-
+    ``used_s``: when operations ended last. ``idle_s``: for how long connections are kept without one.
     """
 
     __slots__ = ("_options", "_pool", "active", "ended", "free", "idle_s", "used_s", "watch")
@@ -242,7 +223,6 @@ class Handles:
         return Transfer(Easy(self._options, self._pool))
 
     def count(self) -> int:
-        """Return the number of handles; there may be as many connections."""
         return self.active + len(self.free)
 
     def close(self) -> None:
@@ -269,9 +249,7 @@ _RAREST = 64
 class Sampling:
     """Sampling of about ``_MOST_PER_S`` responses a second, with gaps of random length, so that no pattern is missed.
 
-    Attributes:
-        left: Responses until the next one that is measured; counted down by the I/O thread.
-
+    ``left`` responses come until the next one that is measured; the I/O thread counts them down.
     """
 
     __slots__ = ("_at", "_drawn", "_every", "left")
@@ -314,23 +292,7 @@ class Limit:
 
     """
 
-    __slots__ = (
-        "_at",
-        "_before",
-        "_count",
-        "_elapsed_s",
-        "_first_s",
-        "_heard",
-        "_rate",
-        "_rest_until",
-        "_up",
-        "located",
-        "most",
-        "now",
-    )
-
     def __init__(self, most: int) -> None:
-        """Start with 64, or with ``most`` if that is less."""
         self.located = False
         self._heard, self._first_s = 0, inf
         self.most = most
@@ -394,7 +356,7 @@ _TIDY_S = 1.0
 
 
 class Connections:
-    """Handles of all sessions that may have connections.
+    """Handles of all sessions that may have connections; ``crowded`` if there may be more than allowed.
 
     Used only by the I/O thread, except that any thread may append to ``discarded``.
     """
@@ -426,8 +388,8 @@ class Connections:
     def make_room(self, most: int) -> int:
         """Close idle connections, longest unused first, while sessions together may have more than ``most``.
 
-        If there may still be more, the connections that all stores keep from busier times are limited, too: together to
-        1.5 times ``most``. Returns how many connections each store may keep.
+        If there may still be more, those that all stores keep from busier times are limited, too: together to 1.5 times
+        ``most``. Returns how many connections each store may keep.
         """
         held = sum(handles.count() for handles in self._handles)
         if held > most:

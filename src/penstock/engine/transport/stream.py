@@ -23,10 +23,7 @@ _libc = ctypes.PyDLL(None)
 
 
 def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._FuncPointer:
-    """Bind a function. Without argument types, pass only ctypes values and bytes.
-
-    Checking argument types takes as long as a call.
-    """
+    """Bind a function; without argument types, whose check costs a call, pass ctypes values and bytes only."""
     function: ctypes._FuncPointer = owner[name]
     function.restype = result  # type: ignore[assignment]
     function.argtypes = arguments or None  # type: ignore[assignment]
@@ -49,15 +46,11 @@ _NONE = _size(0)
 
 
 def open_over(address: int, size: int) -> Pointer:
-    """Open an unbuffered stream that writes into ``[address, address + size)`` and nowhere else.
+    """Open an unbuffered stream that writes into ``[address, address + size)`` and nowhere else, or raise MemoryError.
 
     Mode "r+", not "w": with "w" glibc (2.36) writes a terminating NUL over the last byte of a region that has just been
     filled, so every object's last byte would be lost. "r+" first measures the existing content with ``strnlen``, hence
     the NUL at the start.
-
-    Raises:
-        MemoryError: Memory for the stream ran short.
-
     """
     _first_byte(address).value = b"\0"
     stream: Pointer = _fmemopen(_void(address), _size(size), b"r+")
@@ -77,11 +70,7 @@ class Reused:
     """A stream over its own memory for one small body after another: ``rewind``, have a body ``written``, copy it.
 
     Opening and closing a stream over a body's own memory takes five calls, which take longer than copying 16 KiB.
-
-    Attributes:
-        stream: Stream that the C library writes into; takes at most ``size`` bytes.
-        view: The bytes written, followed by the older content of the memory.
-
+    ``view`` shows the bytes written, followed by the older content.
     """
 
     __slots__ = ("_pin", "stream", "view")
@@ -97,14 +86,7 @@ class Reused:
 
 
 class Growing:
-    """A stream that grows with its content.
-
-    Attributes:
-        address: Where its content is; set by ``flush``.
-        held: Bytes from there to the stream's position; set by ``flush``.
-        stream: Stream that the C library writes into.
-
-    """
+    """A stream that grows with its content, of which ``flush`` sets ``address`` and the bytes ``held`` from there."""
 
     __slots__ = ("address", "held", "stream")
 
@@ -115,7 +97,6 @@ class Growing:
             raise MemoryError
 
     def close(self) -> bool:
-        """Close the stream; return False if memory ran short for its content."""
         return bool(_fclose(self.stream) == 0)
 
     def free(self) -> None:

@@ -152,7 +152,6 @@ class Threads:
         self._work(worker)
 
     def _work(self, worker: object) -> None:
-        """Carry out jobs until none arrives for a while, or the interpreter ends."""
         job = self._next(worker)
         while job is not None:
             # This thread is no longer idle, and the caller that queued the next job may have counted on it.

@@ -53,9 +53,7 @@ _PIECE_BYTES = 256 << 10
 class PartBuffer:
     """A buffer that is filled step by step, and the digest of its bytes if the store takes one.
 
-    Attributes:
-        buffer: Memory of the buffer; must not change after ``payload`` was called, until the payload is sent.
-
+    Its memory must not change after ``payload`` was called, until the payload is sent.
     """
 
     __slots__ = ("_digested", "_state", "buffer", "size")
@@ -180,10 +178,7 @@ class _Sent:
 class Parts:
     """Parts of one object. One thread at a time uses an instance; ``call_off`` is for any thread.
 
-    Attributes:
-        etags: ETags of the parts, in order; empty while a part is in flight.
-        pieces: Sizes and digests of the parts, in order.
-
+    ``etags`` and ``pieces`` (sizes and digests) are in order; an ETag is empty while its part is in flight.
     """
 
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
@@ -243,7 +238,6 @@ class Parts:
         self._fetcher.send((operation,))
 
     def buffer(self, size: int) -> bytearray:
-        """Return a buffer of ``size`` bytes; wait for a part while as many bytes as allowed are in flight."""
         self.admit(size, size)
         # Buffers of other sizes belong to earlier parts.
         self.free = [buffer for buffer in self.free if len(buffer) == size]
@@ -290,7 +284,6 @@ class Parts:
         return publication.send(partial(complete, key, self.upload, self.etags, create_only=new, replaces=old))
 
     def call_off(self) -> None:
-        """Cancel the parts in flight; a thread that waits for one wakes up."""
         self._fetcher.call_off([sent.operation for sent in list(self._sent)])
 
     def abort(self) -> VerbOperation[None] | None:

@@ -154,7 +154,6 @@ class Publication:
             driver.abilities = replace(driver.abilities, form=other)
 
     def _other(self, error: PenstockError) -> ConditionForm:
-        """Return another form of the condition to try after a refusal; the same form if that was not the cause."""
         abilities = self.fetcher.driver.abilities
         said, other = abilities.form, abilities.form
         if error.code == "NotImplemented":
@@ -216,8 +215,7 @@ def needs_staging(fetcher: Fetcher, attributes: Attributes) -> bool:
 def staging_key(key: str, most_bytes: int) -> str:
     """Return a new key below ``STAGED`` that contains ``key``, unless it would have more than ``most_bytes``.
 
-    ``key`` is escaped, so that no folder is made for it, and so that a prefix finds the objects that wait for keys with
-    it.
+    ``key`` is escaped: no folder is made for it, and a prefix finds the objects that wait for keys with it.
     """
     token = uuid4().hex
     named = f"{STAGED}{quote(key, safe='')}.{token}"

@@ -116,7 +116,6 @@ class Writer(io.BufferedIOBase):
 
     @property
     def etag(self) -> str:
-        """ETag of the published version; empty before that, and if the store has none."""
         return self._published
 
     @property
@@ -126,7 +125,6 @@ class Writer(io.BufferedIOBase):
 
     @property
     def mode(self) -> str:
-        """``xb`` if only a new object is written, else ``wb``."""
         return "xb" if self._attributes.create_only else "wb"
 
     def writable(self) -> bool:
@@ -264,7 +262,6 @@ class Writer(io.BufferedIOBase):
         return PartBuffer(buffer, self._fetcher.driver.abilities.digest)
 
     def _send(self, memory: bytearray | bytes, body: Payload) -> None:
-        """Send the next part, whose bytes lie in ``memory``."""
         driver = require(self._fetcher.driver, Multipart, self._key)
         self._scope.run(self._start, memory, (len(body.data), body.digest), driver.part, body)
 
@@ -385,7 +382,6 @@ class Writer(io.BufferedIOBase):
             leaving.wait(limit_s)
 
     def _fail(self, error: BaseException) -> None:
-        """Abort, and keep the reason, which other threads get, too."""
         message = f"{type(error).__name__} came while it was written, and nothing was published"
         self._failure = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
         self._abort(error)
