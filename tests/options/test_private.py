@@ -1,8 +1,11 @@
 """No secret in options is shown, or pickled into anything but a worker."""
 
+from __future__ import annotations
+
 import copy
+import inspect
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -12,7 +15,17 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, Unusable
 from penstock.options import PUBLIC, RetryOptions, StoreOptions, TransportOptions
+from penstock.options.private import HiddenMapping
 from penstock.stores.s3.options import S3Options
+from tests.options.kinds import KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signature_shows_each_option_and_no_private_parameter(kind):
+    names = {each.name for each in fields(kind)}
+    assert inspect.signature(kind).parameters.keys() == names
+    assert inspect.signature(kind.__init__).parameters.keys() == {"self", *names}
+    assert all(f"\n    {name}: " in inspect.getdoc(kind) for name in names)
 
 
 def test_nothing_shows_a_secret():
@@ -89,3 +102,70 @@ def test_numpy_numbers_and_paths_are_accepted_as_option_values():
     assert ps.ReadOptions(ahead_items=np.int64(5)).ahead_items == 5
     assert ps.RetryOptions(patience_s=np.float32(5), base_s=1).base_s == 1
     assert ps.TransportOptions(ca_file=Path("/etc/ca.pem")).verify
+
+
+# -- A mapping that is an option cannot change, can be compared, and shows names alone --
+
+
+def test_hidden_mapping_is_an_immutable_copy():
+    items = {"a": "hush", "b": ["list"]}
+    hidden = HiddenMapping(items)
+    items["a"] = "other"
+    assert dict(hidden) == {"a": "hush", "b": ["list"]}
+    assert len(hidden) == 2
+    with pytest.raises(TypeError):
+        hidden["a"] = "other"
+
+
+def test_equal_hidden_mappings_have_equal_hashes():
+    one, two = HiddenMapping({"a": {}, "b": 1}), HiddenMapping({"b": 1, "a": {}})
+    assert one == two == {"a": {}, "b": 1}
+    assert hash(one) == hash(two)
+    assert one != HiddenMapping({"a": {}, "b": 2})
+
+
+def test_its_repr_shows_names_alone():
+    assert repr(HiddenMapping({"a": "hush", "b": "hush"})) == "<a, b>"
+    assert repr(HiddenMapping({})) == "<nothing>"
+
+
+def test_hidden_mapping_survives_copy_and_pickle():
+    hidden = HiddenMapping({"a": "x"})
+    assert pickle.loads(pickle.dumps(hidden)) == copy.deepcopy(hidden) == hidden
+
+
+# -- An option that a class does not have: the error says which one was meant, or where it is to be written --
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ps.S3Options(attempts=3), r"write S3Options\(retry=RetryOptions\(attempts=…\)\)"),
+        (lambda: ps.StoreOptions(size_bytes=3), r"write StoreOptions\(cache=CacheOptions\(size_bytes=…\)\)"),
+        (lambda: ps.ReadOptions(attempts=3), r"write RetryOptions\(attempts=…\)"),
+        (lambda: ps.RetryOptions(attemps=3), "did you mean 'attempts'"),
+        (lambda: ps.CacheOptions(max_bytes=3), r"here it is 'size_bytes', write CacheOptions\(size_bytes=…\)"),
+        (lambda: ps.CacheOptions(xyz=3), "only path, size_bytes"),
+        (lambda: ps.S3Options(account_key="x"), r"write AzureOptions\(account_key=…\)"),
+        (lambda: ps.GCSOptions(requester_pays=True), "here it is 'user_project'"),
+    ],
+    ids=[
+        "of a part",
+        "of a part that is left out",
+        "of another part",
+        "misspelt",
+        "another word",
+        "of none",
+        "of another store",
+        "another store's word",
+    ],
+)
+def test_misplaced_or_misspelled_option_error_suggests_correct_usage(make, said):
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("kind", [ps.CacheOptions, ps.NodeOptions, ps.S3Options, ps.TransportOptions])
+def test_positional_option_value_raises_and_suggests_a_keyword(kind):
+    with pytest.raises(ConfigError, match=rf"{kind.__name__} takes options by name: write {kind.__name__}\(\w+=…\)"):
+        kind("folder")

@@ -1,7 +1,4 @@
-"""Base classes of options that may hold secrets: their repr and their pickling.
-
-A mapping for options: immutable and hashable; its repr shows only names, because values may be secrets.
-"""
+"""Base classes of options that may hold secrets: their repr and their pickling; a mapping that shows only its names."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, InitVar, dataclass, fields
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
+from inspect import signature
 from multiprocessing.reduction import ForkingPickler
 from numbers import Integral, Real
 from operator import attrgetter
@@ -55,11 +53,18 @@ class OptionsPart:
         return made
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Make ``__post_init__`` check the types of fields first.
+        """Make ``__post_init__`` check the types of fields first, and let signatures show public parameters only.
 
-        ``dataclass`` creates a class with slots a second time, so this method runs twice for it.
+        ``dataclass`` creates a class with slots a second time, so this method runs twice for it, then with
+        ``__init__``.
         """
         super().__init_subclass__(**options)
+        cls.__signature__ = None  # type: ignore[attr-defined]  # not that of a base class
+        if (init := vars(cls).get("__init__")) is not None:
+            whole = signature(init)
+            shown = [each for name, each in whole.parameters.items() if name != "_given"]
+            init.__signature__ = whole.replace(parameters=shown)
+            cls.__signature__ = whole.replace(parameters=shown[1:])  # type: ignore[attr-defined]
         check: Callable[[Any], None] | None = vars(cls).get("__post_init__")
         if check is not None and not hasattr(check, "__wrapped__"):
 
@@ -78,7 +83,7 @@ class OptionsPart:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle only the given options: all others are the class's defaults after unpickling, too."""
-        return _again, (type(self), given(self))
+        return partial(type(self), **given(self)), ()
 
 
 # ``dataclasses.replace`` reads this attribute.
@@ -183,7 +188,7 @@ def _for_worker(options: Private) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     for each in fields(options):
         if callable(function := getattr(options, each.name)):
             _check_reference(each.name, function)
-    return _again, (type(options), given(options))
+    return partial(type(options), **given(options)), ()
 
 
 def _check_reference(name: str, function: object) -> None:
@@ -194,10 +199,6 @@ def _check_reference(name: str, function: object) -> None:
         what = getattr(function, "__qualname__", type(function).__qualname__)
         message = f"{name}={what} cannot be sent to a worker: name a function that a module defines at its top level"
         raise Unusable(message) from error
-
-
-def _again(kind: type[OptionsPart], values: dict[str, object]) -> OptionsPart:
-    return kind(**values)
 
 
 def advice(kind: type, name: str) -> str:
